@@ -39,7 +39,7 @@ REMEMBERED = 4
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, played by one focal agent that sees and does numbers.
 
-    *Utilities* are the agent's own: 0 for no agreement, 1 for its best outcome in the whole space (often out of reach); in
+    *Utilities* are the agent's own: 0 for no agreement, 1 for its best outcome in the space (often out of reach). In
     observations a loss ``u`` is ``u / (1 - u)``, so that all lie above -1 and apart. Offer ``k`` of ``offers`` is the
     outcome at or just above the utility ``1 - k / offers``; among equally good ones, the one nearest to the
     partners' positions.

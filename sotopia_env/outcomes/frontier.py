@@ -43,7 +43,7 @@ def _distinct(ranks: NDArray[np.int32]) -> Rows:
 
 
 def _sums(payoffs: NDArray[Any]) -> NDArray[np.float64]:
-    """Cumulative sums of the columns, each scaled to [0, 1]: entry d sums the first columns up to d.
+    """Cumulative sums of the columns, each scaled to [0, 1]: row ``d`` sums columns 0 to ``d``.
 
     Rounding is monotone: a point that equals or beats another in these columns has no smaller sum.
     """

@@ -107,7 +107,7 @@ class NumberIssue(Record):
         """Returns the normal form of ``value``.
 
         Raises:
-            InvalidMoveError: ``value`` is not a number, out of range or off the grid; the message names the nearest valid one.
+            InvalidMoveError: ``value`` is not a number on the grid; the message names the nearest valid value.
         """
         # What policies send is nearly always in the grid already, as a number: no decimal needs to be built for it.
         inverse, units = self._in_units
@@ -200,7 +200,7 @@ class ChoiceIssue(Record):
         return rng.choice(self.options)
 
     def read(self, value: object, seats: Seats) -> str:
-        """Returns the option as declared; raises InvalidMoveError, with the nearest name, if there is no such option."""
+        """Returns the option as declared; raises InvalidMoveError, with the nearest name, if there is none."""
         if not isinstance(value, str):
             raise InvalidMoveError(field=self.name, got=value, valid=self.options)
         if value in self._exact:

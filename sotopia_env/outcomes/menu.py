@@ -158,8 +158,8 @@ class Menu(NamedTuple):
     def json_schema(self) -> dict[str, Any]:
         """Returns a JSON schema of the moves open now; ``{"type": "null"}`` if there are none.
 
-        The schema obeys strict mode (all keys required, no additional ones), so ``apply`` must still check that the pieces
-        of a division add up, and that a value lies on the grid, if the grid is large and does not contain 0.
+        The schema obeys strict mode (all keys required, no additional ones), so two checks are left to ``apply``: that
+        the pieces of a division add up, and that a value lies on a large grid that does not contain 0.
         """
         forms = [_object({MoveKind.PROPOSE: self._terms_schema()})] if self.propose else []
         for kind, numbers in (

@@ -58,8 +58,8 @@ class Move:
 
     Attributes:
         kind: the kind of commitment.
-        content: the terms for ``propose``; an offer's number or ``True`` for ``accept``, ``reject`` and ``withdraw``; an
-            option or ``None`` for ``vote``; a text for ``claim``. It is not copied; treat it as immutable.
+        content: the terms for ``propose``; an offer's number or ``True`` for ``accept``, ``reject`` and ``withdraw``;
+            an option or ``None`` for ``vote``; a text for ``claim``. It is not copied; treat it as immutable.
     """
 
     kind: MoveKind

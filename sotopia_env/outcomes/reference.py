@@ -198,7 +198,7 @@ class _Points:
         import numpy as np
 
         exact = self.payoffs[rows]
-        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object  # floats are exact up to here
+        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object  # floats hold no more
         return tuple(map(tuple, (exact.astype(whole) / np.array(self.scales, dtype=whole)).tolist()))
 
     def _joint(self, rows: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """Actions: the five types, the move that binds, the space of utterances, and the reader of model text.
 
 The five action types are those of SOTOPIA (arXiv 2310.11667) §2.2; recipients (private actions) are those of
-SOTOPIA-S4 §3. Words persuade; only a move (:mod:`sotopia_env.outcomes`) that comes with them commits anybody.
+SOTOPIA-S4 §3. Words persuade; only a move (:mod:`sotopia_env.outcomes`) that comes with them is binding.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Action:
             mapping such as ``{"accept": 1}`` is read as one.
 
     Raises:
-        InvalidActionError: a field has a value that cannot be meant.
+        InvalidActionError: a field has an invalid value.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -137,20 +137,20 @@ class _UnreadableError(ValueError):
 def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
     """Reads the one action object ``{"action_type", "argument", "to", "move"}`` from model text.
 
-    The object may stand bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
+    The object may be bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
     is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason. A move may
-    stand as an object, as the JSON text of one, or as ``null`` for none; whether it is open is the protocol's business.
+    be an object, the JSON text of one, or ``null`` for no move; the protocol decides whether it is open.
 
     Args:
         text: what the model wrote.
-        recipients: every name that may stand in ``to`` (agent ids and character names) to its agent id; ``None``
+        recipients: every name that may appear in ``to`` (agent ids and character names) to its agent id; ``None``
             keeps the names as written.
 
     Returns:
-        The action, or the reason why there is none.
+        The action, or the reason why the text holds none.
 
     Raises:
-        InvalidValueError: ``text`` is no text; a model's text that is no action raises nothing.
+        InvalidValueError: ``text`` is not a string; a model's text that is not an action raises nothing.
     """
     if not isinstance(text, str):
         raise InvalidValueError(field="text", expected="what a model wrote, as a str", got=text)
@@ -179,7 +179,7 @@ def parse_possible(
     Args:
         text: what the model wrote.
         available: the action types the seat may use.
-        recipients: every name that may stand in ``to``, to its agent id; empty where private actions are not possible.
+        recipients: every name that may appear in ``to``, to its agent id; empty where private actions are not possible.
     """
     action = parse(text, recipients or None)
     if isinstance(action, ParseFailure):
@@ -248,7 +248,7 @@ def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
         except RefusedError as error:
             raise _UnreadableError(_why_unreadable(error)) from None
         except (ValueError, RecursionError) as error:
-            # Braces may stand in prose, but a broken object may hold a whole one: to read on inside it is to guess.
+            # Prose may contain braces, but a broken object may contain a complete one; reading on inside it would be a guess.
             closing, opening = text.find("}", start), text.find("{", start + 1)
             if _OBJECT_START.match(text, start) or 0 <= opening < (closing if closing >= 0 else len(text)):
                 raise _UnreadableError(_why_unreadable(error)) from None
@@ -307,10 +307,10 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
 
 
 def optional_move(value: object) -> Move | None:
-    """Returns the move in ``value``; ``None``, blank text, ``"null"`` and an empty object are none.
+    """Returns the move in ``value``; ``None``, blank text, ``"null"`` and an empty object mean no move.
 
     Raises:
-        InvalidMoveError: there is something else that is no move.
+        InvalidMoveError: ``value`` is anything else that is not a move.
     """
     if value is None or (isinstance(value, Mapping) and not value):
         return None

@@ -1,7 +1,7 @@
 """Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
 
-A question has a few options, and a reply is one of them or the reason why there is none. Whoever was asked about
-private information and did not answer was not right; where nobody could be asked, nothing is known. A question holds
+A question has a few options, and a reply is one of them or the reason why there is none. A respondent who was
+asked about private information and did not answer was not right; if no one could be asked, nothing is known. A question holds
 nothing of the answer key; the record of an answer, for evaluators, does.
 """
 
@@ -38,7 +38,7 @@ class InterviewQuestion:
     """A question to one seat after the end.
 
     Attributes:
-        about: agent id of whose goal or private information it is about.
+        about: id of the agent whose goal or private information it is about.
         text: the goal, or the question.
         options: the answers to choose from: ``yes`` and ``no`` for a goal.
     """
@@ -58,7 +58,7 @@ class InterviewQuestion:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """By which the options are chosen: ``yes`` and ``no``, or letters from A on."""
+        """The keys that select the options: ``yes`` and ``no``, or letters from A on."""
         return YES_NO if self.on_goal else tuple(string.ascii_uppercase[: len(self.options)])
 
 
@@ -68,8 +68,8 @@ class InterviewReply:
 
     Attributes:
         choice: index of an option; ``None`` for no answer.
-        reason: why there is none.
-        asked: whether there was anybody who could have answered.
+        reason: why there is no answer.
+        asked: whether there was a respondent who could have answered.
     """
 
     choice: int | None = None
@@ -82,7 +82,7 @@ class InterviewReply:
 
 
 class Configured(Protocol):
-    """What has a name and parameters, as a policy has."""
+    """An object with a name and parameters, such as a policy."""
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class Configured(Protocol):
 
 
 PARTICIPANT = "participant"
-"""The parameter that says which person a policy is. It is no setting: people are compared as one policy."""
+"""The parameter that says which person a policy is. It is not a setting: people are compared as one policy."""
 
 
 def participant_of(policy: Configured) -> str:
@@ -122,7 +122,7 @@ class Interviewee(Configured, Protocol):
             seed: the only source of randomness a policy may use.
 
         Raises:
-            PolicyError: nobody could be asked, which is no answer either.
+            PolicyError: the respondent could not be asked, which does not count as an answer.
         """
         ...
 
@@ -141,16 +141,16 @@ class InterviewAnswer(Record):
 
     Attributes:
         respondent: an agent id, or ``judge_0``, ``judge_1``, … from outside.
-        by: name of the policy or the model behind the respondent; empty where nobody is known.
-        about: agent id of whose goal or private information it is about.
+        by: name of the policy or the model behind the respondent; empty if unknown.
+        about: id of the agent whose goal or private information it is about.
         view: the respondent's perspective on a goal; ``None`` for a question on private information.
         index: of the goal among the agent's goals, or of the question among the interview's, from 0.
         value: whether the goal was reached, as the respondent sees it, or whether the chosen answer is the right one;
             ``None`` for no answer.
         choice: the chosen answer to a question on private information.
         reason: for the answer, where there is one; why there is no answer, otherwise.
-        asked: whether there was anybody who could have answered; a policy without answers, or one that is not there,
-            was never asked.
+        asked: whether there was a respondent who could have answered; a policy that does not answer, or that is
+            missing, was never asked.
     """
 
     respondent: str
@@ -187,5 +187,5 @@ def information_values(right: bool | None) -> dict[str, float]:
 
 
 def is_majority(votes: Sequence[bool]) -> bool:
-    """Returns whether more say yes than no: as many yes as no is no majority."""
+    """Returns whether more say yes than no: a tie is not a majority."""
     return 2 * sum(votes) > len(votes)

@@ -42,14 +42,14 @@ DISCLOSURE: Mapping[RelationshipKind, tuple[str, ...]] = {
 }
 """Which fields of a partner's profile each relationship reveals (SOTOPIA §2.1; ``know-by-name`` as in the reference
 code). The *name* is not in the table: it is how participants are addressed and is shown to all, strangers included, as
-in the papers' prompts. ``secret`` and ``private_attributes`` are revealed by none."""
+in the papers' prompts. No relationship reveals ``secret`` and ``private_attributes``."""
 
 OWN_FIELDS = (*_CLOSE, "private_attributes", "secret")
 
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """What a seat knows of another one; ``text`` is all of it in words."""
+    """What a seat knows of another seat; ``text`` states all of it in words."""
 
     agent: str
     name: str
@@ -68,17 +68,17 @@ class Briefing:
         name: the name of the character it enacts.
         context: the scenario as everybody reads it.
         shared_data: the context's numbers, for programs.
-        profile: the own profile in words, secret included.
-        partners: the others in seat order, as far as the relationship reveals them.
-        goals: own goals.
-        hints: own hints.
-        private_info: own private information.
-        private_data: its numbers, for programs.
-        recipients: every name that may stand in an action's ``to``, with the agent id it means; empty where private
+        profile: the seat's own profile in words, including the secret.
+        partners: the other seats in order, as far as the relationship reveals them.
+        goals: the seat's own goals.
+        hints: the seat's own hints.
+        private_info: the seat's own private information.
+        private_data: the numbers in ``private_info``, for programs.
+        recipients: every name that may appear in an action's ``to``, with the agent id it means; empty where private
             actions are not possible.
         protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
         space: what can be agreed on; ``None`` without a protocol.
-        rules: of the protocol (whose assent it takes, how votes are counted); ``None`` without one, and for claims,
+        rules: the rules of the protocol (whose assent it takes, how votes are counted); ``None`` without one, and for claims,
             whose rules hold the answer.
         worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
         outline: what can be agreed on, and which way is better for the seat, on one line; empty without a protocol.
@@ -196,19 +196,19 @@ def _outcome_text(task: Task, seat: int) -> str:
 
 
 def _indent(text: str) -> str:
-    """Author's text may have lines of its own; none of them may begin where ours do."""
+    """Indents an author's text, so that none of its lines can pass for a line of the briefing."""
     return "\n  ".join(text.splitlines())
 
 
 def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
-    """What ``seat`` knows of each other one, and the line that says so.
+    """What ``seat`` knows of each other seat, and the line that states it.
 
-    Both are the same for all who stand so to that one: 150 seats have 22,350 such pairs.
+    Both are cached by the other seat and the relationship: 150 seats have 22,350 pairs.
     """
     entries: dict[tuple[int, str, str], tuple[Partner, str]] = task.memo.setdefault("partners", {})
     partners = []
     for other, relationship in task.relationships_of(seat):
-        key = (other, relationship.kind.value, relationship.backstory)  # a member hashes at thrice the time
+        key = (other, relationship.kind.value, relationship.backstory)  # hashing the enum member takes three times as long
         entry = entries.get(key)
         if entry is None:
             partner = _acquaintance(task, other, relationship)

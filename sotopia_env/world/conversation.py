@@ -1,9 +1,8 @@
 """A seat's observations as chat messages, extended turn by turn and never rewritten.
 
-A seat's own messages are what its model wrote, and stay so where that was no action: the message after it says that it
-could not be used, and why. Our own JSON in its place would make play differ from training, where the sampled tokens are
-the sequence and cannot be replaced; and an untrained model repeats such a placeholder, a valid action that it did not
-think of.
+A seat's own messages are its model's texts, even if a text is not an action: the next message says that it could not be
+used, and why. Replacing it by our own JSON would make play differ from training, where the sampled tokens are the
+sequence and cannot be replaced. An untrained model also tends to repeat such a placeholder, which is a valid action.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sotopia_env.world.rendering import refusal, render_turn
 NOTHING_YET = "(nobody has acted yet)\n"
 NOTHING_NEW = "(nothing that you noticed)\n"
 LEFT_OUT = "(oldest turns left out here, because not all fit: {})\n"
-"""Stands where the oldest turns would, with their number."""
+"""Replaces the oldest turns, and states their number."""
 
 Standing = Callable[[int], str]
 """Returns, for the index of one of a seat's own turns, what it knew of the table before it; whole lines."""
@@ -54,11 +53,11 @@ class ChatMessage(TypedDict):
 
 
 class OwnMessage(NamedTuple):
-    """One of a seat's own turns as a message of its own.
+    """One of a seat's own turns as a chat message.
 
     Attributes:
-        text: what it wrote.
-        failure: why that was no action; empty where it was one.
+        text: the seat's text.
+        failure: why the text was not an action; empty if it was one.
     """
 
     text: str
@@ -86,10 +85,10 @@ class Conversation:
         """Begins a conversation.
 
         Args:
-            briefing: of the seat.
+            briefing: the seat's briefing.
             names: agent id to character name.
             by_round: whether turns are numbered by round, and others' turns of a round follow the own one.
-            standing: what stood before each of the seat's own turns.
+            standing: returns the table before each of the seat's own turns.
             own: what the seat wrote itself, by the index of its turns; it may grow.
             dropped: how many of its oldest turns are left out.
         """
@@ -118,8 +117,8 @@ class Conversation:
 
         Args:
             turns: all that the seat has witnessed; those before :attr:`length` are not read.
-            number: of the coming turn.
-            acting: whether it is the seat's own.
+            number: the number of the coming turn.
+            acting: whether the coming turn is the seat's own.
             stands: what is on the table now; whole lines.
         """
         news = list(turns[self.length :])

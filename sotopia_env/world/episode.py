@@ -1,7 +1,7 @@
 """Episodes: their records, their evaluations, and the JSON Lines they are kept in.
 
-An :class:`Episode` embeds its task and can be replayed from its line alone (:func:`replay`). Several evaluations may
-stand side by side. An evaluation that failed is *unscored* with a reason, never zero.
+An :class:`Episode` embeds its task and can be replayed from its line alone (:func:`replay`). It may hold several
+evaluations. An evaluation that failed is *unscored* with a reason, never zero.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 """The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
 
 
-_LONGEST_UNUSABLE = 4_000  # a model that raves must not fill the rest of its own context
+_LONGEST_UNUSABLE = 4_000  # a rambling model must not fill the rest of its own context
 
 
 class Usage(Record):
@@ -88,7 +88,7 @@ class Generation(Record):
         reasoning: what the model thought before ``text``, where the server tells; no other seat ever sees it.
         dropped_turns: how many of the oldest turns the policy was not shown, because all would not fit.
         candidates: how many actions this one was chosen from; ``usage`` counts them all. One that could not be
-            produced is none of them, but an error of the episode.
+            produced is not counted, but recorded as an error of the episode.
     """
 
     text: str = ""
@@ -105,10 +105,10 @@ class Generation(Record):
 
     @property
     def message(self) -> OwnMessage | None:
-        """The text, byte for byte, as an earlier message of its writer; ``None``: the action's JSON stands for it.
+        """The text, byte for byte, as an earlier message of its writer; ``None``: the action's JSON is used instead.
 
-        JSON stands for an action without a text, or with one that could open a control token of a chat template. Text
-        that is no action stays, at most 4,000 characters of it, disarmed. It is for the seat that wrote it alone.
+        JSON is used for an action without a text, or with one that could open a control token of a chat template. Text
+        that is not an action is kept, up to 4,000 characters and disarmed. Only the seat that wrote it may see it.
         """
         if self.parse_failure is not None:
             text = self.text if len(self.text) <= _LONGEST_UNUSABLE else f"{self.text[:_LONGEST_UNUSABLE]}…"
@@ -153,10 +153,10 @@ class Score(Record):
 
 
 class Evaluation(Record):
-    """The verdict of one evaluator on one episode: scores, or the reason why there are none.
+    """The verdict of one evaluator on one episode: scores, or the reason for their absence.
 
-    ``members`` names the evaluators whose evaluations this one combines, where they stand in the record themselves.
-    ``answers`` are those of an interview, unanswered questions included; they also stand in an unscored evaluation.
+    ``members`` names the evaluators whose evaluations this one combines, if these are in the record, too.
+    ``answers`` are those of an interview, including unanswered questions; an unscored evaluation holds them, too.
     ``outcome`` is computed from the moves; ``agreement`` is what a model read in the words.
     """
 
@@ -216,12 +216,12 @@ def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None
 
 
 class EpisodeError(Record):
-    """Something outside the episode failed while it was played, and was survived: a call that was answered later.
+    """An external failure that was recovered from during play, such as a call that succeeded when it was repeated.
 
     Attributes:
-        kind: what it was, such as a :data:`~sotopia_env.errors.ModelFailure`.
-        message: in a sentence.
-        turn: index of the turn that was waiting for it.
+        kind: the kind of failure, such as a :data:`~sotopia_env.errors.ModelFailure`.
+        message: one sentence about the failure.
+        turn: the index of the turn that was waiting for the call.
     """
 
     kind: str
@@ -234,8 +234,8 @@ class Episode(SourcedRecord):
 
     Attributes:
         key: deterministic identity within a run.
-        stop: why it ended; ``None`` only while it goes on.
-        errors: what failed outside and was survived, in the order of turns.
+        stop: why it ended; ``None`` only while it is running.
+        errors: the external errors that were recovered from, in the order of turns.
     """
 
     schema_version: SchemaVersion = SCHEMA_VERSION
@@ -267,7 +267,7 @@ class Episode(SourcedRecord):
 
     @classmethod
     def of_state(cls, state: EpisodeState) -> Episode:
-        """Returns the record of a (finished or running) episode of which there is nothing but the state."""
+        """Returns the record of a (finished or running) episode given only its state."""
         turns = tuple([RecordedTurn(turn=turn) for turn in state.turns])
         return cls(task=state.task, rules=state.rules, seed=state.seed, turns=turns, stop=state.stop)
 
@@ -311,7 +311,7 @@ class Episode(SourcedRecord):
         return self.model_copy(update={"evaluations": (*others, evaluation)})
 
     def evaluation(self, name: str | None = None) -> Evaluation | None:
-        """The evaluation called ``name``, or the latest one; ``None`` when there is none."""
+        """The evaluation called ``name``, or the latest one; ``None`` if there is none."""
         evaluations = [e for e in self.evaluations if name is None or e.evaluator == name]
         return evaluations[-1] if evaluations else None
 
@@ -320,8 +320,8 @@ class Episode(SourcedRecord):
 class Evaluator(Protocol):
     """Scores an episode.
 
-    A judge reads its task, its turns and its stop reason; who sat in the seats and what the policies wrote is for
-    interviews alone. ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all
+    A judge reads its task, its turns and its stop reason; the policies and the texts they wrote are for
+    interviews only. ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all
     dimensions, or raises :class:`EvaluationError`; it keeps no state between episodes. Evaluators that wait for a model
     implement ``evaluate_async`` with the waiting and ``evaluate`` on top of it.
     """

@@ -77,7 +77,7 @@ SeatIndex = Annotated[int, Field(ge=0)]
 
 
 class Side(Protocol):
-    """What is asked about of a scenario's seat."""
+    """The parts of a scenario's seat that an interview asks about."""
 
     @property
     def goals(self) -> Sequence[str]:
@@ -86,7 +86,7 @@ class Side(Protocol):
 
     @property
     def private_info(self) -> str:
-        """What the others do not know; empty where there is nothing."""
+        """What the other seats do not know; empty if there is nothing."""
         ...
 
 
@@ -97,8 +97,8 @@ class Question(Record):
         about: the seat whose private information it is.
         text: the question.
         answer: the right answer.
-        wrong: plausible others.
-        asked: the seats that are asked; all others where empty.
+        wrong: plausible wrong answers.
+        asked: the seats that are asked; if empty, all other seats.
     """
 
     about: SeatIndex
@@ -121,19 +121,19 @@ class Question(Record):
         return self
 
     def asked_seats(self, seats: int) -> tuple[int, ...]:
-        """The seats that are asked, of a task with so many seats."""
+        """The seats that are asked, in a task with ``seats`` seats."""
         return self.asked or tuple(seat for seat in range(seats) if seat != self.about)
 
 
 class GoalTest(Record):
-    """When a goal is reached, exactly; with both conditions given, both must hold.
+    """The exact condition for reaching a goal; if both conditions are given, both must hold.
 
     Attributes:
-        seat: whose goal it is.
-        goal: its index among the seat's goals.
-        worth_at_least: the least payoff of the seat.
-        terms: of what was agreed, per choice (or ``option`` of a ballot) the good options and per number the lowest and
-            the highest good value; without an agreement they do not hold.
+        seat: the seat that has the goal.
+        goal: the index of the goal among the seat's goals.
+        worth_at_least: the minimum payoff of the seat.
+        terms: the good options per choice (or for a ballot's ``option``), and the lowest and highest good value per
+            number; without an agreement, the condition does not hold.
     """
 
     seat: SeatIndex
@@ -170,12 +170,12 @@ class Interview(Record):
     """What evaluators ask about an episode, and what they know of its goals.
 
     Attributes:
-        template: id of the template that the scenario is made from; results are grouped by it.
+        template: the id of the template that the scenario was made from; results are grouped by it.
         domain: where people interact; ``None`` where that is unknown.
-        roles: one per seat; none where they are unknown.
-        goal_types: per seat the type of each of its goals; none where they are unknown.
-        questions: on private information.
-        goal_tests: of goals that the outcome decides.
+        roles: one role per seat; empty if unknown.
+        goal_types: the type of each goal of each seat; empty if unknown.
+        questions: the questions on private information.
+        goal_tests: the tests of goals that the outcome decides.
     """
 
     template: Name
@@ -190,7 +190,7 @@ class Interview(Record):
         return self.goal_types[seat][goal] if self.goal_types else None
 
     def check(self, seats: Sequence[Side], outcome: OutcomeSpec | None) -> None:
-        """Raises ValueError, which names field, value and mend, unless this fits a scenario's seats and outcome."""
+        """Raises ValueError, which names the field, the value and the fix, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
             if length not in (0, len(seats)):
                 raise InvalidValueError(

@@ -406,8 +406,8 @@ class SeatView:
             return state.round_table if self._veiled and state.stop is None else state.table
         leave = exit_of(state.turns, self._agent)
         assert leave is not None
-        # ``tables[i]`` is the table before turn i. A seat sees what its own leaving changed, which is in the next turn's
-        # table. In simultaneous order it does not, because that table could also show others' moves of the round.
+        # ``tables[i]`` is the table before turn i. A seat sees what its own leaving changed, which is in the next
+        # turn's table. In simultaneous order it does not: that table could also show others' moves of the round.
         index = leave.index + (not self._veiled)
         return state.tables[index] if index < len(state.tables) else state.table
 

@@ -1,4 +1,4 @@
-"""Outcomes: what the moves of an episode came to, measured against the exact reference points of its task.
+"""Outcomes of the moves of an episode, measured against the exact reference points of its task.
 
 Nothing here reads words. The table is folded from the recorded moves
 (:func:`sotopia_env.world.dynamics.final_table`); payoffs follow from the seats' worths, shares and efficiency from the
@@ -37,11 +37,11 @@ def references(task: Task) -> ReferencePoints:
 
 
 def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
-    """Returns what the moves of ``turns`` came to.
+    """Returns the outcome of the moves in ``turns``.
 
     Args:
         task: what the episode is about.
-        turns: of the episode.
+        turns: the turns of the episode.
 
     Raises:
         InvalidTaskError: the task has no outcome, too many outcomes, or a recorded move was never open in it.
@@ -54,12 +54,12 @@ def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
 
 
 def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
-    """Returns what ``table`` comes to if the episode ends with it.
+    """Returns the outcome of an episode that ends with ``table``.
 
     Args:
         task: what the episode is about.
         table: the state of the task's protocol.
-        turns: actions until it was settled, or all of them; they cost where a worth says so.
+        turns: the number of actions until the settlement, or of all actions; a worth may charge for them.
     """
     points, protocol = references(task), _protocol(task)
     settlement = protocol.outcome(table)

@@ -1,9 +1,9 @@
 r"""Turns, refusals and the table as lines of text.
 
-Other agents' text is data. Wherever it is shown, it stands inside a JSON string literal on a single line, with the
+Other agents' text is data. Wherever it is shown, it is inside a JSON string literal on a single line, with the
 characters that end lines, reorder text or open a chat template's control tokens written as ``\uXXXX``. So no
 argument can begin a line, close its quotes or pose as a turn, and ``json.loads`` of the literal gives back
-exactly what was said. What a move did stands behind the quotes, after `` · ``, in words of the protocol.
+exactly what was said. The effect of a move follows the quotes, after `` · ``, in the protocol's words.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def refusal(turn: Turn, failure: str = "") -> str:
     """Returns the line that tells a seat why its own turn, or the move in it, did not count; empty where it did.
 
     Args:
-        turn: of the seat.
-        failure: why what it wrote was no action at all; empty where it was one.
+        turn: a turn of the seat.
+        failure: why the seat's text was not an action; empty if it was one.
     """
     if failure:
         what = "leaving" if turn.action.action_type is ActionType.LEAVE else "doing nothing"
@@ -59,8 +59,8 @@ def indented(text: str) -> str:
 def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:
     """Returns who did what, without the turn's number.
 
-    The argument stands quoted (:func:`~sotopia_env.quoting.quote`); what a move did stands behind it, where no
-    argument can reach.
+    The argument is quoted (:func:`~sotopia_env.quoting.quote`); the effect of a move follows the closing quote, where
+    no argument can forge it.
     """
     silent = (effect is not None or action.move is not None) and not action.argument.strip()
     words = f"{names[actor]}{_aside(action, names)}" if silent else _render_words(names[actor], action, names)

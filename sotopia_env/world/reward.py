@@ -97,7 +97,7 @@ def dimension(name: str) -> Dimension:
     """Returns the dimension called ``name`` (full name or abbreviation, any case).
 
     Raises:
-        UnknownNameError: there is none; the message offers the nearest name.
+        UnknownNameError: there is no such dimension; the message offers the nearest name.
     """
     if not isinstance(name, str):
         raise UnknownNameError(field="dimension", expected="a name", got=name)
@@ -144,7 +144,7 @@ def normalised(vector: RewardVector) -> npt.NDArray[np.float64]:
 
 
 _KINDS = ("overall", "mean", "share")
-"""Scalarisations by name beside those of single dimensions; the first two are one."""
+"""Scalarisations by name, other than single dimensions; the first two are synonyms."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class Scalarisation:
     Attributes:
         single: the dimension whose native score is the reward.
         weights: weight per dimension over scores mapped to [0, 1]; dimensions left out weigh 0.
-        share: whether the reward is :attr:`~sotopia_env.outcomes.OutcomeResult.shares`: 1 for the best outcome
-            that nobody loses by, 0 for none, below 0 for one that is worse than none; it has no bounds.
+        share: whether the reward is :attr:`~sotopia_env.outcomes.OutcomeResult.shares`: 1 for the seat's best
+            attainable outcome, 0 for no outcome, below 0 for one that is worse than none; it is unbounded.
     """
 
     single: Dimension | None = None
@@ -216,7 +216,7 @@ class Scalarisation:
         """Returns the reward for a vector of native scores.
 
         Raises:
-            InvalidValueError: the reward is the share, which no score tells.
+            InvalidValueError: the reward is the share, which does not follow from scores.
         """
         if self.share:
             raise InvalidValueError("'share' is a number of the outcome, not of seven scores", field="scalarisation")

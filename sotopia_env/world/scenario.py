@@ -99,7 +99,7 @@ class BigFive(Record):
 class Character(SourcedRecord):
     """A profile that an agent enacts.
 
-    ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read by nobody but the agent that
+    ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read only by the agent that
     enacts the character; what others may read of the rest depends on the relationship
     (:data:`sotopia_env.world.observation.DISCLOSURE`). ``id`` is that of the files that it was imported from; no seat
     reads it, and it is written only where there is one.
@@ -129,7 +129,7 @@ class Character(SourcedRecord):
 
 
 class RelationshipKind(StrEnum):
-    """How two characters stand to each other; ``know-by-name`` is the extra kind of the reference code."""
+    """How two characters are related; ``know-by-name`` is the extra kind of the reference code."""
 
     FAMILY = "family"
     FRIEND = "friend"
@@ -211,7 +211,7 @@ class Constraints(Record):
         return not words or any(word.casefold() in character.occupation.casefold() for word in words)
 
     def admits_pair(self, relationship: Relationship) -> bool:
-        """Whether two who stand to each other like this may both sit down."""
+        """Whether two characters with this relationship may both be seated."""
         kinds, facts = self.relationships, relationship.facts
         return (not kinds or relationship.kind in kinds) and facts.items() >= self.facts.items()
 
@@ -245,7 +245,7 @@ class Scenario(SourcedRecord):
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
     overrides the environment's turn limit (20) when given. ``outcome`` is what can be agreed on by moves, and what each
-    seat would have of it: every seat reads the rules and its own worth, nobody the others'. ``interview`` is what is
+    seat would have of it: every seat reads the rules and its own worth, never another seat's. ``interview`` is what is
     asked after the end, with the answers; only evaluators read it, and it is written only where there is one.
     """
 
@@ -339,13 +339,13 @@ class Task(SourcedRecord):
 
     @cached_property
     def protocol(self) -> AnyProtocol | None:
-        """The machine that moves drive; ``None`` in a task in which nothing can be agreed on formally."""
+        """The protocol that moves drive; ``None`` in a task without a formal outcome."""
         outcome = self.scenario.outcome
         return None if outcome is None else make_protocol(outcome, self.names)
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """What other modules derive from this task and need again (rendered profiles); not part of its content."""
+        """A cache for values that other modules derive from this task, such as profiles; not part of its content."""
         return {}
 
     @cached_property

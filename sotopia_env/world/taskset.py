@@ -53,7 +53,7 @@ class TaskSet(Sequence[Task]):
         """Keeps ``tasks`` in order.
 
         Raises:
-            InvalidTaskError: two tasks share an id, or something among them is no task.
+            InvalidTaskError: two tasks share an id, or one of them is not a task.
         """
         if isinstance(tasks, str) or not isinstance(tasks, Iterable):
             raise InvalidTaskError(field="tasks", expected="a sequence of tasks", got=tasks)
@@ -124,7 +124,7 @@ class TaskSet(Sequence[Task]):
             shares: expected share of scenarios per split, summing to 1; 0.8 / 0.1 / 0.1 by default.
 
         Raises:
-            UnknownNameError: there is no such split.
+            UnknownNameError: ``name`` is not a split.
             InvalidValueError: the shares are not three that sum to 1.
         """
         table = dict(_SHARES if shares is None else shares)
@@ -138,7 +138,7 @@ class TaskSet(Sequence[Task]):
         """Returns ``n`` different tasks, the same for the same seed.
 
         Raises:
-            InvalidValueError: fewer than ``n`` tasks are there, or ``n`` is no whole number.
+            InvalidValueError: there are fewer than ``n`` tasks, or ``n`` is not a whole number.
         """
         check_whole("n", n, 0, len(self))
         return TaskSet(random.Random(seed).sample(self._tasks, n))
@@ -152,7 +152,7 @@ def _split_of(scenario_id: str, shares: Mapping[Split, float]) -> Split:
 
 
 class Cast(Record):
-    """People who can be seated, with what they are to each other; unlisted pairs are strangers."""
+    """Characters who can be seated, with their relationships; unlisted pairs are strangers."""
 
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...] = Field(
@@ -239,7 +239,7 @@ def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]
 def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.Random) -> list[tuple[int, ...]]:
     """Draws ``count`` different seatings of the cast that honour the scenario's constraints.
 
-    Other people come before the same ones in other seats, and people who sit in none of the seatings yet before others.
+    Prefers a different set of people to the same people in other seats, and people who are not in any seating yet.
 
     Raises:
         ConstraintError: the constraints admit fewer; says which scenario and how many.
@@ -302,7 +302,7 @@ FIELD_NAMES = sorted(
 
 
 RECORD_KEYS = ("scenario", "ties", "context", "characters")
-"""Of a task, a template, a scenario and a cast each a field that the kinds before it do not have."""
+"""Fields that identify a task, a template, a scenario and a cast: each is missing in the kinds before it."""
 _FIELD_SEPARATORS = re.compile(r"[.\[\]]+")
 
 
@@ -313,7 +313,7 @@ class Place:
     Attributes:
         where: the file, with the line or the number of the record.
         document: the YAML text that holds the record.
-        path: of the record in ``document``.
+        path: the path of the record in ``document``.
     """
 
     where: Where
@@ -353,8 +353,8 @@ def to_record(raw: Any, record: type[_RecordT], place: Place, names: Iterable[st
 def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Place, Any]]:
     """Yields place and value from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
 
-    A ``.json`` or ``.yaml`` file may also hold one record alone. Where there is a list ``refused``, a line that is no
-    JSON is left out, and what is wrong is appended to it.
+    A ``.json`` or ``.yaml`` file may also hold one record alone. If ``refused`` is a list, lines that are not
+    JSON are skipped, and their errors are appended to it.
     """
     text = read_text(path, InvalidTaskError)
     if path.suffix in YAML_SUFFIXES:
@@ -366,7 +366,7 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
             raise InvalidTaskError(expected="a JSON array of records", got=type(raw), where=path)
         yield from ((Place(Where(path, record=f"record {index}")), item) for index, item in enumerate(items, start=1))
     elif path.suffix == ".jsonl":
-        # Not splitlines(): it also splits at characters such as U+2028, which may stand inside a JSON string.
+        # Not splitlines(): it also splits at characters such as U+2028, which may occur inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 try:
@@ -386,7 +386,7 @@ def _is_record(raw: Any) -> bool:
 
 
 def _yaml_values(text: str, path: Path) -> Iterator[tuple[Place, Any]]:
-    from sotopia_env.yaml_text import parse_document  # only who has such a file waits for the reader
+    from sotopia_env.yaml_text import parse_document  # imported lazily: only YAML files need it
 
     try:
         document = parse_document(text, path)

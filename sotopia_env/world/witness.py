@@ -1,8 +1,8 @@
 """Who witnesses what: the one rule for observations, and for the documents that participants are asked about.
 
 A seat witnesses its own turns, and those of others that are addressed to it or to everybody and come before it leaves.
-A simultaneous round is one moment: nothing of it is witnessed before it is over, and who leaves in it witnesses only
-the own turn.
+A simultaneous round is one moment: nothing of it is witnessed before it is over, and a seat that leaves in it
+witnesses only its own turn.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _moment(turn: Turn) -> int:
 
 
 def perspective(agent: str, turn: Turn) -> Turn:
-    """Returns the turn as ``agent`` knows it: what another one tried in vain, or did secretly, is not its business."""
+    """Returns the turn as ``agent`` knows it: without others' failed attempts and secret moves."""
     if turn.actor == agent or (turn.violation is None and turn.hidden is None):
         return turn
     action, effect = turn.action, turn.effect

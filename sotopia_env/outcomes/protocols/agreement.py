@@ -140,8 +140,8 @@ class Agreement(Protocol[AgreementState]):
         others, equal = [], False
         for offer in offers:
             _, proposer, offered, to, _, _ = offer
-            # Equal offers are checked for before any is replaced: replacing the seat's own would lose its acceptances, and
-            # under ``latest``, replacing another's would turn an assent to its terms into a counter-offer.
+            # Equal offers are checked for before any is replaced: replacing the seat's own would lose its acceptances,
+            # and under ``latest``, replacing another's would turn an assent to its terms into a counter-offer.
             is_own = proposer == seat
             if offered == terms and to == audience:
                 equal = True

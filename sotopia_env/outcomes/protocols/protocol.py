@@ -54,8 +54,8 @@ class Settlement:
 
     Attributes:
         decided: whether there is an outcome.
-        terms: the terms of an agreement, ``{"option": …}`` for a ballot, or ``{"claims": {agent: claim}}`` with the right
-            claims; empty if nothing was decided.
+        terms: the terms of an agreement, ``{"option": …}`` for a ballot, or ``{"claims": {agent: claim}}`` with the
+            right claims; empty if nothing was decided.
         reason: one sentence that says why it is or is not decided.
         proposer: the id of the agent whose offer was agreed (of several equal offers, the first).
         assents: agent id to the move by which that seat bound itself.

@@ -1,7 +1,8 @@
 """The public file format of a verified outcome: protocol, issues, and what each outcome is worth to each seat.
 
 Mistakes are refused when the record is built, with one sentence that names the place and the fix. Code that
-may not see all of it, such as a policy, gets an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
+may not see all of it, such as a policy, gets an
+:class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
 """
 
 from __future__ import annotations

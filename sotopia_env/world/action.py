@@ -248,7 +248,7 @@ def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
         except RefusedError as error:
             raise _UnreadableError(_why_unreadable(error)) from None
         except (ValueError, RecursionError) as error:
-            # Prose may contain braces, but a broken object may contain a complete one; reading on inside it would be a guess.
+            # Prose may contain braces, but a broken object may contain a whole one: reading on inside it is a guess.
             closing, opening = text.find("}", start), text.find("{", start + 1)
             if _OBJECT_START.match(text, start) or 0 <= opening < (closing if closing >= 0 else len(text)):
                 raise _UnreadableError(_why_unreadable(error)) from None

@@ -1,8 +1,8 @@
 """Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
 
 A question has a few options, and a reply is one of them or the reason why there is none. A respondent who was
-asked about private information and did not answer was not right; if no one could be asked, nothing is known. A question holds
-nothing of the answer key; the record of an answer, for evaluators, does.
+asked about private information and did not answer was not right; if no one could be asked, nothing is known. A
+question holds nothing of the answer key; the record of an answer, for evaluators, does.
 """
 
 from __future__ import annotations

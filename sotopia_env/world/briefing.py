@@ -78,8 +78,8 @@ class Briefing:
             actions are not possible.
         protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
         space: what can be agreed on; ``None`` without a protocol.
-        rules: the rules of the protocol (whose assent it takes, how votes are counted); ``None`` without one, and for claims,
-            whose rules hold the answer.
+        rules: the protocol's rules (whose assent it takes, how votes are counted); ``None`` without a protocol, and for
+            claims, whose rules hold the answer.
         worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
         outline: what can be agreed on, and which way is better for the seat, on one line; empty without a protocol.
         head: the text of all this.
@@ -208,7 +208,7 @@ def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
     entries: dict[tuple[int, str, str], tuple[Partner, str]] = task.memo.setdefault("partners", {})
     partners = []
     for other, relationship in task.relationships_of(seat):
-        key = (other, relationship.kind.value, relationship.backstory)  # hashing the enum member takes three times as long
+        key = (other, relationship.kind.value, relationship.backstory)  # hashing a member takes thrice the time
         entry = entries.get(key)
         if entry is None:
             partner = _acquaintance(task, other, relationship)

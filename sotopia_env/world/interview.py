@@ -190,7 +190,7 @@ class Interview(Record):
         return self.goal_types[seat][goal] if self.goal_types else None
 
     def check(self, seats: Sequence[Side], outcome: OutcomeSpec | None) -> None:
-        """Raises ValueError, which names the field, the value and the fix, unless this fits a scenario's seats and outcome."""
+        """Raises ValueError, naming field, value and fix, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
             if length not in (0, len(seats)):
                 raise InvalidValueError(

@@ -36,8 +36,8 @@ class EpisodeReward:
     """The reward of an episode of one task.
 
     Attributes:
-        evaluator: who scores.
-        scalarisation: what is paid; ``None`` for the vector.
+        evaluator: the evaluator that scores the episode.
+        scalarisation: how the reward is computed; ``None`` for the vector.
         bases: what the evaluator scores in the task, as far as it says so, and what that rests on.
     """
 
@@ -53,7 +53,7 @@ class EpisodeReward:
 
         Args:
             task: the task to play.
-            evaluator: who scores; ``None`` for the moves of a task with an outcome, and the rules for any other.
+            evaluator: the evaluator; ``None`` for the moves of a task with an outcome, and the rules for any other.
             scalarisation: what is paid; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
                 dimensions are scored, and their mean elsewhere.
             vector: whether all seven are paid.
@@ -96,7 +96,7 @@ class EpisodeReward:
 
     @property
     def _dimensions(self) -> tuple[Dimension, ...]:
-        """The dimensions without which nothing can be paid; a vector is paid with whatever there is."""
+        """The dimensions without which nothing can be paid; a vector needs none of them."""
         return () if self.scalarisation is None else self.scalarisation.dimensions
 
     @property

@@ -55,7 +55,7 @@ class EnvOptions(TypedDict, total=False):
         max_turns: limit on actions of all agents together.
         max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
         max_silent_turns: silent turns in a row that end the episode; 0 for never.
-        silence_rule: how they are counted.
+        silence_rule: how silent turns are counted (:class:`sotopia_env.world.dynamics.SilenceRule`).
         first_seat: the seat that begins in round-robin order.
         action_types: the types agents may use.
         end_when_settled: whether a settled protocol ends the episode; true by default.

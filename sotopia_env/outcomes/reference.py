@@ -35,16 +35,16 @@ class ReferencePoints:
     """The best attainable outcomes. Payoffs are in seat order; terms are ``None`` if a point is the disagreement.
 
     Attributes:
-        best: per seat, its best payoff over the outcomes that can come about, disagreement included: those for which
+        best: the best payoff of each seat over the attainable outcomes, disagreement included: those for which
             enough seats (all whose assent is needed; with a quorum, some coalition of that size with every veto
             seat) get at least their ``no_agreement``.
-        disagreement: per seat, its payoff without an outcome.
+        disagreement: the payoff of each seat without an outcome.
         frontier: payoffs of the Pareto-optimal outcomes, each once, ascending.
         nash: the Nash solution; the disagreement if every outcome leaves some seat below it.
         egalitarian: the egalitarian solution; the disagreement in the same case.
         kalai_smorodinsky: the Kalai-Smorodinsky solution; the disagreement in the same case.
         best_joint: the greatest sum over outcomes that can come about; the disagreement where that is greater.
-        best_terms: per seat an outcome that gives it its best.
+        best_terms: for each seat, an outcome that gives it its best payoff.
         size: the number of outcomes.
     """
 

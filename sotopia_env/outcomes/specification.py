@@ -1,8 +1,7 @@
 """The public file format of a verified outcome: protocol, issues, and what each outcome is worth to each seat.
 
-Mistakes are refused when the record is built, with one sentence that names the place and the fix. Code that
-may not see all of it, such as a policy, gets an
-:class:`~sotopia_env.outcomes.space.OutcomeSpace` and its own worth instead.
+Mistakes are refused when the record is built, with one sentence that names the place and the fix. Policies,
+which may not see all of it, get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and their own worth instead.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ class Valuation:
 
     Attributes:
         agent: the seat's agent id; ``None`` where no items are divided by pieces.
-        numbers: per number issue its name, the gain per unit of its last decimal, and that unit's inverse.
-        choices: per choice its name and the gain of each option.
-        items: per divided issue its name and the gain per own piece.
-        table: of a full table, outcome key to gain.
+        numbers: for each number issue, its name, the gain per unit of its last decimal, and that unit's inverse.
+        choices: for each choice, its name and the gain of each option.
+        items: for each divided issue, its name and the gain per own piece.
+        table: outcome key to gain, for a full table.
     """
 
     scale: int

@@ -144,11 +144,11 @@ class InterviewAnswer(Record):
         by: name of the policy or the model behind the respondent; empty if unknown.
         about: id of the agent whose goal or private information it is about.
         view: the respondent's perspective on a goal; ``None`` for a question on private information.
-        index: of the goal among the agent's goals, or of the question among the interview's, from 0.
+        index: the index, from 0, of the goal among the agent's goals or of the question in the interview.
         value: whether the goal was reached, as the respondent sees it, or whether the chosen answer is the right one;
             ``None`` for no answer.
         choice: the chosen answer to a question on private information.
-        reason: for the answer, where there is one; why there is no answer, otherwise.
+        reason: the reason for the answer, if given; without an answer, the reason for its absence.
         asked: whether there was a respondent who could have answered; a policy that does not answer, or that is
             missing, was never asked.
     """

@@ -66,7 +66,7 @@ class Briefing:
     Attributes:
         agent: the seat's id.
         name: the name of the character it enacts.
-        context: the scenario as everybody reads it.
+        context: the scenario's public text.
         shared_data: the context's numbers, for programs.
         profile: the seat's own profile in words, including the secret.
         partners: the other seats in order, as far as the relationship reveals them.

@@ -208,21 +208,15 @@ class Observation:
         return rules.turn_limit(task) or (rules.max_rounds or 0) * len(task.agents)
 
     def own_turns_left(self, index: int | None = None) -> int:
-        """Returns how many turns the seat has left, that turn included, if no agent leaves and nothing is settled.
+        """Returns how many turns the seat has left from its turn ``index`` on, by default from the coming one.
 
-        In random order, where the last round may be cut short, this is a lower bound.
-
-        Args:
-            index: of a turn of its own; ``None`` for the coming one.
+        Assumes that no agent leaves and nothing is settled. In random order, where the last round may be cut short, it
+        is a lower bound.
         """
         return _own_turns_left(self._state, len(self._state.turns) if index is None else index)
 
     def answerable(self, index: int | None = None) -> tuple[int, ...]:
-        """Returns the numbers of the offers that the seat could accept.
-
-        Args:
-            index: of a turn of its own; ``None`` for the coming one.
-        """
+        """Returns the numbers of the offers that the seat could accept in its turn ``index``, by default the coming one."""
         protocol = self._state.task.protocol
         if protocol is None or (index is None and not self.acting):
             return ()
@@ -361,7 +355,7 @@ class SeatView:
         Args:
             task: the task of the episode.
             rules: the rules of the episode.
-            agent: whose view it is.
+            agent: the id of the agent whose view it is.
             lines: shared by the episode's views.
             own: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
                 its turns; it may grow. Another seat's text must not be in it.
@@ -446,8 +440,8 @@ def observe(state: EpisodeState, agent: str, own: Mapping[int, OwnMessage] = Map
 
     Args:
         state: the state of the episode.
-        agent: whose observation it is.
-        own: what it wrote itself; see :class:`SeatView`.
+        agent: the id of the observing agent.
+        own: the agent's own texts; see :class:`SeatView`.
 
     Raises:
         UnknownNameError: the task has no such agent.

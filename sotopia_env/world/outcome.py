@@ -80,7 +80,7 @@ def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], b
 
     Args:
         task: what the episode is about; without an interview or tests nothing is returned.
-        outcome: of an episode of this task.
+        outcome: the outcome of an episode of this task.
 
     Raises:
         InvalidTaskError: the outcome is not one of this task.

@@ -1,6 +1,6 @@
 """Who witnesses what: the one rule for observations, and for the documents that participants are asked about.
 
-A seat witnesses its own turns, and those of others that are addressed to it or to everybody and come before it leaves.
+A seat witnesses its own turns, and those of others that are addressed to it or to all and come before it leaves.
 A simultaneous round is one moment: nothing of it is witnessed before it is over, and a seat that leaves in it
 witnesses only its own turn.
 """

@@ -216,7 +216,7 @@ class Observation:
         return _own_turns_left(self._state, len(self._state.turns) if index is None else index)
 
     def answerable(self, index: int | None = None) -> tuple[int, ...]:
-        """Returns the numbers of the offers that the seat could accept in its turn ``index``, by default the coming one."""
+        """Returns the numbers of the offers the seat could accept in its turn ``index``, by default the coming one."""
         protocol = self._state.task.protocol
         if protocol is None or (index is None and not self.acting):
             return ()

@@ -68,9 +68,9 @@ class Results:
     goals: dict[tuple[str, str], dict[str, dict[_Place, float]]] = field(default_factory=dict)
     turns: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, folder: Path) -> None:
-        """Adds the evaluation in the directory of a training seed, or of what all seeds share."""
-        for run in sorted((folder / EVALUATION / "runs").iterdir()):
+    def add(self, folder: Path, evaluation: str = EVALUATION) -> None:
+        """Adds an evaluation in the directory of a training seed, or of what all seeds share."""
+        for run in sorted((folder / evaluation / "runs").iterdir()):
             policy, partner = run.name.rsplit("-", 1)[0].split("-vs-")
             rows = [row for row in seat_results(read_run(run)) if row.policies[row.seat][0] == policy]
             goals = {(row.task, row.seat): row.values[GOAL] for row in rows}

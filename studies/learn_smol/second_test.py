@@ -1,0 +1,60 @@
+"""A second test of the study's trained models, on more tasks than the study's own.
+
+python -m studies.learn_smol.second_test --out runs/learn-smol
+
+Plays the clone and the second round of self-reinforcement of every training seed on 48 tasks of task seed 8, and prints
+their paired differences; the same command continues it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sotopia_env.errors import SotopiaError
+from sotopia_env.reports import show_number
+from studies.learn_smol.report import PARTNERS, Results
+from studies.learn_smol.stages import SHARED, Stage, Study, evaluated
+
+EVALUATION, BETTER, BASE = "evaluation-8", "sr-2", "clone"
+TASKS = Stage("generate_tasks", "tasks", {"given.n": 48, "given.seed": 8, "output": "tasks-8"})
+EVALUATE = Stage(
+    "evaluate",
+    "evaluate",
+    {
+        "policies": [evaluated(BASE), evaluated(BETTER)],
+        "tasks": f"../{SHARED}/tasks-8/tasks.jsonl",
+        "output": EVALUATION,
+    },
+)
+
+
+def main() -> int:
+    """Reads the command line and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/learn-smol"), help="directory of a complete study")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
+    options = parser.parse_args()
+    study, results = Study(options.out, False), Results()
+    names = [str(seed) for seed in options.seeds]
+    try:
+        study.run(TASKS, SHARED)
+        for name in names:
+            study.run(EVALUATE, name)
+            results.add(options.out / name, EVALUATION)
+    except SotopiaError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    for partner in PARTNERS:
+        pooled = results.difference(BETTER, BASE, partner)
+        each = [results.difference(BETTER, BASE, partner, name) for name in names]
+        assert pooled is not None
+        means = ", ".join(show_number(None if item is None else item.mean) for item in each)
+        interval = f"[{show_number(pooled.low)}, {show_number(pooled.high)}]"
+        sys.stdout.write(f"{BETTER} - {BASE}, {partner}: {show_number(pooled.mean)} {interval}; each seed {means}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sotopia_env.errors import (
@@ -169,6 +170,11 @@ class Table:
         return self._turns
 
     @property
+    def pending(self) -> Mapping[str, Decision]:
+        """The answers of a simultaneous round that waits for other seats: agent id to decision; empty otherwise."""
+        return MappingProxyType(self._pending)
+
+    @property
     def evaluation(self) -> Evaluation | None:
         """The latest evaluation; ``None`` if there is none."""
         return self._evaluations[-1] if self._evaluations else None
@@ -218,6 +224,17 @@ class Table:
             return answer
         self._take(agent, Decision(answer, generation or Generation(text=action)))
         return None
+
+    def take(self, agent: str, decision: Decision) -> None:
+        """Takes a policy's decision for ``agent``, one of :attr:`acting`, with the errors it was recovered from.
+
+        Raises:
+            InvalidActionError: it is not the agent's turn, or a recipient is not an agent of the task; nothing changes.
+            PolicyError: it is not a decision.
+        """
+        if agent not in self.acting:
+            raise self._not_acting(agent)
+        self._take(agent, decision)
 
     def _not_acting(self, agent: object) -> InvalidActionError:
         if self.state.stop is not None:

@@ -21,6 +21,7 @@ from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.quoting import disarm
 from sotopia_env.records import code_version, invalid_part
+from sotopia_env.service import commands as service
 
 
 def _refused(error: typer.BadParameter) -> str | None:
@@ -60,7 +61,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
-for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models):
+for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models, service):
     module.register(app)
 use_plain_help(app)
 

@@ -50,12 +50,12 @@ def _kind(error: Exception) -> str:
     return "Timeout" if isinstance(error, _OutOfTimeError) else type(error).__name__
 
 
-async def _attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception:
+async def attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception:
     """Returns what ``work`` returns, or the exception that ended it.
 
     This is the package's one catch-all: a policy or an evaluator is foreign code, and whatever goes wrong in one
-    episode must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not ``Exception`` and
-    pass; so do the end of the budget and of the run, and a model that refuses every request, which are no failure of
+    episode or one job must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not
+    ``Exception`` and pass; so do the end of the budget and of the run, and a model that refuses every request, which are no failure of
     this episode.
     """
     try:
@@ -132,7 +132,7 @@ async def _evaluation(
     episode: Episode, evaluator: Evaluator, work: Awaitable[Evaluation], timeout: float | None
 ) -> Evaluation:
     """What ``work`` returns; unscored, with why, where it fails."""
-    verdict = await _attempt(work, timeout)
+    verdict = await attempt(work, timeout)
     if isinstance(verdict, Evaluation):
         return verdict
     if not isinstance(verdict, Exception):
@@ -184,7 +184,7 @@ async def play_episode(
     policies = dict(zip(plan.task.agents, plan.policies, strict=True))
     play = table.play(policies, before=None if stop is None else stop.check, after=tell if listeners else None)
     try:
-        error = await _attempt(play, timeout)
+        error = await attempt(play, timeout)
     except _ListenerError as failure:
         raise failure.error from None
     return _failure(plan, table, error) if isinstance(error, Exception) else table.episode()

@@ -1,0 +1,113 @@
+"""Errors as answers: problem details (RFC 9457) for programs, a page for browsers.
+
+Every error of the package is a sentence with fields, and both reach the caller. What is not an error of the package's
+is a fault of the service: it is logged with an id, and the caller gets the id.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from sotopia_env.errors import (
+    BudgetExceededError,
+    DamagedRecordError,
+    FieldError,
+    InUseError,
+    ModelCallError,
+    SotopiaError,
+    excerpt,
+)
+from sotopia_env.service.problems import ConflictError, ForbiddenError, LimitError, MissingError, UnauthorizedError
+
+logger = logging.getLogger(__name__)
+PROBLEM = "application/problem+json"
+_STATUS: tuple[tuple[type[SotopiaError], int], ...] = (
+    (UnauthorizedError, 401),
+    (ForbiddenError, 403),
+    (MissingError, 404),
+    (ConflictError, 409),
+    (InUseError, 409),
+    (LimitError, 429),
+    (BudgetExceededError, 409),
+    (ModelCallError, 502),
+    (DamagedRecordError, 422),
+    (FieldError, 422),
+    (SotopiaError, 422),
+)
+Render = Callable[[Request, int, dict[str, Any]], Awaitable[Response]]
+
+
+def status_of(error: SotopiaError) -> int:
+    """Returns the HTTP status of an error."""
+    return next(status for kind, status in _STATUS if isinstance(error, kind))
+
+
+def problem(error: SotopiaError) -> dict[str, Any]:
+    """Returns an error as problem details: its sentence, and its fields where it has some."""
+    kind = type(error).__name__
+    details: dict[str, Any] = {"type": f"about:blank#{kind}", "title": kind, "status": status_of(error)}
+    details["detail"] = str(error)
+    if isinstance(error, FieldError):
+        fields = {"field": error.field, "expected": error.expected, "hint": error.hint, "where": str(error.where)}
+        details |= {name: value for name, value in fields.items() if value}
+        if error.got is not ...:
+            details["got"] = excerpt(error.got)
+        if error.nearest is not None:
+            details["nearest"] = str(error.nearest)
+    return details
+
+
+def install(app: FastAPI, page: Render) -> None:
+    """Makes ``app`` answer errors.
+
+    Args:
+        app: the server.
+        page: renders problem details for a browser; programs get JSON.
+    """
+
+    async def answer(request: Request, details: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+        if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+            return await page(request, details["status"], details)
+        return JSONResponse(details, details["status"], media_type=PROBLEM, headers=headers)
+
+    @app.exception_handler(SotopiaError)
+    async def package_error(request: Request, error: SotopiaError) -> Response:
+        headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None
+        return await answer(request, problem(error), headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid_request(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+        return await answer(
+            request,
+            {
+                "type": "about:blank#InvalidValueError",
+                "title": "InvalidValueError",
+                "status": 422,
+                "detail": f"{field}: {first['msg']}" if field else first["msg"],
+                "field": field,
+            },
+        )
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        details = {"type": "about:blank", "title": error.detail, "status": error.status_code, "detail": error.detail}
+        if error.status_code == 404:
+            details["detail"] = f"{request.url.path}: there is no such page"
+        return await answer(request, details, dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        identity = secrets.token_hex(4)
+        logger.error("request %s %s failed (%s)", request.method, request.url.path, identity, exc_info=error)
+        detail = f"the service failed; its log says why under {identity}"
+        return await answer(request, {"type": "about:blank", "title": "fault", "status": 500, "detail": detail})

@@ -1,0 +1,109 @@
+"""``sotopia serve``: the studio; ``sotopia worker``: one more process that works for it.
+
+The commands import what they need when they run: without the extra ``serve`` they are there and say what to install.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sotopia_env.errors import SotopiaError
+
+if TYPE_CHECKING:
+    from sotopia_env.service.settings import ServiceSettings
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.")
+]
+Url = Annotated[
+    str | None, typer.Option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
+]
+Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting on top of the file's.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command("serve")(serve)
+    app.command("worker")(worker)
+
+
+def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
+    try:
+        from sotopia_env.service.settings import ServiceSettings
+    except ModuleNotFoundError as error:
+        raise SotopiaError(f"serve: {error.name} is not installed; pip install 'sotopia-env[serve]'") from None
+    from sotopia_env.settings import overridden, read_values, settings_of
+
+    values: dict[str, Any] = overridden({} if config is None else read_values(config), changes, "--set")
+    if database is not None:
+        values["database"] = database
+    return settings_of(values, ServiceSettings, "" if config is None else str(config))
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8321,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes to start.")] = 1,
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Open the studio: pages and an API to design, play, watch, annotate and compare. Ctrl-C ends it.
+
+    \b
+    Examples:
+      sotopia serve
+      sotopia serve --set models.api_base=http://localhost:8000/v1 --set 'model_names=[local/my-model]'
+      sotopia serve --database postgresql://sotopia@db/sotopia --workers 4
+    """
+    settings = _settings(config, database, changes)
+    import uvicorn
+
+    from sotopia_env.service.app import create_app
+
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
+    command += [] if config is None else ["--config", str(config)]
+    children = [
+        subprocess.Popen([*command, *(part for change in changes for part in ("--set", change))])
+        for _ in range(workers)
+    ]
+    try:
+        uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+    finally:
+        for child in children:
+            child.send_signal(signal.SIGTERM)
+        for child in children:
+            child.wait()
+
+
+def worker(config: Config = None, database: Url = None, changes: Changes = []) -> None:  # noqa: B006
+    """Work for a studio: play live episodes and runs, evaluate, draft. Ctrl-C or SIGTERM ends it.
+
+    What a worker that is killed had begun is taken over by another one.
+
+    \b
+    Example:
+      sotopia worker --database postgresql://sotopia@db/sotopia
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.worker import Worker
+
+    async def work() -> None:
+        db = Database(settings.database)
+        await upgrade(db)
+        process = Worker(settings, db)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, process.stop)
+        await process.run()
+        await db.close()
+
+    asyncio.run(work())

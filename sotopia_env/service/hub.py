@@ -1,0 +1,103 @@
+"""The hub: one poll of the database for all who watch, in every web process.
+
+However many people watch an episode, its new events are read once. Events are numbered without gaps, so a watcher that
+comes back with the number of the last event it has seen misses none and sees none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from sotopia_env.service.live import CLOSED
+from sotopia_env.service.store import events
+from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.events import Event
+
+POLL = 0.1
+"""Seconds between two looks at the database while somebody watches."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """The events of one episode that is being watched, and those who wait for the next."""
+
+    log: list[Event] = field(default_factory=list)
+    watchers: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Hub:
+    """Hands the events of episodes to those who watch them."""
+
+    def __init__(self, database: Database) -> None:
+        """Begins without watchers."""
+        self._database = database
+        self._channels: dict[str, _Channel] = {}
+        self._poll: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
+        """Yields the events of an episode with numbers greater than ``after``, until it is over or the hub closes.
+
+        Raises:
+            MissingError: there is no such episode.
+        """
+        async with self._database.read() as connection:
+            await events.row_of(connection, episode)
+        channel = self._channels.setdefault(episode, _Channel())
+        channel.watchers += 1
+        try:
+            await self._refresh([episode])
+            if self._poll is None:
+                self._poll = asyncio.create_task(self._poll_forever())
+            while not self._closing.is_set():
+                changed = channel.changed
+                for event in channel.log[after:]:  # numbers are places in the log, from 1
+                    yield event
+                    after = event.number
+                if channel.log and channel.log[-1].kind in _LAST:
+                    return
+                if len(channel.log) == after:
+                    await changed.wait()
+        finally:
+            channel.watchers -= 1
+            if not channel.watchers:
+                self._channels.pop(episode, None)
+
+    async def notify(self, episode: str) -> None:
+        """Looks at an episode at once, since this process has just changed it."""
+        if episode in self._channels:
+            await self._refresh([episode])
+
+    async def close(self) -> None:
+        """Ends all streams."""
+        self._closing.set()
+        for channel in self._channels.values():
+            channel.changed.set()
+        if self._poll is not None:
+            self._poll.cancel()
+
+    async def _poll_forever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            if self._channels:
+                await self._refresh(list(self._channels))
+
+    async def _refresh(self, episodes: list[str]) -> None:
+        async with self._database.read() as connection:
+            counts = await events.counts(connection, episodes)
+            for episode, count in counts.items():
+                channel = self._channels.get(episode)
+                if channel is None or count <= len(channel.log):
+                    continue
+                new = await events.read(connection, episode, len(channel.log))
+                # Two refreshes may overlap: what the other one has added is not added again.
+                channel.log += [event for event in new if event.number > len(channel.log)]
+                channel.changed.set()
+                channel.changed = asyncio.Event()
+
+
+_LAST = frozenset({*CLOSED, "closed"})
+"""The kinds of event after which none comes."""

@@ -1,0 +1,404 @@
+"""Live episodes: played turn by turn from the database, by policies in a worker and by people through pages.
+
+Nothing of a live episode is kept in memory between two turns. Its events are its state: a worker builds the table from
+them (:meth:`LiveEpisode.load`), lets policies act until a person's turn comes, and appends an event for every turn. A
+person's answer is taken by the process that receives it, in one transaction. So a killed server or worker loses
+nothing, an episode that waits for a person costs nothing, and an answer to a turn that is over is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.errors import EvaluationError, InvalidActionError
+from sotopia_env.policies.policy import Decision, Policy
+from sotopia_env.records import JsonObject, Record, canonical_json, read_record
+from sotopia_env.service.problems import ConflictError, ForbiddenError, MissingError
+from sotopia_env.service.store import episodes, events, jobs, tables
+from sotopia_env.service.store.engine import Database
+from sotopia_env.table import Table
+from sotopia_env.world import NO_ACTION, Action, ActionType, Episode, Evaluator, Generation, RecordedTurn, Rules, Task
+from sotopia_env.world.answers import PARTICIPANT
+from sotopia_env.world.episode import EpisodeError, PolicyInfo
+
+ADVANCE = "advance"
+"""The job that lets the policies of a live episode act."""
+LATE_ANSWER = "no answer within the time limit"
+CLOSED = ("done", "failed", "stopped")
+"""The states of an episode that nothing will change any more."""
+
+
+class LiveSpec(Record):
+    """What is needed to play a live episode.
+
+    Attributes:
+        task: who meets in which situation.
+        rules: order and limits.
+        seed: of the turn order and of policies.
+        policies: agent id to policy name; :data:`~sotopia_env.service.store.episodes.PERSON` for a person's seat.
+        evaluator: its name; ``none`` for no evaluation.
+        manner: settings of language models in seats.
+        turn_seconds: how long a person may take; ``None`` for no limit.
+        on_timeout: what happens then: the turn passes (``none``), or the person's character leaves (``leave``).
+        tag: of the episode, for lists.
+        study: id of the study it belongs to, if any.
+    """
+
+    task: Task
+    rules: Rules
+    seed: int = 0
+    policies: dict[str, str]
+    evaluator: str = "verified+rules"
+    manner: JsonObject = Field(default_factory=dict)
+    turn_seconds: float | None = None
+    on_timeout: Literal["none", "leave"] = "leave"
+    tag: str = ""
+    study: str = ""
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """The agents whose seats people take."""
+        return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
+
+
+class RecordedAnswer(Record):
+    """The answer of one seat in a simultaneous round that is not complete: kept, and shown to nobody yet."""
+
+    agent: str
+    round: int
+    action: Action
+    generation: Generation | None = None
+    errors: tuple[EpisodeError, ...] = ()
+
+
+class AppendedTurn(Record):
+    """A turn as an event, with the external errors that were recovered from while it was produced."""
+
+    turn: RecordedTurn
+    errors: tuple[EpisodeError, ...] = ()
+
+
+@dataclass(slots=True)
+class LiveEpisode:
+    """A live episode in its state after the latest event.
+
+    Attributes:
+        id: the episode's id.
+        spec: what is played.
+        table: the episode so far.
+        number: of the latest event.
+        status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
+        deadline: when the person whose turn it is runs out of time.
+    """
+
+    id: str
+    spec: LiveSpec
+    table: Table
+    number: int
+    status: str
+    deadline: float | None
+
+    @classmethod
+    async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
+        """Returns the episode as its events leave it; with ``lock``, nobody else can change it in this transaction.
+
+        Raises:
+            MissingError: there is no such live episode.
+        """
+        row = await events.row_of(connection, episode, lock=lock)
+        if not row.spec:
+            raise MissingError(f"episode {episode}: it is not a live one")
+        spec = read_record(LiveSpec, row.spec, f"episode {episode}")
+        turns: list[AppendedTurn] = []
+        answers: list[RecordedAnswer] = []
+        log = await events.read(connection, episode)
+        for event in log:
+            where = f"episode {episode}, event {event.number}"
+            if event.kind == "turn":
+                turns.append(read_record(AppendedTurn, event.payload, where))
+            elif event.kind == "answer":
+                answers.append(read_record(RecordedAnswer, event.payload, where))
+        people = await episodes.participants(connection, episode)
+        parts = {
+            "turns": tuple(item.turn for item in turns),
+            "errors": tuple(error for item in turns for error in item.errors),
+            "policies": tuple(
+                PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: people.get(agent, "")})
+                for agent in spec.people
+            ),
+        }
+        opening = Table(spec.task, spec.rules, spec.seed, key=row.key).episode()
+        table = Table.resume(opening.model_copy(update=parts))
+        for answer in answers:  # those of earlier rounds are turns by now
+            if answer.round == table.state.round and answer.agent in table.acting:
+                table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
+        return cls(episode, spec, table, row.events, row.status, row.deadline)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more turn will be taken."""
+        return self.table.stop is not None or self.status in CLOSED
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The people whose turn it is."""
+        return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
+
+    async def append(self, connection: AsyncConnection, since: int, recorded: Collection[str] = ()) -> None:
+        """Appends an event for every turn and answer that is new, and one that says who is to act now.
+
+        Args:
+            connection: a writing transaction.
+            since: how many turns have events.
+            recorded: agents whose answers of an incomplete round have events.
+        """
+        new = [*self._turn_events(since), *self._answer_events(recorded)]
+        self.status, self.deadline = "running", None
+        if self.awaited:
+            limit = self.spec.turn_seconds
+            self.status, self.deadline = "waiting", None if limit is None else time.time() + limit
+        if not self.ended:
+            acting = {"agents": list(self.table.acting), "turn": len(self.table.turns), "deadline": self.deadline}
+            new.append(("waiting", canonical_json(acting)))
+        columns = {"turns": len(self.table.turns), "status": self.status, "deadline": self.deadline}
+        self.number = await events.append(connection, self.id, self.number, new, columns)
+
+    def _turn_events(self, since: int) -> Iterator[tuple[str, str]]:
+        errors = self.table.episode().errors
+        for item in self.table.turns[since:]:
+            of_turn = tuple(error for error in errors if error.turn == item.turn.index)
+            yield "turn", AppendedTurn(turn=item, errors=of_turn).model_dump_json()
+
+    def _answer_events(self, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
+        for agent, decision in self.table.pending.items():
+            if agent not in recorded:
+                answer = RecordedAnswer(
+                    agent=agent,
+                    round=self.table.state.round,
+                    action=decision.action,
+                    generation=decision.generation,
+                    errors=decision.errors,
+                )
+                yield "answer", answer.model_dump_json()
+
+
+async def begin(
+    connection: AsyncConnection,
+    spec: LiveSpec,
+    *,
+    key: str = "",
+    run: str | None = None,
+    owner: str = "",
+    participants: Mapping[str, str] | None = None,
+) -> str:
+    """Adds a live episode and asks for the job that plays it; returns its id."""
+    identity = tables.new_id()
+    names = spec.task.names
+    row = {
+        "id": identity,
+        "run": run,
+        "key": key or identity,
+        "policies": ", ".join(spec.policies[agent] for agent in spec.task.agents),
+        "status": "queued",
+        "seed": spec.seed,
+        "spec": spec.model_dump_json(),
+        "owner": owner,
+        "created": time.time(),
+        "events": 0,
+        "starred": False,
+        **episodes.task_columns(spec.task),
+    }
+    await connection.execute(insert(tables.episode).values(**row))
+    await episodes.add_seats(connection, identity, spec.task, spec.policies, participants or {})
+    if spec.tag:
+        await connection.execute(insert(tables.tag).values(kind="episode", item=identity, tag=spec.tag))
+    opening = {"task": spec.task.id, "characters": dict(names), "policies": spec.policies}
+    await events.append(connection, identity, 0, [("began", canonical_json(opening))])
+    await (await LiveEpisode.load(connection, identity)).append(connection, 0)
+    await jobs.request(connection, ADVANCE, identity)
+    return identity
+
+
+async def act(
+    database: Database, episode: str, agent: str, action: Action, *, turn: int, key: str, seconds: float = 0.0
+) -> LiveEpisode:
+    """Takes a person's action.
+
+    Args:
+        database: of the service.
+        episode: its id.
+        agent: the person's seat.
+        action: what the person does.
+        turn: how many turns there were when the person saw the page, so a stale page has no effect.
+        key: chosen by the sender, so that the same request sent twice has one effect.
+        seconds: how long the person took.
+
+    Raises:
+        ConflictError: the turn is over, or it is not the person's.
+        ForbiddenError: the seat is not a person's.
+        InvalidActionError: the action is not possible now; nothing changed.
+    """
+    async with database.write() as connection:
+        live = await LiveEpisode.load(connection, episode, lock=True)
+        if await _is_repeated(connection, episode, agent, key):
+            return live
+        _check_possible(live, agent, action, turn)
+        await _take(connection, live, agent, action, Generation(latency=seconds))
+        row = {"episode": episode, "key": key, "agent": agent, "at": time.time()}
+        await connection.execute(insert(tables.submission).values(**row))
+        return live
+
+
+def _check_possible(live: LiveEpisode, agent: str, action: Action, turn: int) -> None:
+    if agent not in live.spec.people:
+        raise ForbiddenError(f"{agent}: this seat is not a person's")
+    if live.ended:
+        raise ConflictError("the conversation has ended")
+    if turn != len(live.table.turns) or agent not in live.table.acting:
+        raise ConflictError("it is not your turn any more; the page shows the present state after a reload")
+    observation = live.table.observe(agent)
+    if action.action_type not in observation.available:
+        raise InvalidActionError(field="action_type", got=action.action_type.value, valid=list(observation.available))
+    problem = observation.move_problem(action)
+    if problem is not None:
+        raise InvalidActionError(problem, field="move")
+
+
+async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
+    row = tables.submission
+    query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
+    sender = (await connection.execute(query)).scalar_one_or_none()
+    if sender is not None and sender != agent:
+        raise ConflictError("key: another seat has used it; choose a random one")
+    return sender is not None
+
+
+async def _take(
+    connection: AsyncConnection, live: LiveEpisode, agent: str, action: Action, generation: Generation | None
+) -> None:
+    """Carries out an answer, appends what has come of it, and asks for the job that lets the policies go on."""
+    count, recorded = len(live.table.turns), set(live.table.pending)
+    live.table.answer(agent, action, generation)
+    await live.append(connection, count, recorded)
+    await jobs.request(connection, ADVANCE, live.id)
+
+
+async def time_out(database: Database, episode: str) -> None:
+    """Carries out the declared consequence for people who have not answered by the deadline."""
+    async with database.write() as connection:
+        live = await LiveEpisode.load(connection, episode, lock=True)
+        if not live.awaited or live.deadline is None or live.deadline > time.time():
+            return
+        for agent in live.awaited:
+            possible = live.table.observe(agent).available
+            leaves = live.spec.on_timeout == "leave" and ActionType.LEAVE in possible
+            action = Action(ActionType.LEAVE) if leaves else NO_ACTION
+            generation = Generation(parse_failure=LATE_ANSWER, latency=live.spec.turn_seconds or 0.0)
+            await _take(connection, live, agent, action, generation)
+            if live.table.stop is not None:
+                return
+
+
+async def advance(
+    database: Database, live: LiveEpisode, policies: Mapping[str, Policy], evaluator: Evaluator | None
+) -> None:
+    """Lets the policies act until a person's turn comes, and ends and evaluates the episode where it is over.
+
+    Raises:
+        ConflictError: the episode was stopped meanwhile.
+        PolicyError: a policy could not act; the turns before are on disk.
+        ModelCallError: a model did not answer; the turns before are on disk.
+    """
+    while live.table.stop is None:
+        if len(live.awaited) == len(live.table.acting):
+            return
+        round_ = live.table.state.round
+        live = await _record(database, live.id, round_, await _ask(live.table, policies))
+    await _ask(live.table, policies)  # nobody acts any more; the record gets the names of the policies
+    await _finish(database, live, evaluator)
+
+
+class _Asked(Exception):  # noqa: N818 - not an error
+    """Ends :meth:`Table.play` after one step, so that every turn is on disk before the next is asked for."""
+
+
+async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, Decision]]:
+    """Asks the policies whose turn it is once; returns the decision of each agent."""
+    count, before, asked = len(table.turns), dict(table.pending), False
+
+    def once() -> None:
+        nonlocal asked
+        if asked:
+            raise _Asked
+        asked = True
+
+    with suppress(_Asked):
+        await table.play(policies, before=once)
+    errors = table.episode().errors
+    taken = [
+        (
+            item.turn.actor,
+            Decision(
+                item.turn.attempted or item.turn.action,
+                item.generation,
+                tuple(error for error in errors if error.turn == item.turn.index),
+            ),
+        )
+        for item in table.turns[count:]
+        if item.turn.actor not in before
+    ]
+    return taken + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
+
+
+async def _record(database: Database, episode: str, round_: int, decisions: list[tuple[str, Decision]]) -> LiveEpisode:
+    """Takes decisions that were asked for; a person may have answered in the same round while models were thinking."""
+    async with database.write() as connection:
+        live = await LiveEpisode.load(connection, episode, lock=True)
+        if live.status in CLOSED:
+            raise ConflictError(f"episode {episode}: it was ended meanwhile")
+        count, recorded = len(live.table.turns), set(live.table.pending)
+        for agent, decision in decisions:
+            if agent in live.table.acting and live.table.state.round == round_:
+                live.table.take(agent, decision)
+        await live.append(connection, count, recorded)
+        return live
+
+
+async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | None) -> Episode:
+    """Records an ended episode, then evaluates it; an evaluation that fails leaves it unscored with the reason."""
+    episode = live.table.episode()
+    if evaluator is not None:
+        with suppress(EvaluationError):  # the record says why it is unscored
+            await live.table.evaluate(evaluator)
+        episode = live.table.episode()
+    new = [("ended", canonical_json({"stop": episode.stop.value if episode.stop else ""}))]
+    new += [("evaluated", evaluation.model_dump_json()) for evaluation in episode.evaluations]
+    async with database.write() as connection:
+        live.number = await events.append(connection, live.id, live.number, new, episodes.record_columns(episode))
+        await episodes.write_scores(connection, live.id, episode.evaluations)
+    return episode
+
+
+async def end(database: Database, episode: str, status: Literal["failed", "stopped"], reason: str) -> None:
+    """Ends an episode that will not be finished: its turns stay, it has no record."""
+    async with database.write() as connection:
+        row = await events.row_of(connection, episode)
+        if row.status in CLOSED:
+            return
+        columns = {"status": status, "error": reason, "ended": time.time(), "deadline": None}
+        await events.append(connection, episode, row.events, [(status, canonical_json({"reason": reason}))], columns)
+
+
+async def overdue(connection: AsyncConnection) -> list[str]:
+    """Returns the episodes in which a person has run out of time."""
+    row = tables.episode
+    query = select(row.c.id).where(row.c.deadline.is_not(None), row.c.deadline < time.time(), row.c.status == "waiting")
+    return list((await connection.execute(query)).scalars())

@@ -1,0 +1,5 @@
+"""The pages: Jinja templates with htmx, no build step, no network but this server's."""
+
+from sotopia_env.service.pages import home
+
+ROUTERS = (home.router,)

@@ -1,0 +1,64 @@
+"""Rendering of pages: one Jinja environment that escapes everything, and the filters that templates share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from sotopia_env.records import code_version
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+NAVIGATION = (
+    ("/", "Home"),
+    ("/simulate", "Simulate"),
+    ("/episodes", "Episodes"),
+    ("/runs", "Runs"),
+    ("/compare", "Compare"),
+    ("/scenarios", "Scenarios"),
+    ("/characters", "Characters"),
+    ("/tasks", "Tasks"),
+    ("/dimensions", "Dimensions"),
+    ("/studies", "Studies"),
+)
+"""The pages of a researcher, in the order of the navigation."""
+
+templates = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    autoescape=select_autoescape(default=True),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.globals |= {"version": code_version(), "navigation": NAVIGATION}
+
+
+def _when(seconds: float | None) -> str:
+    """A time as people read it, in UTC; empty if there is none."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M")
+
+
+templates.filters["when"] = _when
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Returns a page.
+
+    Args:
+        request: what is answered.
+        template: file name of the template.
+        status: HTTP status.
+        values: the variables of the template; one that it uses and does not get is an error.
+    """
+    text = templates.get_template(template).render(request=request, path=request.url.path, **values)
+    return HTMLResponse(text, status)
+
+
+async def error_page(request: Request, status: int, details: dict[str, Any]) -> Response:
+    """Returns the page that says what happened and what to do."""
+    return render(request, "error.html", status, problem=details)

@@ -1,0 +1,1 @@
+// What pages need beyond htmx. Every page works without it, except for live updates.

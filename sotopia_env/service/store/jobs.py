@@ -1,0 +1,99 @@
+"""Jobs: work that a worker process does, each with a lease.
+
+A job is named by its kind and target, so no two workers work on one target. It counts how often it was asked for and
+how often it was done, so a request that comes while it is being done is not lost. A worker that dies lets its lease
+expire, and another one takes the job over.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.service.store import tables
+
+LEASE = 20.0
+"""Seconds for which a worker has a job; it renews the lease while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that a worker holds.
+
+    Attributes:
+        kind: which handler does it.
+        target: what it is done to, usually an id.
+        payload: JSON text.
+        wanted: how often it had been asked for when it was claimed.
+        attempts: how often it was claimed since it last succeeded, this time included.
+    """
+
+    kind: str
+    target: str
+    payload: str
+    wanted: int
+    attempts: int
+
+    @property
+    def id(self) -> str:
+        """The id of its row."""
+        return f"{self.kind}:{self.target}"
+
+
+async def request(
+    connection: AsyncConnection, kind: str, target: str, payload: str = "", not_before: float = 0.0
+) -> None:
+    """Asks for a job, as part of the transaction that makes it necessary."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row = tables.job
+    values = {"id": f"{kind}:{target}", "kind": kind, "target": target, "payload": payload}
+    new = dialect.insert(row).values(**values, wanted=1, done=0, attempts=0, not_before=not_before, stop=False)
+    change = {"wanted": row.c.wanted + 1, "attempts": 0, "payload": payload, "not_before": not_before, "stop": False}
+    await connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=change))
+
+
+async def claim(connection: AsyncConnection, worker: str, kinds: tuple[str, ...] = ()) -> Job | None:
+    """Takes a job that is due, for :data:`LEASE` seconds; ``None`` if none is."""
+    row, now = tables.job, time.time()
+    due = select(row.c.id).where(row.c.wanted > row.c.done, row.c.not_before <= now)
+    due = due.where((row.c.leased_until.is_(None)) | (row.c.leased_until < now))
+    if kinds:
+        due = due.where(row.c.kind.in_(kinds))
+    due = due.order_by(row.c.not_before, row.c.id).limit(1).with_for_update(skip_locked=True)
+    change = update(row).where(row.c.id == due.scalar_subquery())
+    change = change.values(worker=worker, leased_until=now + LEASE, attempts=row.c.attempts + 1)
+    columns = (row.c.kind, row.c.target, row.c.payload, row.c.wanted, row.c.attempts)
+    found = (await connection.execute(change.returning(*columns))).one_or_none()
+    return None if found is None else Job(*found)
+
+
+async def renew(connection: AsyncConnection, job: Job, worker: str) -> bool | None:
+    """Prolongs a lease; returns whether the job is to stop, ``None`` if another worker has it now."""
+    row = tables.job
+    change = update(row).where(row.c.id == job.id, row.c.worker == worker).values(leased_until=time.time() + LEASE)
+    stop: bool | None = (await connection.execute(change.returning(row.c.stop))).scalar_one_or_none()
+    return stop
+
+
+async def finish(
+    connection: AsyncConnection, job: Job, worker: str, *, error: str = "", retry_after: float | None = None
+) -> None:
+    """Gives a job back: done (with the error that ended it for good, if any), or to be tried again later."""
+    row = tables.job
+    values: dict[str, object] = {"worker": "", "leased_until": None, "error": error}
+    if retry_after is None:
+        values |= {"done": job.wanted, "attempts": 0}
+    else:
+        values |= {"not_before": time.time() + retry_after}
+    await connection.execute(update(row).where(row.c.id == job.id, row.c.worker == worker).values(**values))
+
+
+async def ask_to_stop(connection: AsyncConnection, kind: str, target: str) -> None:
+    """Asks the worker that holds this job to stop it; one that nobody holds is never begun."""
+    row = tables.job
+    change = update(row).where(row.c.id == f"{kind}:{target}")
+    await connection.execute(change.values(stop=True))

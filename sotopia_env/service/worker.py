@@ -1,0 +1,148 @@
+"""A worker: a process that claims jobs and carries them out, many at once, each under a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from sotopia_env import naming
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency import Stop
+from sotopia_env.errors import FATAL, ModelCallError
+from sotopia_env.runs.play import attempt
+from sotopia_env.service import live
+from sotopia_env.service.problems import ConflictError, MissingError
+from sotopia_env.service.settings import ServiceSettings
+from sotopia_env.service.store import jobs
+from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.jobs import Job
+
+logger = logging.getLogger(__name__)
+IDLE = 0.1
+"""Seconds between two looks for a job."""
+ATTEMPTS = 4
+"""How often a job whose model does not answer is tried."""
+
+
+class Worker:
+    """Carries out jobs until it is stopped.
+
+    Attributes:
+        name: unique among the workers of a service.
+        settings: of the service.
+        database: of the service.
+        models: the language models of this process.
+    """
+
+    def __init__(self, settings: ServiceSettings, database: Database) -> None:
+        """Prepares; nothing is claimed."""
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.settings = settings
+        self.database = database
+        self.models = ModelPool(settings.models)
+        self._stop = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[None]]] = {live.ADVANCE: self._advance}
+
+    def stop(self) -> None:
+        """Ends :meth:`run` once the jobs at hand have reached a point at which they can be continued."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Claims and carries out jobs until :meth:`stop`."""
+        watch = asyncio.create_task(self._watch_deadlines())
+        try:
+            while not self._stop.is_set():
+                if not await self._begin_one():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._stop.wait(), IDLE)
+        finally:
+            watch.cancel()
+            await asyncio.sleep(0)  # a task that is cancelled before it starts would not give its job back
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+            await self.models.close()
+
+    async def _begin_one(self) -> bool:
+        """Claims a job and begins it; returns whether there was one and room for it."""
+        if len(self._running) >= self.settings.concurrency:
+            return False
+        async with self.database.write() as connection:
+            job = await jobs.claim(connection, self.name, tuple(self.handlers))
+        if job is None:
+            return False
+        task = asyncio.create_task(self._carry_out(job))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return True
+
+    async def _carry_out(self, job: Job) -> None:
+        stop = Stop()
+        lease = asyncio.create_task(self._keep_lease(job, stop))
+        error, retry_after = "", None
+        try:
+            result = await attempt(self.handlers[job.kind](job, stop), None)
+            if isinstance(result, Exception):
+                error, retry_after = await self._failed(job, result)
+        except FATAL as problem:
+            error, retry_after = await self._failed(job, problem)
+        except asyncio.CancelledError:
+            retry_after = 0.0  # this worker ends; another one goes on
+        finally:
+            lease.cancel()
+            async with self.database.write() as connection:
+                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after)
+
+    async def _failed(self, job: Job, problem: Exception) -> tuple[str, float | None]:
+        """Decides what becomes of a job that has failed: tried again after a while, or over."""
+        if isinstance(problem, (ConflictError, MissingError)):
+            return "", None  # somebody else went on with it, or it is gone: nothing is left to do for this request
+        reason = f"{type(problem).__name__}: {problem}"
+        logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
+        passing = isinstance(problem, (ModelCallError, OSError)) and not isinstance(problem, FATAL)
+        if passing and job.attempts < ATTEMPTS:
+            return reason, 2.0**job.attempts
+        if job.kind == live.ADVANCE:
+            await live.end(self.database, job.target, "failed", reason)
+        return reason, None
+
+    async def _keep_lease(self, job: Job, stop: Stop) -> None:
+        while True:
+            await asyncio.sleep(jobs.LEASE / 4)
+            async with self.database.write() as connection:
+                stopping = await jobs.renew(connection, job, self.name)
+            if stopping is None:
+                stop.ask("another worker has taken the job over")
+            elif stopping:
+                stop.ask("it was asked to stop")
+
+    async def _watch_deadlines(self) -> None:
+        """Carries out what was declared for people who do not answer in time."""
+        while True:
+            await asyncio.sleep(1.0)
+            async with self.database.read() as connection:
+                late = await live.overdue(connection)
+            for episode in late:
+                with suppress(ConflictError, MissingError):  # the answer came meanwhile
+                    await live.time_out(self.database, episode)
+
+    async def _advance(self, job: Job, stop: Stop) -> None:
+        async with self.database.read() as connection:
+            episode = await live.LiveEpisode.load(connection, job.target)
+        if episode.status in live.CLOSED:
+            return
+        spec = episode.spec
+        policies = {
+            agent: naming.make_policy(name, self.models, spec.manner)
+            for agent, name in spec.policies.items()
+            if agent not in spec.people
+        }
+        evaluator = naming.make_optional_evaluator(
+            spec.evaluator, model_factory=self.models.judge, policies=list(policies.values())
+        )
+        await live.advance(self.database, episode, policies, evaluator)

@@ -55,8 +55,8 @@ async def attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception:
 
     This is the package's one catch-all: a policy or an evaluator is foreign code, and whatever goes wrong in one
     episode or one job must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not
-    ``Exception`` and pass; so do the end of the budget and of the run, and a model that refuses every request, which are no failure of
-    this episode.
+    ``Exception`` and pass; so do the end of the budget and of the run, and a model that refuses every request, which
+    are no failure of this episode.
     """
     try:
         async with asyncio.timeout(timeout) as limit:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from sotopia_env.errors import (
@@ -75,6 +75,8 @@ def install(app: FastAPI, page: Render) -> None:
 
     async def answer(request: Request, details: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
         if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+            if details["status"] == 401 and request.method == "GET":
+                return RedirectResponse("/login", 303)
             return await page(request, details["status"], details)
         return JSONResponse(details, details["status"], media_type=PROBLEM, headers=headers)
 

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from sotopia_env.records import code_version
 from sotopia_env.service import answers
 from sotopia_env.service.api import ROUTERS as API
 from sotopia_env.service.context import Services
+from sotopia_env.service.guard import Guard
 from sotopia_env.service.hub import Hub
 from sotopia_env.service.pages import ROUTERS as PAGES
 from sotopia_env.service.pages.rendering import STATIC, error_page
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.store.migrations import upgrade
-
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -61,11 +51,5 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=Path(STATIC)), name="static")
     answers.install(app, error_page)
 
-    @app.middleware("http")
-    async def headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
-
+    app.add_middleware(Guard, origin=settings.origin, hosts=frozenset(settings.hosts))
     return app

@@ -6,6 +6,7 @@ The commands import what they need when they run: without the extra ``serve`` th
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
     app.command("serve")(serve)
     app.command("worker")(worker)
+    app.command("login")(login)
+    app.command("user")(user)
 
 
 def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
@@ -45,6 +48,20 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     if database is not None:
         values["database"] = database
     return settings_of(values, ServiceSettings, "" if config is None else str(config))
+
+
+async def _login_secret(settings: ServiceSettings) -> str:
+    """Makes the secret of a one-time address."""
+    from sotopia_env.service.auth import add_login
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import upgrade
+
+    database = Database(settings.database)
+    await upgrade(database)
+    async with database.write() as connection:
+        secret = await add_login(connection)
+    await database.close()
+    return secret
 
 
 def serve(
@@ -107,3 +124,50 @@ def worker(config: Config = None, database: Url = None, changes: Changes = []) -
         await db.close()
 
     asyncio.run(work())
+
+
+def login(
+    address: Annotated[str, typer.Argument(metavar="URL", help="Where the studio is.")] = "http://127.0.0.1:8321",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Print an address that opens one administrator's session; it works once, within a day.
+
+    \b
+    Example:
+      sotopia login
+    """
+    secret = asyncio.run(_login_secret(_settings(config, database, changes)))
+    typer.echo(f"{address.rstrip('/')}/login/{secret}")
+
+
+def user(
+    name: Annotated[str, typer.Argument(help="The name to log in with.")],
+    role: Annotated[str, typer.Option(help="admin or researcher.")] = "researcher",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Add a user, or change one's password and role; asks for the password, or reads SOTOPIA_PASSWORD.
+
+    \b
+    Example:
+      sotopia user rosa --role admin
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_env.service.auth import add_user
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import upgrade
+
+    password = os.environ.get("SOTOPIA_PASSWORD") or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+
+    async def add() -> None:
+        db = Database(settings.database)
+        await upgrade(db)
+        async with db.write() as connection:
+            await add_user(connection, name, password, role)  # type: ignore[arg-type]  # checked there
+        await db.close()
+
+    asyncio.run(add())
+    typer.echo(f"{name}: {role}")

@@ -26,6 +26,7 @@ class ServiceSettings(Settings):
         accounts: whether people must log in; without accounts whoever has the one-time address is the administrator.
         origin: the address under which browsers reach the service, such as ``https://lab.example.org``; by default
             that of the request.
+        hosts: names under which requests may reach the service; by default that of ``origin``, or this machine alone.
     """
 
     database: str = "sqlite:///studio/studio.db"
@@ -39,3 +40,4 @@ class ServiceSettings(Settings):
     live_episodes: int = Field(default=50, ge=1)
     accounts: bool = False
     origin: str = ""
+    hosts: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 """The pages: Jinja templates with htmx, no build step, no network but this server's."""
 
-from sotopia_env.service.pages import home
+from sotopia_env.service.pages import home, login
 
-ROUTERS = (home.router,)
+ROUTERS = (home.router, login.router)

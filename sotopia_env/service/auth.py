@@ -1,0 +1,243 @@
+"""Who is asking, and what they may do.
+
+A browser has a session, whose cookie is a random secret; a program has a token. The database keeps only SHA-256 hashes
+of either. Without accounts a session begins with a one-time address, which ``sotopia serve`` prints; with accounts it
+begins with a password. A participant's session opens one study and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerifyMismatchError
+from fastapi import Depends, Request, Response
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+from starlette.requests import HTTPConnection
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.service.context import services
+from sotopia_env.service.problems import ForbiddenError, MissingError, UnauthorizedError
+from sotopia_env.service.store import tables
+
+Role = Literal["admin", "researcher", "participant", "annotator"]
+Scope = Literal["read", "run", "admin"]
+SCOPES: dict[str, frozenset[str]] = {
+    "admin": frozenset({"read", "run", "admin"}),
+    "researcher": frozenset({"read", "run"}),
+    "participant": frozenset(),
+    "annotator": frozenset(),
+}
+"""What each role may do on the pages and the API of researchers."""
+_DAY = 24 * 3600.0
+SESSION = 30 * _DAY
+"""Seconds for which a session lasts."""
+ONE_TIME = _DAY
+"""Seconds for which a one-time address can be used."""
+TOKEN_PREFIX = "sot_"
+_LOGIN = "login"
+_SHORTEST_PASSWORD = 10
+_HASHER = PasswordHasher()
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking.
+
+    Attributes:
+        id: of a user, a token's owner or a participant.
+        role: of the user or participant; a token has the role of its owner.
+        scopes: what it may do.
+        study: the only study that a participant may see.
+    """
+
+    id: str
+    role: str
+    scopes: frozenset[str]
+    study: str = ""
+
+
+def digest(secret: str) -> str:
+    """Returns what the database keeps of a secret of 128 bits or more; passwords need :func:`add_user`."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def cookie_name(connection: HTTPConnection) -> str:
+    """Returns the name of the session's cookie; over HTTPS one that no other host can set."""
+    return "__Host-studio" if connection.url.scheme in ("https", "wss") else "studio"
+
+
+async def open_session(connection: AsyncConnection, principal: str, role: Role, study: str = "") -> str:
+    """Begins a session and returns its secret."""
+    secret = secrets.token_urlsafe(32)
+    values = {
+        "principal": principal,
+        "role": role,
+        "scope": study,
+        "expires": time.time() + SESSION,
+    }
+    await connection.execute(delete(tables.session).where(tables.session.c.expires < time.time()))
+    await connection.execute(insert(tables.session).values(hash=digest(secret), **values))
+    return secret
+
+
+def set_cookie(request: Request, response: Response, secret: str) -> None:
+    """Gives a session to a browser."""
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        cookie_name(request), secret, max_age=int(SESSION), path="/", secure=secure, httponly=True, samesite="lax"
+    )
+
+
+async def close_session(connection: AsyncConnection, secret: str) -> None:
+    """Ends a session; the cookie is worth nothing then."""
+    await connection.execute(delete(tables.session).where(tables.session.c.hash == digest(secret)))
+
+
+async def add_token(connection: AsyncConnection, owner: str, name: str, scopes: frozenset[str]) -> str:
+    """Makes a token for programs and returns it; it cannot be shown again.
+
+    Raises:
+        InvalidValueError: a scope is not one of ``read``, ``run``, ``admin``.
+    """
+    if not scopes or not scopes <= SCOPES["admin"]:
+        raise InvalidValueError(field="scopes", expected="some of read, run, admin", got=", ".join(sorted(scopes)))
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    row = {"id": tables.new_id(), "hash": digest(secret), "name": name, "owner": owner, "created": time.time()}
+    await connection.execute(insert(tables.token).values(scopes=" ".join(sorted(scopes)), **row))
+    return secret
+
+
+async def add_login(connection: AsyncConnection) -> str:
+    """Makes the secret of a one-time address, which opens one session of an administrator within a day."""
+    secret = secrets.token_urlsafe(32)
+    row = {"id": tables.new_id(), "hash": digest(secret), "name": _LOGIN, "owner": "admin", "created": time.time()}
+    await connection.execute(insert(tables.token).values(scopes=_LOGIN, **row))
+    return secret
+
+
+async def claim_login(connection: AsyncConnection, secret: str) -> str:
+    """Returns the secret of a new session in exchange for that of a one-time address.
+
+    Raises:
+        UnauthorizedError: the address was used, is older than a day or never existed.
+    """
+    row = tables.token
+    mine = (row.c.hash == digest(secret)) & (row.c.scopes == _LOGIN) & (row.c.created > time.time() - ONE_TIME)
+    if (await connection.execute(delete(row).where(mine))).rowcount != 1:
+        raise UnauthorizedError("this address was used or is too old; `sotopia login` prints a new one")
+    return await open_session(connection, "admin", "admin")
+
+
+async def add_user(connection: AsyncConnection, name: str, password: str, role: Role) -> None:
+    """Adds a user, or gives one that is there another password and role.
+
+    Raises:
+        InvalidValueError: the password is too short, or the role does not exist.
+    """
+    if role not in SCOPES:
+        raise InvalidValueError(field="role", got=role, valid=SCOPES)
+    if len(password) < _SHORTEST_PASSWORD:
+        raise InvalidValueError(field="password", expected=f"{_SHORTEST_PASSWORD} characters or more")
+    row, values = tables.user, {"role": role, "password": _HASHER.hash(password)}
+    change = await connection.execute(update(row).where(row.c.name == name).values(**values))
+    if not change.rowcount:
+        await connection.execute(insert(row).values(id=tables.new_id(), name=name, created=time.time(), **values))
+
+
+async def log_in(connection: AsyncConnection, name: str, password: str) -> str:
+    """Returns the secret of a new session of a user.
+
+    Raises:
+        UnauthorizedError: name and password do not belong together.
+    """
+    row = tables.user
+    user = (await connection.execute(select(row).where(row.c.name == name))).one_or_none()
+    try:
+        # An unknown name takes as long as a wrong password, so the time does not tell which names exist.
+        _HASHER.verify(user.password if user else _DECOY, password)
+    except (VerifyMismatchError, InvalidHashError):
+        user = None
+    if user is None:
+        raise UnauthorizedError("name and password do not belong together")
+    return await open_session(connection, user.id, user.role)
+
+
+_DECOY = _HASHER.hash(secrets.token_hex(16))
+
+
+async def principal_of(connection: HTTPConnection) -> Principal | None:
+    """Returns who sends a request, by its token or else its cookie; ``None`` for a stranger.
+
+    Raises:
+        UnauthorizedError: there is a token, and it is not valid.
+    """
+    kind, _, bearer = connection.headers.get("authorization", "").partition(" ")
+    if kind.casefold() == "bearer":
+        return await _of_token(connection, bearer.strip())
+    secret = connection.cookies.get(cookie_name(connection))
+    if not secret:
+        return None
+    row = tables.session
+    query = select(row).where(row.c.hash == digest(secret), row.c.expires > time.time())
+    async with services(connection).database.read() as database:
+        session = (await database.execute(query)).one_or_none()
+    if session is None:
+        return None
+    return Principal(session.principal, session.role, SCOPES.get(session.role, frozenset()), session.scope)
+
+
+async def _of_token(connection: HTTPConnection, secret: str) -> Principal:
+    row = tables.token
+    async with services(connection).database.read() as database:
+        token = (await database.execute(select(row).where(row.c.hash == digest(secret)))).one_or_none()
+    if token is None or token.scopes == _LOGIN:
+        raise UnauthorizedError("the token is not valid")
+    if token.last_used is None or token.last_used < time.time() - 60:  # a minute is exact enough, and cheap
+        async with services(connection).database.write() as database:
+            await database.execute(update(row).where(row.c.id == token.id).values(last_used=time.time()))
+    return Principal(token.owner, "researcher", frozenset(token.scopes.split()))
+
+
+def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
+    """Returns a dependency that lets only callers with ``scope`` through."""
+
+    async def check(connection: HTTPConnection) -> Principal:
+        principal = await principal_of(connection)
+        if principal is None:
+            raise UnauthorizedError("who are you? log in, or send `Authorization: Bearer TOKEN`")
+        if scope not in principal.scopes:
+            raise ForbiddenError(f"this needs the scope {scope!r}")
+        return principal
+
+    return check
+
+
+Reader = Annotated[Principal, Depends(requires("read"))]
+Runner = Annotated[Principal, Depends(requires("run"))]
+Admin = Annotated[Principal, Depends(requires("admin"))]
+
+
+async def tokens(connection: AsyncConnection, owner: str) -> list[dict[str, object]]:
+    """Returns the tokens of an owner, without their secrets."""
+    row = tables.token
+    query = select(row.c.id, row.c.name, row.c.scopes, row.c.created, row.c.last_used)
+    query = query.where(row.c.owner == owner, row.c.scopes != _LOGIN).order_by(row.c.id)
+    return [dict(item._mapping) for item in await connection.execute(query)]
+
+
+async def revoke(connection: AsyncConnection, owner: str, token: str) -> None:
+    """Deletes a token.
+
+    Raises:
+        MissingError: the owner has no such token.
+    """
+    row = tables.token
+    if not (await connection.execute(delete(row).where(row.c.id == token, row.c.owner == owner))).rowcount:
+        raise MissingError(f"token {token}: there is no such token")

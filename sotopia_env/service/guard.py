@@ -1,0 +1,131 @@
+"""What every request must pass before it reaches a handler: hosts, origins, sizes and rates.
+
+Cookies are sent by browsers whoever made the page that sends the request, so a request with effects must come from a
+page of this server: its ``Origin`` is checked, for forms and WebSockets alike. Requests with a token are exempt, since
+no browser adds one by itself. The host is checked as well: a name of an attacker's that resolves to this machine would
+otherwise be its own origin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sotopia_env.service.answers import PROBLEM
+
+LONGEST_BODY = 64 * 2**20
+"""Bytes of a request: an upload of some thousand episodes."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_RATES = {"/login": (10, 60.0), "/api/v1/design": (20, 60.0), "/api/v1/simulate": (240, 60.0), "/design": (20, 60.0)}
+"""Requests with effects that one caller may send to an address: so many in so many seconds."""
+_CALLERS = 10_000
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Wraps the server; refuses with problem details."""
+
+    def __init__(self, app: ASGIApp, origin: str = "", hosts: frozenset[str] = frozenset()) -> None:
+        """Wraps ``app``.
+
+        Args:
+            app: the server.
+            origin: the address under which browsers reach it; by default whatever host of ``hosts`` they name.
+            hosts: names of this machine; by default those of the loopback interface.
+        """
+        self._app = app
+        self._origin = origin.rstrip("/")
+        named = frozenset({urlsplit(origin).hostname or ""}) if origin else _LOOPBACK
+        self._hosts = hosts or named
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lets a request through, or answers it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope, headers)
+        if refusal is None:
+            await self._app(scope, _limited(receive), _with_headers(send) if scope["type"] == "http" else send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
+        else:
+            status, detail = refusal
+            details = {"type": "about:blank", "title": "refused", "status": status, "detail": detail}
+            await JSONResponse(details, status, media_type=PROBLEM)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        if host not in self._hosts:
+            return 421, "this server is not known by that name; give its address as the setting `origin`"
+        if scope["type"] == "http" and scope["method"] in _SAFE:
+            return None
+        if headers.get("content-length", "0").isdecimal() and int(headers.get("content-length", "0")) > LONGEST_BODY:
+            return 413, f"expected at most {LONGEST_BODY:,} bytes"
+        if not headers.get("authorization") and not self._is_own(scope, headers):
+            return 403, "the request does not come from a page of this server"
+        return self._too_often(scope, headers)
+
+    def _is_own(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a page of this server sends the request; a program without cookies is no browser."""
+        origin = headers.get("origin")
+        if origin is None:
+            site = headers.get("sec-fetch-site")
+            return site == "same-origin" or (site is None and not headers.get("cookie"))
+        scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+        return origin == (self._origin or f"{scheme}://{headers.get('host')}")
+
+    def _too_often(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        rate = _RATES.get(scope["path"].rstrip("/"))
+        if rate is None:
+            return None
+        number, seconds = rate
+        caller = headers.get("authorization") or (scope.get("client") or ("", 0))[0]
+        key, now = (caller, scope["path"]), time.monotonic()
+        tokens, before = self._buckets.pop(key, (float(number), now))
+        tokens = min(float(number), tokens + (now - before) * number / seconds)
+        self._buckets[key] = (max(tokens - 1.0, 0.0), now)
+        if len(self._buckets) > _CALLERS:
+            self._buckets.popitem(last=False)
+        return None if tokens >= 1.0 else (429, f"expected at most {number} of these in {seconds:g} s; wait a little")
+
+
+def _limited(receive: Receive) -> Receive:
+    """Ends the connection once a body without a declared length is too long."""
+    size = 0
+
+    async def limited() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b"")) if message["type"] == "http.request" else 0
+        return {"type": "http.disconnect"} if size > LONGEST_BODY else message
+
+    return limited
+
+
+def _with_headers(send: Send) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return with_headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sotopia_env.records import Record
 from sotopia_env.service import auth
@@ -18,6 +18,8 @@ router = APIRouter(tags=["tokens"])
 
 class NewToken(Record):
     """What a token is for, and what it may do."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI warns of bodies whose validators are built later
 
     name: str = Field(default="", max_length=80)
     scopes: tuple[Literal["read", "run", "admin"], ...] = ("read", "run")

@@ -40,8 +40,13 @@ _STEP = 4  # turns are left out by fours, so that the messages of several turns 
 _ECHO = 4_000
 _REASON = 500
 _TOKENS_PER_MESSAGE = 4
-_PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example", "agent_brief")
-_TOOL_PROMPTS = ("briefing", "answer_tools", "agent_functions", "agent_reask_tools", "agent_example")
+_LONG_PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example")
+_PROMPTS: Mapping[Format, tuple[str, ...]] = {
+    "chat": _LONG_PROMPTS,
+    "single": _LONG_PROMPTS,
+    "brief": ("agent_brief", "agent_reask", "agent_example"),
+    "tools": ("briefing", "answer_tools", "agent_functions", "agent_reask_tools", "agent_example"),
+}
 
 
 @lru_cache(maxsize=64)  # the same few texts for every episode's record
@@ -72,8 +77,7 @@ class AgentPrompt:
     @property
     def hashes(self) -> Mapping[str, str]:
         """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name."""
-        names = _TOOL_PROMPTS if self.format == "tools" else _PROMPTS
-        texts = {name: load(name) for name in names} | {"template": self.template}
+        texts = {name: load(name) for name in _PROMPTS[self.format]} | {"template": self.template}
         texts["examples"] = canonical_json([example.model_dump(mode="json") for example in self.examples])
         return {name: _hash(text) for name, text in texts.items()}
 

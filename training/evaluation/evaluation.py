@@ -221,7 +221,8 @@ def run(settings: EvaluationSettings) -> None:
     _check_names(settings, policies, judges)
     stage = StageDirectory(Path(settings.output), "evaluation", _fixed(settings, tasks))
     stage.open()
-    pairings = list(_pairings(settings, policies))
+    # Runs that exist come first, so that one that cannot be continued is refused before new ones are played.
+    pairings = sorted(_pairings(settings, policies), key=lambda pairing: not pairing.run.exists())
     stop = Stop()
     with stop_on_signals(stop, logger.warning):
         asyncio.run(_play_all(settings, tasks, pairings, judges, models, stop))
@@ -263,10 +264,22 @@ def _pairings(settings: EvaluationSettings, policies: Mapping[str, Policy]) -> I
     for spec in dict.fromkeys(settings.policies):
         for other in dict.fromkeys(settings.partners):
             policy, partner = policies[spec], policies[other]
-            both = f"{policy_identity(policy)}{policy_identity(partner)}"
-            readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
-            folder = f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
-            yield Pairing(policy, partner, Path(settings.output) / "runs" / folder)
+            yield Pairing(policy, partner, _run_directory(Path(settings.output) / "runs", policy, partner))
+
+
+def _run_directory(runs: Path, policy: Policy, partner: Policy) -> Path:
+    """The directory in which these two play; without one, that of two with their names.
+
+    The run in the latter refuses to be continued with other parameters. A new directory beside it would instead play a
+    complete evaluation again, after an update that changed a prompt or a model that was trained again.
+    """
+    both = f"{policy_identity(policy)}{policy_identity(partner)}"
+    readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
+    own = runs / f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
+    others = [file.parent for file in sorted(runs.glob(f"{readable}-????????/{RUN}"))]
+    names = {policy.name, partner.name}
+    others = [path for path in others if {p.name for p in read_manifest(path).policies} == names]
+    return own if own.exists() or not others else others[0]
 
 
 async def _play_all(

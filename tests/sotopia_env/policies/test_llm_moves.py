@@ -14,6 +14,7 @@ from sotopia_env import tasks
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.prompts import load
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel
@@ -282,6 +283,31 @@ def test_each_turns_messages_extend_those_of_the_turn_before_with_moves_too(agen
             before = messages
         state = transition(state, move)
     assert len(before) == 8
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format_):
+    """Guards against runs that cannot be continued because of a text that their model never reads."""
+    policy, model = seat(
+        "",
+        "",
+        format=format_,
+        reasks=1,
+        template="{{observation}}" if format_ == "single" else None,
+        examples=[("A room.", answer())],
+    )
+    decide(policy, observed(contract(private_messages=True)))
+    sent = json.dumps([[*request.messages, *request.tools] for request in model.requests], ensure_ascii=False)
+    recorded = set(policy.parameters["prompts"])
+    no_words = {"template", "examples", "agent_brief"}  # nothing but placeholders, or not a file
+    names = {name for other in FORMATS for name in AgentPrompt(other).hashes} - no_words
+    assert {name for name in names if last_words(name) in sent} == recorded - no_words
+    assert ("agent_brief" in recorded) == (format_ == "brief")
+
+
+def last_words(name: str) -> str:
+    """The last part of a prompt text that is in every prompt made of it as it is."""
+    return [part for part in re.split(r"\{\{\w+\}\}|\n|\"|\w+: ", load(name)) if len(part) > 12][-1]
 
 
 def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted():

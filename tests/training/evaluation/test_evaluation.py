@@ -132,6 +132,16 @@ def test_the_same_call_plays_nothing_again_and_more_may_be_added(evaluated, tmp_
         run(settings(evaluated, seed=4))
 
 
+def test_a_policy_that_has_changed_is_refused_and_not_played_beside_the_run_it_has(evaluated, tmp_path):
+    """Guards the replay of a complete evaluation after a model was trained again or a prompt changed."""
+    evaluated = shutil.copytree(evaluated, tmp_path / "copy")
+    stamps = {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")}
+    changed = ["splitter", "linear", "boulware:exponent=0.3"]
+    with raises(InvalidValueError, field="policies.boulware.parameters"):
+        run(settings(evaluated, policies=changed))
+    assert {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")} == stamps
+
+
 def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
     """Guards the loss of a killed batch: what a judge has been paid for is kept."""
     asked = []

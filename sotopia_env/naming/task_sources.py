@@ -18,7 +18,7 @@ from sotopia_env.naming.plugins import Plugins
 from sotopia_env.records import invalid
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Scenario, Task
-from sotopia_env.world.taskset import YAML_SUFFIXES, Place, TaskSet
+from sotopia_env.world.taskset import YAML_SUFFIXES, Location, TaskSet
 from sotopia_env.yaml_text import read_document
 
 logger = logging.getLogger(__name__)
@@ -244,15 +244,15 @@ def task_rules(source: str, **options: Any) -> Rules:
     content = document.value if document is not None else None
     raw = (content.get("rules") or {}) if isinstance(content, dict) else {}
     names = [field.name for field in dataclasses.fields(Rules)]
-    place = Place(Where(path), document, ("rules",))
+    location = Location(Where(path), document, ("rules",))
     if isinstance(raw, dict) and (unknown := [str(name) for name in raw if name not in names]):
-        where = place.of(unknown[0])
+        where = location.of(unknown[0])
         raise UnknownNameError("unknown rule", field=f"rules.{unknown[0]}", got=unknown[0], valid=names, where=where)
     try:
         rules: Rules = TypeAdapter(Rules).validate_python(raw)
     except ValidationError as error:
         problem = invalid(error, names, raw)
-        raise InvalidValueError.of(problem, within="rules", where=place.of(problem.field)) from None
+        raise InvalidValueError.of(problem, within="rules", where=location.of(problem.field)) from None
     return dataclasses.replace(rules, **{name: value for name, value in options.items() if value is not None})
 
 

@@ -13,7 +13,7 @@ from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.procedural import Source, TaskStream
 from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template
 from sotopia_env.world.scenario import Scenario, Task
-from sotopia_env.world.taskset import RECORD_KEYS, Cast, Place, TaskSet, read_values, to_record
+from sotopia_env.world.taskset import RECORD_KEYS, Cast, Location, TaskSet, read_values, to_record
 
 Record = Task | Template | Scenario | Cast
 _TELLING: Mapping[str, type[Record]] = dict(zip(RECORD_KEYS, (Task, Template, Scenario, Cast), strict=True))
@@ -74,16 +74,16 @@ def read_task_file(path: str | PathLike[str], refused: list[str] | None = None) 
     if not isinstance(path, str | PathLike):
         raise InvalidValueError(field="path", expected="the path of a task file", got=path)
     reading, problems = _Reading(), refused if refused is not None else []
-    for place, raw in read_values(Path(path), refused):
+    for location, raw in read_values(Path(path), refused):
         try:
-            reading.add(place, raw)
+            reading.add(location, raw)
         except InvalidTaskError as error:
             if refused is None:
                 raise
             refused.append(str(error))
-    for place, source in list(reading.sources.values()):
+    for location, source in list(reading.sources.values()):
         try:
-            _check_source(place, source, reading.cast)
+            _check_source(location, source, reading.cast)
         except InvalidTaskError as error:
             if refused is None:
                 raise
@@ -100,7 +100,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
-        self.sources: dict[str, tuple[Place, Template | Scenario]] = {}
+        self.sources: dict[str, tuple[Location, Template | Scenario]] = {}
         self.cast: Cast | None = None
 
     @property
@@ -109,36 +109,36 @@ class _Reading:
             return TaskSet(list(self.tasks.values()))
         return OpenTasks([source for _, source in self.sources.values()], self.cast)
 
-    def add(self, place: Place, raw: Any) -> None:
+    def add(self, location: Location, raw: Any) -> None:
         """Adds a record; raises :class:`InvalidTaskError` for one that is not well formed, or not beside the others."""
-        record = to_record(raw, kind_of(raw), place, TEMPLATE_FIELDS)
+        record = to_record(raw, kind_of(raw), location, TEMPLATE_FIELDS)
         if isinstance(record, Cast):
             if self.cast is not None:
-                raise InvalidTaskError("a second cast in one file", hint="join their characters", where=place.where)
+                raise InvalidTaskError("a second cast in one file", hint="join their characters", where=location.where)
             self.cast = record
         elif record.id in self.tasks or record.id in self.sources:
             raise InvalidTaskError(
-                "ids must be unique", field="id", got=record.id, hint="rename one of them", where=place.of("id")
+                "ids must be unique", field="id", got=record.id, hint="rename one of them", where=location.of("id")
             )
         elif isinstance(record, Task):
             try:
                 check(record)
             except InvalidTaskError as error:
-                raise InvalidTaskError.of(error, where=place.of(error.field)) from None
+                raise InvalidTaskError.of(error, where=location.of(error.field)) from None
             self.tasks[record.id] = record
         else:
-            self.sources[record.id] = place, record
+            self.sources[record.id] = location, record
         if self.tasks and (self.sources or self.cast):
             raise InvalidTaskError(
                 "tasks, whose seats are taken, beside scenarios and templates, whose seats are open",
                 hint="put them into two files",
-                where=place.where,
+                where=location.where,
             )
 
 
-def _check_source(place: Place, source: Template | Scenario, cast: Cast | None) -> None:
+def _check_source(location: Location, source: Template | Scenario, cast: Cast | None) -> None:
     """Checks that the source can be cast, and that its first task can be played and scored."""
     try:
         check(TaskStream([source], 0, cast=cast).task(0))
     except (ConstraintError, InvalidTaskError) as error:
-        raise InvalidTaskError.of(error, where=place.of(error.field.removeprefix("scenario."))) from None
+        raise InvalidTaskError.of(error, where=location.of(error.field.removeprefix("scenario."))) from None

@@ -305,9 +305,9 @@ def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
     if not isinstance(path, str | PathLike):
         raise InvalidValueError(field="path", expected="the path of a template file", got=path)
     templates: dict[str, Template] = {}
-    for place, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
+    for location, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
         if template.id in templates:
-            raise InvalidTaskError(field="id", expected="an id of its own", got=template.id, where=place.of("id"))
+            raise InvalidTaskError(field="id", expected="an id of its own", got=template.id, where=location.of("id"))
         templates[template.id] = template
     if not templates:
         raise InvalidTaskError(expected="at least one template", where=path)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim
+from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.json_text import DECODER, RefusedError
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 from sotopia_env.quoting import disarm, quote
@@ -59,9 +59,9 @@ class Action:
 
     Attributes:
         action_type: which of the five kinds, as a member of :class:`ActionType` or its value.
-        argument: what is said, shown or done, exactly as given: any Unicode text up to
-            :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need none; text given with them is dropped
-            when the action is taken.
+        argument: the utterance, gesture or deed, never altered: any Unicode text up to
+            :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need no text; text passed with them is
+            dropped when the action is taken.
         to: agent ids of the recipients of a private action; empty means everybody.
         move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty. A
             mapping such as ``{"accept": 1}`` is read as one.
@@ -78,6 +78,7 @@ class Action:
     move: MoveField = None
 
     def __post_init__(self) -> None:
+        # Exact classes are tested first: an action is built on every turn, nearly always from members and a tuple.
         if self.action_type.__class__ is not ActionType:
             kind = _BY_VALUE.get(self.action_type) if isinstance(self.action_type, str) else None
             if kind is None:
@@ -94,13 +95,14 @@ class Action:
 
 
 def _text_problem(text: object) -> InvalidActionError | None:
-    """Why ``text`` cannot be an argument, or ``None``."""
+    """The reason why ``text`` cannot be an argument, or ``None``."""
     if not isinstance(text, str):
-        return InvalidActionError(field="argument", expected="text", got=type(text))
+        return InvalidActionError(field="argument", expected="text", got=json_excerpt(text))
     if len(text) > MAX_ARGUMENT_LENGTH:
         expected = f"at most {MAX_ARGUMENT_LENGTH} characters"
         return InvalidActionError(field="argument", expected=expected, got=len(text))
     if not text.isascii():
+        # Half of a surrogate pair can be neither written to a file nor sent to a model.
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -126,6 +128,7 @@ _THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _KEYS = ("action_type", "argument", "to", "move")
 _OBJECT_START = re.compile(r'\{\s*"')
+# Runaway output must not slow a turn down: each opening brace may cost an attempt to decode all that follows it.
 _MAX_TEXT = 262_144
 _MAX_OBJECTS = 256
 
@@ -142,18 +145,18 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
     be an object, the JSON text of one, or ``null`` for no move; the protocol decides whether it is open.
 
     Args:
-        text: what the model wrote.
+        text: the model's output.
         recipients: every name that may appear in ``to`` (agent ids and character names) to its agent id; ``None``
             keeps the names as written.
 
     Returns:
-        The action, or the reason why the text holds none.
+        The action, or the reason why the text is not one.
 
     Raises:
         InvalidValueError: ``text`` is not a string; a model's text that is not an action raises nothing.
     """
     if not isinstance(text, str):
-        raise InvalidValueError(field="text", expected="what a model wrote, as a str", got=text)
+        raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
     items = json_objects(text)
     return items if isinstance(items, ParseFailure) else _parse(text, items, recipients)
 
@@ -177,7 +180,7 @@ def parse_possible(
     """Reads an action that a seat could take now, see :func:`parse`; one that it could not is a failure with a reason.
 
     Args:
-        text: what the model wrote.
+        text: the model's output.
         available: the action types the seat may use.
         recipients: every name that may appear in ``to``, to its agent id; empty where private actions are not possible.
     """
@@ -203,6 +206,7 @@ def _parse(text: str, items: Sequence[dict[str, Any]], recipients: Mapping[str, 
         action = _read_object(item, recipients)
         if isinstance(action, ParseFailure):
             return action
+        # Models often write the same object twice, such as in prose and again in a code fence: one action.
         if action not in actions:
             actions.append(action)
     if len(actions) == 1:
@@ -219,7 +223,8 @@ def _without_thinking(text: str) -> str | None:
         start = _THINKING_START.search(text, position)
         brace = text.find("{", position)
         if start is None or 0 <= brace < start.start():
-            break  # an utterance may well contain "<think>": only blocks before the first object count
+            # An utterance may well contain "<think>", so only blocks before the first object count.
+            break
         closing = _CLOSINGS[start.group()[1:-1].lower()].search(text, start.end())
         if closing is None:
             return None
@@ -227,7 +232,8 @@ def _without_thinking(text: str) -> str | None:
     if start is None and position == 0:
         end = _THINKING_END.search(text)
         if end is not None and _outside_object(text, end.start()):
-            return text[end.end() :]  # templates that open the block in the prompt leave only its end in the text
+            # Some chat templates open the block in the prompt, so the output holds only its end.
+            return text[end.end() :]
     return text[position:]
 
 
@@ -278,8 +284,11 @@ def _why_no_object(text: str) -> str:
     return "no JSON object was found"
 
 
-def _failure(problem: str = "", **fields: Any) -> ParseFailure:
-    return ParseFailure(str(InvalidActionError(problem, **fields)))
+def _failure(problem: str = "", *, got: object, **fields: Any) -> ParseFailure:
+    # The model wrote JSON, so it reads ``null`` and ``true`` in the reason, not Python's words for them.
+    error = InvalidActionError(problem, got=got, **fields)
+    error.got = got if isinstance(got, str) else json_excerpt(got)
+    return ParseFailure(str(error))
 
 
 def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> Action | ParseFailure:
@@ -322,6 +331,7 @@ def optional_move(value: object) -> Move | None:
 def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[str, ...] | ParseFailure:
     if value is None or value == []:
         return ()
+    # One name without brackets can mean only one thing.
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return _failure(field="to", expected="a list of names", got=value)
@@ -332,11 +342,13 @@ def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[
     for name in names:
         if name not in recipients:
             return _failure(field="to", got=name, valid=recipients)
+    # An id and a name may mean the same agent; each agent is addressed once, in the order of the list.
     return tuple(dict.fromkeys(recipients[name] for name in names))
 
 
 def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
     """Returns the JSON text that :func:`parse` reads back as ``action``; ``names`` renders recipients by name."""
+    # Not json.dumps: quote() also escapes line ends, direction marks and the control tokens of chat templates.
     to = ""
     if action.to:
         to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'

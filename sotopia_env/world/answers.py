@@ -1,8 +1,8 @@
 """Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
 
-A question has a few options, and a reply is one of them or the reason why there is none. A respondent who was
-asked about private information and did not answer was not right; if no one could be asked, nothing is known. A
-question holds nothing of the answer key; the record of an answer, for evaluators, does.
+A question has a few options; a reply selects one of them or states why it does not. A respondent who was asked
+about private information and did not answer was not right; if no one could be asked, nothing is known. A question
+never contains the right answer; the record of an answer, which only evaluators read, does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class InterviewReply:
 
     Attributes:
         choice: index of an option; ``None`` for no answer.
-        reason: why there is no answer.
+        reason: the reason for a missing answer; empty if there is one.
         asked: whether there was a respondent who could have answered.
     """
 
@@ -78,7 +78,7 @@ class InterviewReply:
 
     def __post_init__(self) -> None:
         if (self.choice is None) is not bool(self.reason):
-            raise InvalidValueError(expected="a choice, or a reason why there is none", got=self)
+            raise InvalidValueError(expected="either a choice or the reason for its absence", got=self)
 
 
 class Configured(Protocol):
@@ -117,7 +117,7 @@ class Interviewee(Configured, Protocol):
         """Returns the answer to one question.
 
         Args:
-            observation: what the seat knows after the end, and all that the answer may be based on.
+            observation: the seat's observation after the end; the answer may be based on nothing else.
             question: to be answered; no other question is known to the policy.
             seed: the only source of randomness a policy may use.
 
@@ -130,7 +130,7 @@ class Interviewee(Configured, Protocol):
 async def answer_of(
     policy: Configured, observation: Observation, question: InterviewQuestion, seed: int
 ) -> InterviewReply:
-    """Returns the policy's answer; none, with the reason, from a policy that answers no questions."""
+    """Returns the policy's answer; a reply without a choice if the policy does not answer questions."""
     if isinstance(policy, Interviewee):
         return await policy.answer(observation, question, seed)
     return InterviewReply(reason=f"the policy {policy.name!r} answers no questions", asked=False)
@@ -166,10 +166,13 @@ class InterviewAnswer(Record):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.value is None and not self.reason:
-            raise InvalidValueError(field="reason", expected="why there is no answer")
+            raise InvalidValueError(field="reason", expected="the reason for the missing answer")
+        # A goal's answer is in ``value`` alone; the chosen text is recorded only for multiple choice.
         if (self.choice is not None) is not (self.view is None and self.value is not None):
             raise InvalidValueError(
-                field="choice", expected="one with every answer on private information only", got=self.choice
+                field="choice",
+                expected="one with every answer on private information, and with no other",
+                got=self.choice,
             )
         return self
 
@@ -181,11 +184,12 @@ accuracy, AgentSense §3.4), right of those that were answered, and answered of 
 
 
 def information_values(right: bool | None) -> dict[str, float]:
-    """Returns what one question that was asked counts in each measure; an unanswered one is not right."""
+    """Returns one question's contribution to each measure; a question without an answer counts as not right."""
+    # Unanswered questions are left out of ``ANSWERED``, whose mean is over the answered ones.
     values = {INFORMATION: float(right is True), COVERAGE: float(right is not None)}
     return values if right is None else values | {ANSWERED: float(right)}
 
 
 def is_majority(votes: Sequence[bool]) -> bool:
-    """Returns whether more say yes than no: a tie is not a majority."""
+    """Returns whether more votes say yes than no: a tie is not a majority."""
     return 2 * sum(votes) > len(votes)

@@ -1,4 +1,4 @@
-"""The briefing: the part of a seat's observation that never changes, and the table of who may know what of whom.
+"""The briefing, which is the part of a seat's observation that never changes, and the rules of disclosure.
 
 The text holds the information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3) in our own words.
 """
@@ -40,16 +40,16 @@ DISCLOSURE: Mapping[RelationshipKind, tuple[str, ...]] = {
     RelationshipKind.ROMANTIC: _CLOSE,
     RelationshipKind.FAMILY: _CLOSE,
 }
-"""Which fields of a partner's profile each relationship reveals (SOTOPIA §2.1; ``know-by-name`` as in the reference
-code). The *name* is not in the table: it is how participants are addressed and is shown to all, strangers included, as
-in the papers' prompts. No relationship reveals ``secret`` and ``private_attributes``."""
+"""The fields of a partner's profile that each relationship reveals (SOTOPIA §2.1; ``know-by-name`` as in the reference
+code). The *name* is not listed: participants are addressed by it, so it is shown to all, strangers included, as in the
+papers' prompts. No relationship reveals ``secret`` and ``private_attributes``."""
 
 OWN_FIELDS = (*_CLOSE, "private_attributes", "secret")
 
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """What a seat knows of another seat; ``text`` states all of it in words."""
+    """The facts that a seat knows about another seat; ``text`` states all of them in words."""
 
     agent: str
     name: str
@@ -69,7 +69,7 @@ class Briefing:
         context: the scenario's public text.
         shared_data: the context's numbers, for programs.
         profile: the seat's own profile in words, including the secret.
-        partners: the other seats in order, as far as the relationship reveals them.
+        partners: the other seats in order, each with the facts that the relationship reveals.
         goals: the seat's own goals.
         hints: the seat's own hints.
         private_info: the seat's own private information.
@@ -77,11 +77,12 @@ class Briefing:
         recipients: every name that may appear in an action's ``to``, with the agent id it means; empty where private
             actions are not possible.
         protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
-        space: what can be agreed on; ``None`` without a protocol.
+        space: the outcome space; ``None`` without a protocol.
         rules: the protocol's rules (whose assent it takes, how votes are counted); ``None`` without a protocol, and for
             claims, whose rules hold the answer.
-        worth: what each outcome is worth to this seat; also in ``private_data`` under ``worth``.
-        outline: what can be agreed on, and which way is better for the seat, on one line; empty without a protocol.
+        worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
+        outline: the issues, each with the direction that is better for the seat, on one line; empty without a
+            protocol.
         head: the text of all this.
         answer: how to answer, with the action types at hand.
     """
@@ -149,13 +150,15 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         "" if spec is None else spec.protocol.kind,
         None if task.protocol is None else task.protocol.space,
         worth,
+        # The rules of claims contain the right answer, which no seat may see.
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
         "" if spec is None else outline(spec, seat, task.names),
     )
 
 
 def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
-    """An answer with a move of the task's protocol, as JSON with … in the place of what the seat chooses."""
+    """An answer with a move of the task's protocol, as JSON with … for the parts that the seat chooses."""
+    # The form shows a type that can carry words and a move, if the seat may use one.
     kind = next((kind for kind in action_types if kind not in WORDLESS), ActionType.NONE)
     protocol = task.protocol
     if protocol is None or kind is ActionType.NONE:
@@ -189,6 +192,7 @@ def _outcome_text(task: Task, seat: int) -> str:
     spec = task.scenario.outcome
     if spec is None:
         return ""
+    # The rules read the same for every seat, the worth does not.
     if "rules text" not in task.memo:
         task.memo["rules text"] = _indent(describe_space(spec, task.names))
     worth = describe_worth(spec, seat, task.names)
@@ -201,14 +205,15 @@ def _indent(text: str) -> str:
 
 
 def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
-    """What ``seat`` knows of each other seat, and the line that states it.
+    """The partners of ``seat``, each with the line of the briefing that describes it.
 
     Both are cached by the other seat and the relationship: 150 seats have 22,350 pairs.
     """
     entries: dict[tuple[int, str, str], tuple[Partner, str]] = task.memo.setdefault("partners", {})
     partners = []
     for other, relationship in task.relationships_of(seat):
-        key = (other, relationship.kind.value, relationship.backstory)  # hashing a member takes thrice the time
+        # The value of the kind, because hashing an enum member takes three times as long.
+        key = (other, relationship.kind.value, relationship.backstory)
         entry = entries.get(key)
         if entry is None:
             partner = _acquaintance(task, other, relationship)
@@ -243,12 +248,13 @@ def describe(character: Character, fields: tuple[str, ...]) -> str:
 
 
 _FACTS = ("age", "gender", "occupation", "pronouns")
-"""Fields whose values say what they are."""
+"""Fields whose values need no label."""
 _LISTS = {"moral_foundations": "Morals", "schwartz_values": "Values"}
 
 
 def _describe_field(character: Character, field: str) -> str:
     value = getattr(character, field)
+    # 0 is a value, such as an age; empty texts and lists are not.
     if not value and value != 0:
         return ""
     match field:
@@ -257,6 +263,7 @@ def _describe_field(character: Character, field: str) -> str:
         case "secret":
             return f"Secret: {value}"
         case "big_five":
+            # Grouped by level, so that five traits take at most two clauses.
             traits: dict[str, list[str]] = {}
             for trait, level in value:
                 traits.setdefault(str(level), []).append(str(trait))

@@ -20,8 +20,8 @@ NOTHING_NEW = "(nothing that you noticed)\n"
 LEFT_OUT = "(oldest turns left out here, because not all fit: {})\n"
 """Replaces the oldest turns, and states their number."""
 
-Standing = Callable[[int], str]
-"""Returns, for the index of one of a seat's own turns, what it knew of the table before it; whole lines."""
+TableBefore = Callable[[int], str]
+"""Returns the table as a seat knew it before the seat's own turn at an index, as whole lines."""
 
 
 class FunctionCall(NamedTuple):
@@ -68,17 +68,17 @@ class Conversation:
     """One seat's turns as chat messages, extended as turns come in.
 
     Attributes:
-        length: how many of the turns that the seat witnessed are part of it.
+        length: the number of witnessed turns that are part of it.
     """
 
-    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_own", "_standing", "length")
+    __slots__ = ("_agent", "_briefing", "_by_round", "_messages", "_names", "_news", "_own", "_table_before", "length")
 
     def __init__(
         self,
         briefing: Briefing,
         names: Mapping[str, str],
         by_round: bool,
-        standing: Standing,
+        table_before: TableBefore,
         own: Mapping[int, OwnMessage],
         dropped: int = 0,
     ) -> None:
@@ -87,16 +87,16 @@ class Conversation:
         Args:
             briefing: the seat's briefing.
             names: agent id to character name.
-            by_round: whether turns are numbered by round, and others' turns of a round follow the own one.
-            standing: returns the table before each of the seat's own turns.
-            own: what the seat wrote itself, by the index of its turns; it may grow.
-            dropped: how many of its oldest turns are left out.
+            by_round: whether turns are numbered by round; the seat's own turn then comes first in each round.
+            table_before: returns the table before each of the seat's own turns.
+            own: the seat's own texts, by the index of its turns; entries may be added later.
+            dropped: the number of oldest turns that are left out.
         """
         self._briefing = briefing
         self._agent = briefing.agent
         self._names = names
         self._by_round = by_round
-        self._standing = standing
+        self._table_before = table_before
         self._own = own
         system = f"{briefing.head}\n{briefing.answer}"
         self._messages: list[ChatMessage] = [{"role": "system", "content": system}]
@@ -105,32 +105,34 @@ class Conversation:
 
     def anew(self, dropped: int = 0) -> Conversation:
         """Returns an empty conversation of the same seat, without its ``dropped`` oldest turns."""
-        return Conversation(self._briefing, self._names, self._by_round, self._standing, self._own, dropped)
+        return Conversation(self._briefing, self._names, self._by_round, self._table_before, self._own, dropped)
 
     @property
     def system(self) -> str:
         """The content of the first message."""
         return self._messages[0]["content"]
 
-    def messages(self, turns: Sequence[Turn], number: int, acting: bool, stands: str) -> list[ChatMessage]:
+    def messages(self, turns: Sequence[Turn], number: int, acting: bool, table: str) -> list[ChatMessage]:
         """Returns the messages of an observation.
 
         Args:
             turns: all that the seat has witnessed; those before :attr:`length` are not read.
             number: the number of the coming turn.
             acting: whether the coming turn is the seat's own.
-            stands: what is on the table now; whole lines.
+            table: the current table, as whole lines; with the open moves if the seat is to act.
         """
         news = list(turns[self.length :])
         self.length = len(turns)
-        if self._by_round:  # the others' actions of a round become known only after one's own
+        # In simultaneous order a seat learns of the others' actions of a round only after its own.
+        if self._by_round:
             news.sort(key=lambda turn: (turn.round, turn.actor != self._agent))
         for turn in news:
             self._append(turn)
-        return [*[message.copy() for message in self._messages], self._cue(number, acting, stands)]
+        # Copies, so that a caller who edits the messages does not change those of later turns.
+        return [*[message.copy() for message in self._messages], self._cue(number, acting, table)]
 
     def own_message(self, turn: Turn) -> OwnMessage:
-        """One of the seat's own turns as it wrote it; as JSON where it wrote none."""
+        """One of the seat's own turns in the seat's own text, or as JSON if it has no text."""
         own = self._own.get(turn.index)
         return OwnMessage(to_json(turn.attempted or turn.action, self._names)) if own is None else own
 
@@ -145,10 +147,11 @@ class Conversation:
             return
         number = (turn.round if self._by_round else turn.index) + 1
         answer: ChatMessage = {"role": "assistant", "content": self.own_message(turn).text}
-        self._messages += (self._cue(number, True, self._standing(turn.index)), answer)
+        # The same user message as on the seat's turn: key-value caches hit only if the prefix is identical.
+        self._messages += (self._cue(number, True, self._table_before(turn.index)), answer)
         self._news = self.refusal(turn)
 
-    def _cue(self, number: int, acting: bool, stands: str) -> ChatMessage:
+    def _cue(self, number: int, acting: bool, table: str) -> ChatMessage:
         nothing = NOTHING_YET if len(self._messages) == 1 else NOTHING_NEW
         call = f"Turn #{number} is yours." if acting else "It is not your turn."
-        return {"role": "user", "content": f"{self._news or nothing}{stands}{call}"}
+        return {"role": "user", "content": f"{self._news or nothing}{table}{call}"}

@@ -1,6 +1,6 @@
-"""The rules of an episode as pure functions: who acts next, what an action and its move change, when it ends.
+"""The rules of an episode as pure functions: turn order, the effects of actions and moves, and stop conditions.
 
-``initial_state`` and ``transition`` are all there is; they neither render nor score nor draw from global randomness.
+The functions are ``initial_state`` and ``transition``; they neither render nor score, and use no global randomness.
 The table of a verified task (offers, votes, claims) is folded once per turn by the task's protocol
 (:mod:`sotopia_env.outcomes`); words never change it.
 Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for simultaneous turns and private messages.
@@ -27,7 +27,7 @@ _EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 
 class TurnOrder(StrEnum):
-    """Who acts when.
+    """The order in which agents act.
 
     * ``round-robin``: seats in order, beginning with ``Rules.first_seat``.
     * ``random``: every round in an order of its own, drawn from the seed.
@@ -71,7 +71,7 @@ class Rules:
     """Everything about an episode that is not the task.
 
     Attributes:
-        turn_order: who acts when.
+        turn_order: the order in which agents act.
         max_turns: limit on *actions* of all seats together (20 in the papers); ``None`` takes the scenario's limit or
             20. In simultaneous order the round in which the limit is reached is played to its end.
         max_rounds: limit on rounds (PettingZoo's ``max_cycles``); replaces the turn limit when given.
@@ -133,13 +133,13 @@ class Turn:
         index: position in the episode, from 0.
         round: the round it belongs to, from 0.
         actor: agent id.
-        action: what was done; a move that counted is in normal form.
-        violation: why the action that was asked for was not allowed. ``action`` is then ``none``, or, where the move
+        action: the action that took effect; a move that counted is in normal form.
+        violation: the reason why the requested action was not allowed. ``action`` is then ``none``, or, where the move
             alone was not open, the words without it.
         veiled: whether the actor had not seen the other turns of this round (simultaneous order).
-        attempted: the action that was asked for, when it was not allowed.
-        effect: what the move did, in words of the protocol.
-        hidden: what all other agents learn of it instead, if that is less.
+        attempted: the requested action, if it was not allowed.
+        effect: the effect of the move, in the protocol's words.
+        hidden: the effect as all other agents see it, if they see less.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -205,12 +205,12 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
     """Returns the state before the first action.
 
     Args:
-        task: what the episode is about.
+        task: the task of the episode.
         rules: order and limits.
         seed: fixes the random turn order; any non-negative integer.
 
     Raises:
-        InvalidValueError: ``rules.first_seat`` is not a seat of the task, or the seed is not one.
+        InvalidValueError: ``rules.first_seat`` is not a seat of the task, or ``seed`` is negative or not an integer.
     """
     if rules.first_seat >= len(task.agents):
         raise InvalidValueError(field="first_seat", expected=f"0 to {len(task.agents) - 1}", got=rules.first_seat)
@@ -259,6 +259,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     silent_run = _count_silence(state, actor, counted)
     waiting = state.waiting[1:]
     settled = state.settled_after
+    # Only a table that has changed can have become settled.
     if settled is None and table is not state.table and _settled(state.task, table):
         settled = index + 1
     stop = _stop(state, turns, waiting, left, silent_run, settled is not None)
@@ -269,6 +270,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     elif not waiting:
         round_, round_table = round_ + 1, table
         waiting = _order(state.task, state.rules, state.seed, round_, left)
+    # As a tuple: ``_replace`` would make a dict of the thirteen fields first, on every turn.
     return tuple.__new__(EpisodeState, (
         state.task, state.rules, state.seed, turns, round_, waiting, left, silent_run, stop,
         table, tables, round_table, settled,
@@ -427,8 +429,10 @@ def _stop(
 ) -> StopReason | None:
     rules, seats = state.rules, len(state.task.agents)
     if rules.turn_order is _SIMULTANEOUS and waiting:
-        return None  # a simultaneous round is one event: it is played to its end before it has consequences
-    if seats - len(left) < 2:  # before a settled protocol: to leave alone settles that nothing can be agreed any more
+        # A simultaneous round is one event: it is played to its end before it has consequences.
+        return None
+    # Tested before ``settled``: the last partner's leaving may itself settle that nothing can be agreed any more.
+    if seats - len(left) < 2:
         return StopReason.LEFT
     if settled and rules.end_when_settled:
         return StopReason.SETTLED

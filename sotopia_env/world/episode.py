@@ -1,4 +1,4 @@
-"""Episodes: their records, their evaluations, and the JSON Lines they are kept in.
+"""Episodes: their records, their evaluations, and the JSON Lines files that store them.
 
 An :class:`Episode` embeds its task and can be replayed from its line alone (:func:`replay`). It may hold several
 evaluations. An evaluation that failed is *unscored* with a reason, never zero.
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
-from sotopia_env.files import read_lines
+from sotopia_env.files import read_lines, write_text_atomically
 from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, SourcedRecord, code_version, read_record
@@ -42,11 +42,12 @@ SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 """The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
 
 
-_LONGEST_UNUSABLE = 4_000  # a rambling model must not fill the rest of its own context
+# A rambling model must not fill the rest of its own context.
+_LONGEST_UNUSABLE = 4_000
 
 
 class Usage(Record):
-    """Tokens and US dollars behind a text; zeros where no language model was asked, ``None`` for what is unknown."""
+    """Tokens and US dollars behind a text; zeros without a language model, ``None`` for an unknown number."""
 
     prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
@@ -69,7 +70,7 @@ _N = TypeVar("_N", int, float)
 
 
 def _sum(first: _N | None, second: _N | None) -> _N | None:
-    """The sum, unknown when a part of it is: what is unknown is never counted as free."""
+    """The sum; unknown if either part is, so that an unknown cost never counts as free."""
     return None if first is None or second is None else first + second
 
 
@@ -80,15 +81,15 @@ class Generation(Record):
         text: the raw text the policy wrote, from which its action was read; empty for policies that choose actions
             directly.
         parse_failure: why ``text`` is not an action, when it is not.
-        reasks: how often the policy was asked again.
+        reasks: the number of times that the policy was asked again.
         latency: seconds from observation to action.
-        token_ids: sampled token ids, where the policy knows them.
+        token_ids: the sampled token ids, if the policy knows them.
         logprobs: log-probability of each sampled token.
         model: name and version of the language model that wrote ``text``, as its server answered.
-        reasoning: what the model thought before ``text``, where the server tells; no other seat ever sees it.
-        dropped_turns: how many of the oldest turns the policy was not shown, because all would not fit.
-        candidates: how many actions this one was chosen from; ``usage`` counts them all. One that could not be
-            produced is not counted, but recorded as an error of the episode.
+        reasoning: the model's reasoning before ``text``, if the server returns it; no other seat ever sees it.
+        dropped_turns: the number of oldest turns left out of the prompt, because all would not fit.
+        candidates: the number of actions from which this one was chosen; ``usage`` counts them all. An action that
+            could not be produced is not counted, but recorded as an error of the episode.
     """
 
     text: str = ""
@@ -124,7 +125,7 @@ class RecordedTurn(Record):
 
 
 class PolicyInfo(Record):
-    """Which policy sat in a seat."""
+    """The policy in a seat."""
 
     agent: str
     name: str
@@ -157,7 +158,7 @@ class Evaluation(Record):
 
     ``members`` names the evaluators whose evaluations this one combines, if these are in the record, too.
     ``answers`` are those of an interview, including unanswered questions; an unscored evaluation holds them, too.
-    ``outcome`` is computed from the moves; ``agreement`` is what a model read in the words.
+    ``outcome`` is computed from the moves; ``agreement`` is a model's reading of the words.
     """
 
     evaluator: str
@@ -185,10 +186,10 @@ class Evaluation(Record):
     @cached_property
     def by_agent(self) -> Mapping[str, Mapping[Dimension | str, Score]]:
         """Scores by agent id and dimension (the name, for a custom one)."""
-        table: dict[str, dict[Dimension | str, Score]] = {}
+        grouped: dict[str, dict[Dimension | str, Score]] = {}
         for score in self.scores:
-            table.setdefault(score.agent, {})[score.dimension] = score
-        return table
+            grouped.setdefault(score.agent, {})[score.dimension] = score
+        return grouped
 
     def vector(self, agent: str, needed: Iterable[Dimension] = DIMENSIONS) -> RewardVector:
         """Returns an agent's reward vector; 0 on dimensions that are not needed and have no score.
@@ -253,6 +254,7 @@ class Episode(SourcedRecord):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # Files may have been edited or merged: every agent they name must have a seat in the task.
         agents = {*self.task.agents}
         strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - agents
         strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
@@ -277,7 +279,7 @@ class Episode(SourcedRecord):
         return tuple([item.turn for item in self.turns])
 
     def own_messages(self, agent: str) -> Mapping[int, OwnMessage]:
-        """Returns what an agent wrote itself, by the index of its turns; for that agent alone."""
+        """Returns an agent's own texts, by the index of its turns; no other agent may see them."""
         own = [item for item in self.turns if item.turn.actor == agent and item.generation is not None]
         messages = {item.turn.index: item.generation.message for item in own if item.generation is not None}
         return {index: message for index, message in messages.items() if message is not None}
@@ -288,7 +290,7 @@ class Episode(SourcedRecord):
 
     @property
     def turns_hash(self) -> str:
-        """16 hex digits of what happened; :attr:`key` says only what was planned."""
+        """Hash of the turns and the end (16 hex digits); :attr:`key` identifies only the plan."""
         return hashlib.sha256(self.model_dump_json(include={"turns", "stop"}).encode()).hexdigest()[:16]
 
     def before(self, turn: int) -> Episode:
@@ -302,6 +304,7 @@ class Episode(SourcedRecord):
         """
         if not 0 <= turn <= len(self.turns):
             raise InvalidValueError(field="turn", expected=f"0 to {len(self.turns)}", got=turn)
+        # Errors are dropped with the evaluations: both belong to the whole episode.
         stop = self.stop if turn == len(self.turns) else None
         return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, "evaluations": (), "errors": ()})
 
@@ -311,7 +314,7 @@ class Episode(SourcedRecord):
         return self.model_copy(update={"evaluations": (*others, evaluation)})
 
     def evaluation(self, name: str | None = None) -> Evaluation | None:
-        """The evaluation called ``name``, or the latest one; ``None`` if there is none."""
+        """The evaluation called ``name``, by default the latest; ``None`` without one."""
         evaluations = [e for e in self.evaluations if name is None or e.evaluator == name]
         return evaluations[-1] if evaluations else None
 
@@ -358,9 +361,10 @@ def replay(episode: Episode) -> EpisodeState:
 
 
 def replay_turns(episode: Episode) -> EpisodeState:
-    """As :func:`replay`, without a look at why the record says that the episode stopped: it may be unfinished."""
+    """As :func:`replay`, but ignores the recorded stop reason, so the episode may be unfinished."""
     state, where = initial_state(episode.task, episode.rules, episode.seed), f"episode {episode.key!r}"
     for recorded in episode.plain_turns:
+        # A refused action is attempted again: the rules must refuse it for the recorded reason.
         try:
             state = transition(state, recorded.attempted or recorded.action)
         except InvalidValueError as error:
@@ -377,7 +381,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     warning.
 
     Raises:
-        DamagedRecordError: names the file, the line and what is wrong with it.
+        DamagedRecordError: a line is not a valid episode; names the file, the line and the problem.
     """
     for where, line in read_lines(Path(path)):
         yield read_episode(line, where)
@@ -390,14 +394,13 @@ def read_episode(line: str, where: Where | str) -> Episode:
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> None:
     """Writes episodes as JSON Lines, atomically."""
-    from sotopia_env.files import write_text_atomically
-
     write_text_atomically(Path(path), "".join(to_line(episode) for episode in episodes))
 
 
 def to_line(episode: Episode) -> str:
     """Returns the episode as one JSON line, newline included."""
-    memo = episode.task.memo  # many episodes share a task, and it is the larger half of a line
+    # Many episodes share a task, and it is the larger half of a line.
+    memo = episode.task.memo
     if "line" not in memo:
         memo["line"] = episode.task.model_dump_json()
     rest = episode.model_dump_json(exclude={"task"})

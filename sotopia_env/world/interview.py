@@ -1,4 +1,4 @@
-"""Questions about an episode after its end, with their answers: what AgentSense measures (§3, B, D).
+"""Questions about an episode after its end, with their answers, as in AgentSense (§3, appendices B and D).
 
 Participants and judges answer whether each goal was reached, and participants answer multiple-choice questions on the
 others' private information. All of this is read by evaluators only: it holds right answers, and it never reaches an
@@ -65,7 +65,7 @@ class Role(StrEnum):
 
 
 class Domain(StrEnum):
-    """Where people interact (AgentSense, table 6)."""
+    """The social setting of an interaction (AgentSense, table 6)."""
 
     PERSONAL = "personal"
     SMALL_SOCIETY = "small society"
@@ -76,7 +76,7 @@ Text = Annotated[Line, AfterValidator(not_blank)]
 SeatIndex = Annotated[int, Field(ge=0)]
 
 
-class Side(Protocol):
+class InterviewedSeat(Protocol):
     """The parts of a scenario's seat that an interview asks about."""
 
     @property
@@ -86,7 +86,7 @@ class Side(Protocol):
 
     @property
     def private_info(self) -> str:
-        """What the other seats do not know; empty if there is nothing."""
+        """The information that the other seats do not have; may be empty."""
         ...
 
 
@@ -160,6 +160,7 @@ class GoalTest(Record):
 
 
 def _is_good(value: Any, good: tuple[Any, ...]) -> bool:
+    # A text is an option of a choice or a ballot; a number must lie within inclusive bounds.
     if isinstance(value, str):
         return value in good
     low, high = good
@@ -167,11 +168,11 @@ def _is_good(value: Any, good: tuple[Any, ...]) -> bool:
 
 
 class Interview(Record):
-    """What evaluators ask about an episode, and what they know of its goals.
+    """The questions of evaluators about an episode, and the facts that they have about its goals.
 
     Attributes:
         template: the id of the template that the scenario was made from; results are grouped by it.
-        domain: where people interact; ``None`` where that is unknown.
+        domain: the social setting; ``None`` if unknown.
         roles: one role per seat; empty if unknown.
         goal_types: the type of each goal of each seat; empty if unknown.
         questions: the questions on private information.
@@ -189,13 +190,14 @@ class Interview(Record):
         """The type of a goal; ``None`` where it is unknown."""
         return self.goal_types[seat][goal] if self.goal_types else None
 
-    def check(self, seats: Sequence[Side], outcome: OutcomeSpec | None) -> None:
+    def check(self, seats: Sequence[InterviewedSeat], outcome: OutcomeSpec | None) -> None:
         """Raises ValueError, naming field, value and fix, unless this fits a scenario's seats and outcome."""
         for field, length in (("roles", len(self.roles)), ("goal_types", len(self.goal_types))):
             if length not in (0, len(seats)):
                 raise InvalidValueError(
                     field=f"interview.{field}", expected=f"one entry per seat ({len(seats)})", got=length
                 )
+        # Not strict: ``goal_types`` may be empty, and has one entry per seat otherwise (see above).
         for index, (types, seat) in enumerate(zip(self.goal_types, seats, strict=False)):
             if len(types) != len(seat.goals):
                 expected = f"one type per goal ({len(seat.goals)})"
@@ -213,8 +215,8 @@ class Interview(Record):
             )
 
 
-def check_question(question: Question, seats: Sequence[Side], where: str) -> None:
-    """Raises ValueError unless the seats of ``question``, a field called ``where``, are there and have a secret."""
+def check_question(question: Question, seats: Sequence[InterviewedSeat], where: str) -> None:
+    """Raises ValueError unless the seats of ``question``, a field called ``where``, exist and have a secret."""
     for field, seat in (("about", question.about), *(("asked", seat) for seat in question.asked)):
         _check_index(seat, len(seats), f"{where}.{field}", "the seats")
     if not seats[question.about].private_info.strip():
@@ -231,8 +233,8 @@ def _check_index(index: int, length: int, where: str, noun: str) -> None:
         raise InvalidValueError(expected=f"one of {noun} 0 to {length - 1}", got=index, field=where)
 
 
-def check_goal_test(test: GoalTest, seats: Sequence[Side], outcome: OutcomeSpec | None, where: str) -> None:
-    """Raises ValueError unless the goal and the terms of ``test``, a field called ``where``, are there."""
+def check_goal_test(test: GoalTest, seats: Sequence[InterviewedSeat], outcome: OutcomeSpec | None, where: str) -> None:
+    """Raises ValueError unless the goal and the terms of ``test``, a field called ``where``, exist."""
     _check_index(test.seat, len(seats), f"{where}.seat", "the seats")
     _check_index(test.goal, len(seats[test.seat].goals), f"{where}.goal", f"the goals of seat {test.seat}:")
     if outcome is None:
@@ -256,8 +258,9 @@ def _check_values(issue: Any, good: tuple[Any, ...], where: str) -> None:
             expected="a choice or a number", got=Verbatim("items to be divided"), hint="use worth_at_least", field=where
         )
     if isinstance(issue, NumberIssue):
+        # The interval may reach beyond the issue's range, where it sets no limit, but must overlap it.
         if len(good) != 2 or isinstance(good[0], str) or not issue.low <= good[1] >= good[0] <= issue.high:
-            bounds = f"[low, high] within {issue.low} to {issue.high}"
+            bounds = f"[low, high] that overlaps {issue.low} to {issue.high}"
             raise InvalidValueError(expected=bounds, got=list(good), field=where)
         return
     for option in good:

@@ -1,7 +1,7 @@
-"""Observations: what a seat may know at one moment, as fields, as text and as chat messages.
+"""Observations: the knowledge of one seat at one moment, as fields, as text and as chat messages.
 
-Who may know what of whom is one table (:data:`~sotopia_env.world.briefing.DISCLOSURE`) and one rule for turns
-(:mod:`~sotopia_env.world.witness`). The protocol decides what a seat may know of the table (:class:`Outlook`).
+Relationships decide which fields of a profile a seat reads (:data:`~sotopia_env.world.briefing.DISCLOSURE`), one rule
+decides which turns it witnesses (:mod:`~sotopia_env.world.witness`), and the protocol its view of the table.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Prospect(NamedTuple):
 
 
 class Outlook:
-    """The table as one seat may know it, and the moves open to the seat; computed when they are read."""
+    """One seat's view of the table, and the moves open to the seat; computed when they are read."""
 
     __slots__ = ("_agent", "_menu", "_menu_text", "_protocol", "_table", "_table_text", "state")
 
@@ -136,16 +136,16 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one seat may know at one moment.
+    """The knowledge of one seat at one moment.
 
     Attributes:
         briefing: the part that does not change.
-        turns: the turns this seat has witnessed, in order.
-        history: these turns as text, one line each; empty before the first.
+        turns: the turns that this seat has witnessed, in order.
+        history: these turns as text, one line each; empty before the first turn.
         turn: number of the coming turn, from 1.
         acting: whether this seat is to act now.
         available: the action types it may use; only ``none`` when it is not to act.
-        refusal: why the seat's latest answer, or the move in it, did not count, as a line; empty where it did.
+        refusal: the reason why the seat's latest answer or move did not count, as a line; empty if it counted.
     """
 
     briefing: Briefing
@@ -196,7 +196,7 @@ class Observation:
 
     def _text(self, history: str) -> str:
         tail = f"Turn #{self.turn} is yours.\n{self.briefing.answer}" if self.acting else "It is not your turn."
-        return f"{self.briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._stands()}{tail}"
+        return f"{self.briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._table_lines()}{tail}"
 
     def _stands(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
@@ -238,14 +238,14 @@ class Observation:
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """Everything as a conversation for a chat model: what the seat wrote is the assistant's, all else the user's.
+        """Everything as a conversation for a chat model: the seat's own texts as assistant, all else as user.
 
         The messages of an acting seat extend those of its previous turn, so key-value caches hit.
         """
         conversation = self._conversation
         if conversation.length > len(self.turns):  # this observation is older than the latest one that was read
             conversation = conversation.anew()
-        return conversation.messages(self.turns, self.turn, self.acting, self._stands())
+        return conversation.messages(self.turns, self.turn, self.acting, self._table_lines())
 
     @property
     def system(self) -> str:
@@ -254,7 +254,7 @@ class Observation:
 
     @property
     def news(self) -> str:
-        """The last of :attr:`messages`: what is new since the seat's own last turn, the table, and whose turn it is."""
+        """The last of :attr:`messages`: the turns since the seat's own last one, the table, and whose turn it is."""
         return self.messages[-1]["content"]
 
     def text_without(self, dropped: int) -> str:
@@ -275,7 +275,7 @@ class Observation:
         """
         if not self._check_dropped(dropped):
             return self.messages
-        return self._conversation.anew(dropped).messages(self.turns, self.turn, self.acting, self._stands())
+        return self._conversation.anew(dropped).messages(self.turns, self.turn, self.acting, self._table_lines())
 
     def _check_dropped(self, dropped: int) -> int:
         if not 0 <= dropped <= len(self.turns):
@@ -320,7 +320,7 @@ class _Outlooks:
         return self.latest
 
     def before(self, index: int) -> str:
-        """What the seat knew of the table before its own turn at ``index``, when it was to act."""
+        """The table and the open moves, as the seat read them before its own turn at ``index``."""
         if self._protocol is None:
             return ""
         table = self.tables[index]
@@ -357,8 +357,8 @@ class SeatView:
             rules: the rules of the episode.
             agent: the id of the agent whose view it is.
             lines: shared by the episode's views.
-            own: what the seat itself wrote (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of
-                its turns; it may grow. Another seat's text must not be in it.
+            own: the seat's own texts (:attr:`~sotopia_env.world.episode.Generation.message`), by the index of its
+                turns; entries may be added later. It must not contain another seat's text.
         """
         if agent not in task.names:
             raise UnknownNameError(field="agent", got=agent, valid=task.agents)
@@ -436,7 +436,7 @@ _NONE_ONLY = (ActionType.NONE,)
 
 
 def observe(state: EpisodeState, agent: str, own: Mapping[int, OwnMessage] = MappingProxyType({})) -> Observation:
-    """Returns what ``agent`` may know in ``state``.
+    """Returns the observation of ``agent`` in ``state``.
 
     Args:
         state: the state of the episode.

@@ -27,6 +27,7 @@ def references(task: Task) -> ReferencePoints:
         spec = task.scenario.outcome
         if spec is None:
             raise InvalidTaskError(field="task", expected="one with an outcome", got=task.id)
+        # The search covers up to 10⁶ outcomes: once per task, never once per episode.
         try:
             points = reference_points(spec, task.names)
         except InvalidValueError as error:
@@ -40,12 +41,13 @@ def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
     """Returns the outcome of the moves in ``turns``.
 
     Args:
-        task: what the episode is about.
+        task: the task of the episode.
         turns: the turns of the episode.
 
     Raises:
         InvalidTaskError: the task has no outcome, too many outcomes, or a recorded move was never open in it.
     """
+    # A recorded move that is not open means that the turns and the task do not belong together.
     try:
         table, settled_after = final_table(task, turns)
     except InvalidMoveError as error:
@@ -57,7 +59,7 @@ def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
     """Returns the outcome of an episode that ends with ``table``.
 
     Args:
-        task: what the episode is about.
+        task: the task of the episode.
         table: the state of the task's protocol.
         turns: the number of actions until the settlement, or of all actions; a worth may charge for them.
     """
@@ -79,7 +81,7 @@ def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], b
     """Returns by seat and index of the goal whether it was reached; only goals with a test, whose truth is exact.
 
     Args:
-        task: what the episode is about; without an interview or tests nothing is returned.
+        task: the task of the episode; the result is empty if it has no interview or tests.
         outcome: the outcome of an episode of this task.
 
     Raises:

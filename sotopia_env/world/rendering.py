@@ -3,7 +3,7 @@ r"""Turns, refusals and the table as lines of text.
 Other agents' text is data. Wherever it is shown, it is inside a JSON string literal on a single line, with the
 characters that end lines, reorder text or open a chat template's control tokens written as ``\uXXXX``. So no
 argument can begin a line, close its quotes or pose as a turn, and ``json.loads`` of the literal gives back
-exactly what was said. The effect of a move follows the quotes, after `` · ``, in the protocol's words.
+the exact argument. The effect of a move follows the quotes, after `` · ``, in the protocol's words.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ def refusal(turn: Turn, failure: str = "") -> str:
         failure: why the seat's text was not an action; empty if it was one.
     """
     if failure:
-        what = "leaving" if turn.action.action_type is ActionType.LEAVE else "doing nothing"
-        return f"Your answer could not be used and counted as {what}: {quote(failure)}\n"
+        counted = "leaving" if turn.action.action_type is ActionType.LEAVE else "doing nothing"
+        # The reason may repeat the model's own text, so it is quoted like other agents' text.
+        return f"Your answer could not be used and counted as {counted}: {quote(failure)}\n"
     if turn.violation is None:
         return ""
     if turn.action.action_type is ActionType.NONE:
-        what = "Your action was not possible"
+        problem = "Your action was not possible"
     else:
-        heard = "Your words were heard, but your" if turn.action.argument.strip() else "Your"
-        what = f"{heard} move did not count"
-    return f"{what}: {quote(turn.violation)}\n"
+        subject = "Your words were heard, but your" if turn.action.argument.strip() else "Your"
+        problem = f"{subject} move did not count"
+    return f"{problem}: {quote(turn.violation)}\n"
 
 
 def indented(text: str) -> str:
@@ -62,6 +63,7 @@ def render_action(actor: str, action: Action, names: Mapping[str, str], effect: 
     The argument is quoted (:func:`~sotopia_env.quoting.quote`); the effect of a move follows the closing quote, where
     no argument can forge it.
     """
+    # A move without words is rendered by its effect alone: empty quotes would look like a silent turn.
     silent = (effect is not None or action.move is not None) and not action.argument.strip()
     words = f"{names[actor]}{_aside(action, names)}" if silent else _render_words(names[actor], action, names)
     return words if effect is None else f"{words} · {disarm_line(effect)}"

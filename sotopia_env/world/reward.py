@@ -24,7 +24,7 @@ RewardVector = npt.NDArray[np.float32]
 
 
 class Dimension(StrEnum):
-    """An axis on which an agent is scored; see :data:`RANGES` for what its numbers mean."""
+    """An axis on which an agent is scored; see :data:`RANGES` for its scores."""
 
     BELIEVABILITY = "believability"
     RELATIONSHIP = "relationship"
@@ -59,6 +59,7 @@ ABBREVIATIONS: dict[Dimension, str] = {
 }
 
 
+# Reports show these beside the dimensions: a custom dimension of the same name would be mistaken for one of them.
 _OTHER_METRICS = ("overall", "success", "surplus_share", "efficiency", "words_per_turn")
 
 
@@ -69,7 +70,7 @@ class CustomDimension(BaseModel):
         name: lower-case identifier, different from the seven's names and abbreviations and from the metrics of reports.
         low: lowest score, inclusive.
         high: highest score, inclusive; above ``low``.
-        instruction: what a judge is asked; one paragraph.
+        instruction: the question to the judge; one paragraph.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -97,7 +98,7 @@ def dimension(name: str) -> Dimension:
     """Returns the dimension called ``name`` (full name or abbreviation, any case).
 
     Raises:
-        UnknownNameError: there is no such dimension; the message offers the nearest name.
+        UnknownNameError: ``name`` is not a dimension; the message offers the nearest name.
     """
     if not isinstance(name, str):
         raise UnknownNameError(field="dimension", expected="a name", got=name)
@@ -135,6 +136,7 @@ def check_score(name: Dimension, value: float) -> None:
 
 def overall(vector: RewardVector) -> float:
     """Returns the plain mean of the seven native scores: from -30/7 to 40/7 (SOTOPIA §3, no rescaling)."""
+    # In float64: a float32 mean would be right to seven digits only.
     return float(np.mean(vector, dtype=np.float64))
 
 
@@ -178,6 +180,7 @@ class Scalarisation:
             raise InvalidValueError(
                 field="scalarisation", expected="a single dimension, weights or the share", got=Verbatim("several")
             )
+        # The way to set a derived field of a frozen dataclass.
         object.__setattr__(self, "_array", array)
 
     @classmethod

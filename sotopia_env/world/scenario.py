@@ -1,4 +1,4 @@
-"""Characters, relationships, scenarios, and the tasks made of them: what an episode is about.
+"""Characters, relationships and scenarios, and the tasks that combine them.
 
 Every record is frozen and validated when it is built, so the rest of the package never meets a missing goal or an
 unknown relationship. Sources: SOTOPIA (arXiv 2310.11667) §2.1 and appendix C.2; SOTOPIA-S4 §3 for more than two seats.
@@ -39,14 +39,15 @@ from sotopia_env.world.interview import Interview
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
 
-def _nobodys_id(text: str) -> str:
+def _not_an_agent_id(text: str) -> str:
+    # Full-width letters and digits would look like an id to a model, so they are normalised first.
     if _AGENT_ID.fullmatch(unicodedata.normalize("NFKC", text).strip()):
         raise ValueError("must not look like the id of an agent, such as 'agent_0'")
     return text
 
 
 ADULT, OLDEST = 18, 150
-"""Ages in years: from which on two people can be a couple, and the greatest that a character can have."""
+"""Ages in years: the minimum of two people who are a couple, and the maximum of any character."""
 
 
 class MoralFoundation(StrEnum):
@@ -105,8 +106,8 @@ class Character(SourcedRecord):
     reads it, and it is written only where there is one.
     """
 
-    first_name: Annotated[Label, AfterValidator(_nobodys_id)]
-    last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_nobodys_id)] = ""
+    first_name: Annotated[Label, AfterValidator(_not_an_agent_id)]
+    last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_not_an_agent_id)] = ""
     age: int | None = Field(default=None, ge=0, le=OLDEST)
     gender: Line
     pronouns: Line
@@ -142,8 +143,8 @@ class RelationshipKind(StrEnum):
 class Relationship(SourcedRecord):
     """The relationship of the characters in seats ``i < j``; the backstory is known to these two only.
 
-    ``facts`` repeats, for :class:`Constraints`, what the backstory says in words, such as ``{"home": "shared"}``. It is
-    written only where there are some.
+    ``facts`` repeats statements of the backstory as data for :class:`Constraints`, such as ``{"home": "shared"}``; it
+    is left out of files if it is empty.
     """
 
     seats: tuple[int, int]
@@ -156,9 +157,9 @@ class Relationship(SourcedRecord):
         if not 0 <= self.seats[0] < self.seats[1]:
             raise InvalidValueError(field="seats", expected="(i, j) with 0 <= i < j", got=self.seats)
         if self.backstory and self.kind is RelationshipKind.STRANGER:
-            raise InvalidValueError("strangers do not have one", field="backstory")
+            raise InvalidValueError("strangers have no backstory", field="backstory")
         if self.facts and not self.backstory:
-            raise InvalidValueError("facts repeat the backstory, and there is none", field="facts", got=self.facts)
+            raise InvalidValueError("facts repeat the backstory, which is empty", field="facts", got=self.facts)
         return self
 
 
@@ -181,11 +182,11 @@ class Seat(Record):
 
 
 class Constraints(Record):
-    """Which characters may sit down: allowed relationship kinds, age range per seat, occupations per seat, facts.
+    """Conditions on a scenario's characters: relationship kinds, age range and occupations per seat, facts.
 
     An empty tuple means "no constraint". ``occupations`` holds, per seat, lower-case words of which one must occur in
-    the occupation. ``facts`` holds what the context says of any two at the table: each pair's relationship must state
-    it too, and one that is silent about it does not fit.
+    the occupation. ``facts`` holds statements of the context about any two participants: each pair's relationship must
+    state them too, and a relationship that does not mention them does not fit.
     """
 
     relationships: tuple[RelationshipKind, ...] = ()
@@ -205,6 +206,7 @@ class Constraints(Record):
     def admits(self, seat: int, character: Character) -> bool:
         """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
         age = character.age
+        # An unknown age does not meet a condition on ages.
         if self.ages and (age is None or not self.ages[seat][0] <= age <= self.ages[seat][1]):
             return False
         words = self.occupations[seat] if self.occupations else ()
@@ -212,6 +214,7 @@ class Constraints(Record):
 
     def admits_pair(self, relationship: Relationship) -> bool:
         """Whether two characters with this relationship may both be seated."""
+        # A relationship may state more facts than the context does, hence a superset test.
         kinds, facts = self.relationships, relationship.facts
         return (not kinds or relationship.kind in kinds) and facts.items() >= self.facts.items()
 
@@ -232,7 +235,7 @@ def _is_none(value: object) -> bool:
 
 
 VIGNETTE = "vignette"
-"""Name of the tag that several scenarios share which are versions of one situation."""
+"""Name of the tag that scenarios share if they are versions of one situation."""
 
 
 def _tag_values(tags: Sequence[str]) -> dict[str, str]:
@@ -244,9 +247,9 @@ class Scenario(SourcedRecord):
     """A situation without people: shared context and N ≥ 2 seats with private goals.
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
-    overrides the environment's turn limit (20) when given. ``outcome`` is what can be agreed on by moves, and what each
-    seat would have of it: every seat reads the rules and its own worth, never another seat's. ``interview`` is what is
-    asked after the end, with the answers; only evaluators read it, and it is written only where there is one.
+    overrides the environment's turn limit (20) when given. ``outcome`` defines the outcomes that moves can reach, and
+    each seat's worth for them: every seat reads the rules and its own worth, never another seat's. ``interview`` holds
+    the questions to be asked after the end, with their answers; only evaluators read it.
     """
 
     id: Name
@@ -263,7 +266,7 @@ class Scenario(SourcedRecord):
 
     @property
     def vignette(self) -> str:
-        """What the scenario is a version of: the value of its tag ``vignette=…``, or else its own id."""
+        """The situation of which this is a version: the value of the tag ``vignette=…``, or else the scenario's id."""
         return _tag_values(self.tags).get(VIGNETTE, self.id)
 
     @property
@@ -299,6 +302,7 @@ class Task(SourcedRecord):
         seats = len(self.scenario.seats)
         if len(self.characters) != seats:
             raise InvalidValueError(field="characters", expected=f"{seats}, one per seat", got=len(self.characters))
+        # Participants are addressed by name: two that differ only in case would be mistaken for each other.
         names = [character.name.casefold() for character in self.characters]
         if len(set(names)) != seats:
             raise InvalidValueError("names must differ", field="characters", got=[c.name for c in self.characters])
@@ -333,6 +337,7 @@ class Task(SourcedRecord):
 
     def relationships_of(self, seat: int) -> list[tuple[int, Relationship]]:
         """The other seats in order, each with its relationship to ``seat``."""
+        # Pairs are stored as (i, j) with i < j.
         kinds = self._kinds
         before = [(other, kinds[other, seat]) for other in range(seat)]
         return before + [(other, kinds[seat, other]) for other in range(seat + 1, len(self.characters))]
@@ -351,6 +356,7 @@ class Task(SourcedRecord):
     @cached_property
     def content_hash(self) -> str:
         """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
+        # On disk, outcome and interview are JSON text; the hash is taken over their contents, whatever the text's form.
         content, scenario = self.model_dump(mode="json"), self.scenario
         content["scenario"]["outcome"] = scenario.outcome and scenario.outcome.model_dump(mode="json")
         if scenario.interview is not None:

@@ -127,12 +127,12 @@ class TaskSet(Sequence[Task]):
             UnknownNameError: ``name`` is not a split.
             InvalidValueError: the shares are not three that sum to 1.
         """
-        table = dict(_SHARES if shares is None else shares)
-        if set(table) != set(_SHARES) or abs(sum(table.values()) - 1) > 1e-9 or min(table.values()) < 0:
-            raise InvalidValueError(field="shares", expected="train, dev and test summing to 1", got=table)
-        if not isinstance(name, str) or name not in table:
-            raise UnknownNameError(field="split", got=name, valid=table)
-        return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, table) == name])
+        parts = dict(_SHARES if shares is None else shares)
+        if set(parts) != set(_SHARES) or abs(sum(parts.values()) - 1) > 1e-9 or min(parts.values()) < 0:
+            raise InvalidValueError(field="shares", expected="train, dev and test summing to 1", got=parts)
+        if not isinstance(name, str) or name not in parts:
+            raise UnknownNameError(field="split", got=name, valid=parts)
+        return TaskSet([task for task in self._tasks if _split_of(task.scenario.id, parts) == name])
 
     def sample(self, n: int, seed: int) -> TaskSet:
         """Returns ``n`` different tasks, the same for the same seed.
@@ -145,6 +145,7 @@ class TaskSet(Sequence[Task]):
 
 
 def _split_of(scenario_id: str, shares: Mapping[Split, float]) -> Split:
+    # The first 64 bits of the hash as a number in [0, 1), the same on every machine.
     point = int.from_bytes(hashlib.sha256(scenario_id.encode()).digest()[:8], "big") / 2**64
     if point < shares["train"]:
         return "train"
@@ -216,7 +217,7 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
 
 
 def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
-    """All seatings of the cast that honour the scenario's constraints, in index order."""
+    """All seatings of the cast that satisfy the scenario's constraints, in index order."""
     constraints = scenario.constraints
     strangers = constraints.admits_pair(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER))
     admitted = {relationship.seats: constraints.admits_pair(relationship) for relationship in cast.relationships}
@@ -224,6 +225,7 @@ def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]
     def fit(first: int, second: int) -> bool:
         return admitted.get((first, second) if first < second else (second, first), strangers)
 
+    # Seat by seat, dropping misfits at once: all combinations of a large cast would not fit into memory.
     seatings: list[tuple[int, ...]] = [()]
     for seat in range(len(scenario.seats)):
         indices = [index for index, character in enumerate(cast.characters) if constraints.admits(seat, character)]
@@ -237,7 +239,7 @@ def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]
 
 
 def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.Random) -> list[tuple[int, ...]]:
-    """Draws ``count`` different seatings of the cast that honour the scenario's constraints.
+    """Draws ``count`` different seatings of the cast that satisfy the scenario's constraints.
 
     Prefers a different set of people to the same people in other seats, and people who are not in any seating yet.
 
@@ -277,6 +279,7 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
     """
     tasks = []
     for scenario in scenarios:
+        # A generator per scenario: adding or removing a scenario leaves the castings of the others unchanged.
         generator = random.Random(f"{seed}:{scenario.id}")
         for number, seating in enumerate(draw_seatings(scenario, cast, per_scenario, generator)):
             tasks.append(seat_characters(scenario, cast, seating, casting_id(scenario.id, number)))
@@ -290,7 +293,7 @@ def _fact_hint(scenario: Scenario, cast: Cast) -> str:
     return str(ConstraintError(field="facts", got=unknown[0], valid=names)) if unknown else ""
 
 
-# Field names people misspell in task files; only used to suggest the nearest one.
+# Names of fields in task files; used only to suggest the nearest one for a misspelt name.
 _MODELS = (Task, Scenario, Character, Relationship, Cast, Interview, Question, GoalTest)
 FIELD_NAMES = sorted(
     {name for model in _MODELS for name in model.model_fields}
@@ -307,8 +310,8 @@ _FIELD_SEPARATORS = re.compile(r"[.\[\]]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of a record in a file.
+class Location:
+    """The location of a record in a file.
 
     Attributes:
         where: the file, with the line or the number of the record.
@@ -321,7 +324,7 @@ class Place:
     path: tuple[str | int, ...] = ()
 
     def of(self, field: str) -> Where:
-        """Returns the place of a field of the record, by a dotted path: in YAML with its own line."""
+        """Returns the location of a field of the record, by a dotted path: in YAML with its own line."""
         if self.document is None:
             return self.where
         return Where(self.where.file, self.document.line((*self.path, *_FIELD_SEPARATORS.split(field))))
@@ -329,29 +332,29 @@ class Place:
 
 def read_records(
     path: Path, record: type[_RecordT], names: Iterable[str] = FIELD_NAMES
-) -> Iterator[tuple[Place, _RecordT]]:
-    """Yields place and record from a file of JSON, JSON Lines or YAML.
+) -> Iterator[tuple[Location, _RecordT]]:
+    """Yields location and record from a file of JSON, JSON Lines or YAML.
 
     ``names`` are the valid names of fields, for hints at misspelt ones.
 
     Raises:
         InvalidTaskError: the file is missing, is not JSON, or holds something that is not a valid record.
     """
-    for place, raw in read_values(path):
-        yield place, to_record(raw, record, place, names)
+    for location, raw in read_values(path):
+        yield location, to_record(raw, record, location, names)
 
 
-def to_record(raw: Any, record: type[_RecordT], place: Place, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
+def to_record(raw: Any, record: type[_RecordT], location: Location, names: Iterable[str] = FIELD_NAMES) -> _RecordT:
     """Returns a value as a record; raises as :func:`read_records` does."""
     try:
         return record.model_validate(raw)
     except ValidationError as error:
         problem = invalid(error, names, raw)
-        raise InvalidTaskError.of(problem, where=place.of(problem.field)) from None
+        raise InvalidTaskError.of(problem, where=location.of(problem.field)) from None
 
 
-def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Place, Any]]:
-    """Yields place and value from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
+def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[Location, Any]]:
+    """Yields location and value from a file of JSON, JSON Lines or YAML; raises as :func:`read_records` does.
 
     A ``.json`` or ``.yaml`` file may also hold one record alone. If ``refused`` is a list, lines that are not
     JSON are skipped, and their errors are appended to it.
@@ -364,7 +367,9 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
         items = [raw] if _is_record(raw) else raw
         if not isinstance(items, list):
             raise InvalidTaskError(expected="a JSON array of records", got=type(raw), where=path)
-        yield from ((Place(Where(path, record=f"record {index}")), item) for index, item in enumerate(items, start=1))
+        yield from (
+            (Location(Where(path, record=f"record {index}")), item) for index, item in enumerate(items, start=1)
+        )
     elif path.suffix == ".jsonl":
         # Not splitlines(): it also splits at characters such as U+2028, which may occur inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
@@ -376,7 +381,7 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
                         raise
                     refused.append(str(error))
                     continue
-                yield Place(Where(path, number)), value
+                yield Location(Where(path, number)), value
     else:
         raise InvalidTaskError(expected="a .json, .jsonl or .yaml file", got=path.suffix or "no suffix", where=path)
 
@@ -385,8 +390,9 @@ def _is_record(raw: Any) -> bool:
     return isinstance(raw, dict) and any(key in raw for key in RECORD_KEYS)
 
 
-def _yaml_values(text: str, path: Path) -> Iterator[tuple[Place, Any]]:
-    from sotopia_env.yaml_text import parse_document  # imported lazily: only YAML files need it
+def _yaml_values(text: str, path: Path) -> Iterator[tuple[Location, Any]]:
+    # Imported lazily: only YAML files need it.
+    from sotopia_env.yaml_text import parse_document
 
     try:
         document = parse_document(text, path)
@@ -394,26 +400,26 @@ def _yaml_values(text: str, path: Path) -> Iterator[tuple[Place, Any]]:
         raise InvalidTaskError.of(error) from None
     raw = document.value
 
-    def place(*keys: str | int) -> Place:
-        return Place(Where(path, document.line(keys)), document, keys)
+    def location(*keys: str | int) -> Location:
+        return Location(Where(path, document.line(keys)), document, keys)
 
     if _is_record(raw):
-        yield place(), raw
+        yield location(), raw
         return
     if isinstance(raw, dict) and (unknown := [str(key) for key in raw if key not in YAML_KEYS]):
-        where = place(unknown[0]).where
+        where = location(unknown[0]).where
         raise InvalidTaskError("unknown key", field=unknown[0], got=unknown[0], valid=YAML_KEYS, where=where)
     lists = {(key,): raw[key] for key in YAML_KEYS[:2] if key in raw} if isinstance(raw, dict) else {(): raw}
     for keys, items in lists.items() or [((), None)]:
         if not isinstance(items, list):
-            raise InvalidTaskError(expected="a list of records", got=type(items), where=place(*keys).where)
-        yield from ((place(*keys, index), item) for index, item in enumerate(items))
+            raise InvalidTaskError(expected="a list of records", got=type(items), where=location(*keys).where)
+        yield from ((location(*keys, index), item) for index, item in enumerate(items))
 
 
 __all__ = [
     "RECORD_KEYS",
     "Cast",
-    "Place",
+    "Location",
     "Split",
     "TaskSet",
     "admissible_seatings",

@@ -1,4 +1,4 @@
-"""Who witnesses what: the one rule for observations, and for the documents that participants are asked about.
+"""The rule by which seats witness turns, for observations and for documents that interviews ask about.
 
 A seat witnesses its own turns, and those of others that are addressed to it or to all and come before it leaves.
 A simultaneous round is one moment: nothing of it is witnessed before it is over, and a seat that leaves in it
@@ -23,6 +23,7 @@ def round_under_way(turns: Sequence[Turn], seats: int) -> int:
     """Returns the simultaneous round of the coming turn, as far as ``turns`` tell: all present act in each."""
     if not turns:
         return 0
+    # A round is complete when every agent has acted that did not leave in the round before it.
     last = turns[-1].round
     present = seats if last == 0 else sum(t.action.action_type is not ActionType.LEAVE for t in _round(turns, last - 1))
     return last + (len(_round(turns, last)) == present)
@@ -40,6 +41,7 @@ def over(turns: Sequence[Turn], round_: int, stop: StopReason | None) -> int:
         round_: the round of the coming turn.
         stop: why the episode ended; the last round is over then.
     """
+    # From the end, because at most one round, the last one, is open.
     end = len(turns)
     while stop is None and end and turns[end - 1].veiled and turns[end - 1].round >= round_:
         end -= 1
@@ -64,6 +66,7 @@ def perspective(agent: str, turn: Turn) -> Turn:
     if turn.actor == agent or (turn.violation is None and turn.hidden is None):
         return turn
     action, effect = turn.action, turn.effect
+    # The words that come with a secret move are public; the move and its effect are not.
     if turn.hidden is not None:
         action, effect = Action(action.action_type, action.argument, action.to), turn.hidden
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)

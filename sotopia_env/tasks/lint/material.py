@@ -15,7 +15,7 @@ from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.task_files import Record, kind_of
 from sotopia_env.tasks.templates import TEMPLATE_FIELDS, everyday_templates, instantiate
 from sotopia_env.world.scenario import Scenario, Task
-from sotopia_env.world.taskset import Cast, Place, read_values, to_record
+from sotopia_env.world.taskset import Cast, Location, read_values, to_record
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Material:
     """What was read.
 
     Attributes:
-        records: each with its place, in order.
+        records: each with its location, in order.
         refused: a sentence for every record, or file as a whole, that cannot be read, played and scored.
     """
 
@@ -73,8 +73,8 @@ def read_material(source: str | PathLike[str]) -> Material:
         return Material([(str(source), record) for record in BUILT_IN[str(source)]()])
     material = Material()
     try:
-        for place, raw in read_values(Path(source), material.refused):
-            _read(raw, place, material)
+        for location, raw in read_values(Path(source), material.refused):
+            _read(raw, location, material)
     except InvalidTaskError as error:
         material.refused.append(str(error))
     if not material.records and not material.refused:
@@ -82,14 +82,14 @@ def read_material(source: str | PathLike[str]) -> Material:
     return material
 
 
-def _read(raw: Any, place: Place, material: Material) -> None:
+def _read(raw: Any, location: Location, material: Material) -> None:
     try:
-        record = to_record(raw, kind_of(raw), place, TEMPLATE_FIELDS)
-        _check(record, place.where)
+        record = to_record(raw, kind_of(raw), location, TEMPLATE_FIELDS)
+        _check(record, location.where)
     except InvalidTaskError as error:
         material.refused.append(str(error))
     else:
-        material.records.append((str(place.where), record))
+        material.records.append((str(location.where), record))
 
 
 def _check(record: Record, where: Where) -> None:

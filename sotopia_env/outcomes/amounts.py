@@ -14,26 +14,30 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-_LONGEST = 64  # characters of a number in words; a longer text is not a plausible amount
+# A text of more characters is not a plausible amount.
+_LONGEST = 64
+# Larger integers are refused before any decimal arithmetic, whose cost grows with the number of digits.
 _LARGEST_BITS = 200
-# A small number format, not talk: digits, thousands commas only where they group correctly, decimals after a point.
+# Only a number format, never prose: digits, thousands commas that group correctly, decimals after a point.
 _NUMBER = re.compile(r"([+-]?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(\.[0-9]+)?")
 
 
 def fold(text: str) -> str:
     """Returns the form under which two spellings of a name are one: NFKC, case folded, blanks collapsed."""
+    # Case folding can leave text that is not in normal form, so it is normalised again.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
 
 
 def decimals(*numbers: Decimal) -> int:
-    """How many digits after the point the longest of ``numbers`` needs."""
+    """The number of digits after the point that the longest of ``numbers`` needs."""
     exponents = (number.normalize().as_tuple().exponent for number in numbers)
     return max(0, *(-exponent for exponent in exponents if isinstance(exponent, int)), 0)
 
 
 def read_amount(value: object, unit: str = "") -> Decimal | None:
     """Reads ``84``, ``84.0``, ``"84.00"``, ``"1,250"`` and, with ``unit``, ``"$84"``; ``None`` for anything else."""
+    # Tested first, because ``True`` is an ``int`` in Python.
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -49,9 +53,11 @@ def _amount_of_text(text: str, unit: str) -> Decimal | None:
     text = unicodedata.normalize("NFKC", text).strip().replace("\N{MINUS SIGN}", "-")
     sign = text[:1] if text[:1] in ("+", "-") else ""
     digits = text[len(sign) :].strip()
-    if not _NUMBER.fullmatch(digits):  # a bare number is one, whatever digits the unit may hold
+    # A number without a unit is read first: the unit may itself begin or end with a digit.
+    if not _NUMBER.fullmatch(digits):
         digits = _without_unit(digits, unicodedata.normalize("NFKC", unit))
     match = _NUMBER.fullmatch(digits)
+    # A second sign after the unit, such as ``-$-5``, makes the text invalid.
     if match is None or (sign and match.group(1)):
         return None
     return Decimal(sign + digits.replace(",", ""))
@@ -93,6 +99,7 @@ def _exact(value: Any) -> Any:
 
 
 def _no_truth_value(value: Any) -> Any:
+    # Pydantic would read "5" as 5.0 and true as 1.0.
     if isinstance(value, (bool, str)):
         raise ValueError("must be a number")
     return value

@@ -1,4 +1,4 @@
-"""Plain sentences about a verified task: what is public, and what one seat's own worth is."""
+"""Plain sentences about a verified task: its public rules, and one seat's own worth."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.quoting import quote
 
-_EXACT = 10**15  # what a float carries exactly
+# Whole numbers below this are exact as floats.
+_EXACT = 10**15
 MOST_NAMES = 12
 """The maximum number of seats that a sentence names."""
 
 
 def describe_space(spec: OutcomeSpec, names: Seats) -> str:
-    """Returns the public part in plain sentences: what is at issue, the moves, and what happens without an outcome."""
+    """Returns the public part in plain sentences: the issues, the moves, and the rule that decides the outcome."""
     rules = spec.protocol
     rule = protocol_variant(rules.variant, rules.kind).rule if rules.variant else ""
     if isinstance(rules, AgreementRules):
@@ -82,7 +83,7 @@ def _claims_text(rules: ClaimsRules) -> str:
 
 
 def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
-    """Returns in plain sentences, with exact numbers, what outcomes are worth to ``seat``: for its owner only."""
+    """Returns the worth of outcomes to ``seat`` in plain sentences, with exact numbers; for its owner only."""
     worth = spec.worth[seat]
     if isinstance(worth, AdditiveWorth):
         text = _additive_text(spec, worth)
@@ -102,7 +103,7 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
 
 
 def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
-    """Returns what can be agreed on, voted for or claimed on one line, for models that read no sentences.
+    """Returns the issues, options or candidates on one line, for small models that cannot follow sentences.
 
     ``price from $40 to $162 in steps of $1 (lower is better); start June 1 or June 15; food 3 pieces``. The direction
     is the seat's own, so the line is for its owner only. Empty where the candidates of claims are not public.

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-_LEAF = 256  # up to this many points are compared pair by pair
-_AREA = 1 << 17  # the same for pairs of two sets: below it, calling NumPy costs more than the arithmetic
-_HEAD = 256  # the strongest points go first: in most spaces they dominate nearly all others
+# Up to this many points are compared pair by pair.
+_LEAF = 256
+# The same for the pairs of two sets: below it, calling NumPy costs more than the arithmetic.
+_AREA = 1 << 17
+# This many of the strongest points go first: in most spaces they dominate nearly all others.
+_HEAD = 256
 
 
 def pareto(payoffs: NDArray[Any]) -> Rows:
@@ -27,7 +30,8 @@ def pareto(payoffs: NDArray[Any]) -> Rows:
     Of equal points the first is returned. The rows come in the order of their points, ascending.
     """
     columns = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in payoffs.T]
-    ranks = np.stack(columns).astype(np.int32)  # dimensions × points: each column lies together in memory
+    # Dimensions × points, so that each column is contiguous in memory.
+    ranks = np.stack(columns).astype(np.int32)
     distinct = _distinct(ranks)
     optimal = _Cloud(ranks[:, distinct], _sums(payoffs[distinct])).maxima()
     return np.asarray(distinct[np.sort(optimal)])
@@ -35,7 +39,8 @@ def pareto(payoffs: NDArray[Any]) -> Rows:
 
 def _distinct(ranks: NDArray[np.int32]) -> Rows:
     """The first occurrence of every distinct point, in ascending order."""
-    order = np.lexsort(ranks[::-1])  # stable: equal points stay in their order
+    # Stable: equal points stay in their order.
+    order = np.lexsort(ranks[::-1])
     ordered = ranks[:, order]
     first = np.ones(ranks.shape[1], dtype=bool)
     first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
@@ -85,7 +90,7 @@ class _Cloud:
         return np.concatenate([upper, lower])
 
     def _covered(self, upper: Rows, lower: Rows, dimensions: int) -> Mask:
-        """Which of ``lower`` some point of ``upper`` equals or beats in each of the first ``dimensions``."""
+        """Mask of those of ``lower`` that a point of ``upper`` equals or beats in each of the first ``dimensions``."""
         mask = np.zeros(len(lower), dtype=bool)
         if len(upper) and len(lower):
             if dimensions <= 2:
@@ -115,6 +120,7 @@ class _Cloud:
             return self._covered(upper, lower, dimensions - 1)
         high_upper, high_lower = high[: len(upper)], high[len(upper) :]
         mask = np.zeros(len(lower), dtype=bool)
+        # Points in the lower half cannot cover those in the upper half, so three of the four pairs of halves are left.
         mask[high_lower] = self._covered(upper[high_upper], lower[high_lower], dimensions)
         low = np.flatnonzero(~high_lower)
         mask[low] = self._covered(upper[high_upper], lower[low], dimensions - 1)
@@ -135,7 +141,7 @@ class _Cloud:
         return np.asarray(best[start] >= self.ranks[1, lower])
 
     def _pairs(self, upper: Rows, lower: Rows, dimensions: int) -> Mask:
-        """Which of ``upper`` (rows) covers which of ``lower`` (columns)."""
+        """Mask of the pairs in which a point of ``upper`` (rows) covers one of ``lower`` (columns)."""
         above, below = self.ranks[:dimensions, upper], self.ranks[:dimensions, lower]
         covers = np.asarray(above[0][:, None] >= below[0])
         for dimension in range(1, dimensions):
@@ -144,9 +150,10 @@ class _Cloud:
 
 
 def _split(column: NDArray[np.int32]) -> Mask | None:
-    """Which half is above; ``None`` where all are equal."""
+    """Mask of the upper half; ``None`` if all values are equal."""
     middle = np.partition(column, len(column) // 2)[len(column) // 2]
     high = column >= middle
+    # More than half of the values may equal the median, and then the parts are uneven.
     if high.all():
         high = column > middle
     return high if high.any() else None

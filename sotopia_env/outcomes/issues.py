@@ -25,7 +25,8 @@ from sotopia_env.records import Label, Line, Record, no_pose
 Seats = Mapping[str, str]
 """Agent id to the name of its character, in seat order."""
 
-_DIGITS = 15  # what a float carries exactly in both directions
+# A decimal of this many digits survives the way to a float and back.
+_DIGITS = 15
 _EXACT = 10.0**_DIGITS
 
 
@@ -50,6 +51,7 @@ class NumberIssue(Record):
             raise InvalidValueError(field="low", expected=f"at most high ({self.high})", got=self.low)
         if self.decimals > _DIGITS or max(abs(self.low), abs(self.high)).scaleb(self.decimals) >= 10**_DIGITS:
             raise InvalidValueError(field="low, high, step", expected=f"numbers of at most {_DIGITS} digits")
+        # Fractions, because Decimal rounds to the digits of its context.
         if (Fraction(self.high) - Fraction(self.low)) % Fraction(self.step):
             near = self.nearest(self.high)
             raise InvalidValueError(
@@ -68,7 +70,7 @@ class NumberIssue(Record):
         return tuple(int(number.scaleb(self.decimals)) for number in (self.low, self.high, self.step))  # type: ignore[return-value]
 
     def size(self, seats: int) -> int:
-        """How many values there are."""
+        """The number of values."""
         low, high, step = self._grid
         return (high - low) // step + 1
 
@@ -115,13 +117,14 @@ class NumberIssue(Record):
             return value
         if type(value) is float and -_EXACT < value < _EXACT:
             count = round(value * inverse)
-            if count / inverse == value and count in units:  # it is the float nearest to that decimal
+            # The first test holds only for the float nearest to the decimal.
+            if count / inverse == value and count in units:
                 return value if count % inverse else count // inverse
         return self._read_amount(value, seats)
 
     @cached_property
     def _in_units(self) -> tuple[int, range]:
-        """Units of the last decimal in one, and the values of the grid in such units."""
+        """The number of last-decimal units in 1, and the values of the grid in these units."""
         low, high, step = self._grid
         return 10**self.decimals, range(low, high + 1, step)
 
@@ -154,7 +157,7 @@ class NumberIssue(Record):
         return self.amount_text(value)
 
     def unit_text(self) -> str:
-        """What one of it is: ``$ of price``, ``unit of duration (days)``, ``unit of rank``."""
+        """One unit of the number in words: ``$ of price``, ``unit of duration (days)``, ``unit of rank``."""
         if self._affixes[0]:
             return f"{self.unit} of {self.name}"
         return f"unit of {self.name}{f' ({self.unit})' if self.unit else ''}"
@@ -188,7 +191,7 @@ class ChoiceIssue(Record):
         return {fold(option): option for option in self.options}
 
     def size(self, seats: int) -> int:
-        """How many options there are."""
+        """The number of options."""
         return len(self.options)
 
     def values(self, seats: Seats) -> Iterator[str]:
@@ -200,7 +203,7 @@ class ChoiceIssue(Record):
         return rng.choice(self.options)
 
     def read(self, value: object, seats: Seats) -> str:
-        """Returns the option as declared; raises InvalidMoveError, with the nearest name, if there is none."""
+        """Returns the option as declared; raises InvalidMoveError, with the nearest name, for any other text."""
         if not isinstance(value, str):
             raise InvalidMoveError(field=self.name, got=value, valid=self.options)
         if value in self._exact:
@@ -223,7 +226,7 @@ class ItemsIssue(Record):
     count: int = Field(ge=1, le=1_000)
 
     def size(self, seats: int) -> int:
-        """How many divisions there are."""
+        """The number of divisions."""
         return math.comb(self.count + seats - 1, seats - 1)
 
     def values(self, seats: Seats) -> Iterator[dict[str, int]]:
@@ -256,7 +259,7 @@ class ItemsIssue(Record):
         for key, pieces in value.items():
             agent = self._agent(key, seats)
             if agent in read:
-                raise InvalidMoveError(f"{excerpt(key)} is in the division twice", field=self.name)
+                raise InvalidMoveError(f"{excerpt(key)} appears twice in the division", field=self.name)
             read.add(agent)
             division[agent] = self._pieces(key, pieces)
         if (total := sum(division.values())) != self.count:
@@ -276,6 +279,7 @@ class ItemsIssue(Record):
     def _agent(self, key: object, seats: Seats) -> str:
         if isinstance(key, str) and key in seats:
             return key
+        # A huge key is not normalised in full. Exact names win over those that differ only in case.
         folded = fold(key[:400]) if isinstance(key, str) else ""
         agents = [agent for agent, name in seats.items() if name == key]
         agents = agents or [agent for agent, name in seats.items() if folded in (agent, fold(name))]
@@ -306,7 +310,7 @@ class ItemsIssue(Record):
         return f"{{{agents}{', …' if len(seats) > 6 else ''}}}, {self.count} in all"
 
     def text(self, value: Any, seats: Seats) -> str:
-        """Who gets how many, such as ``Ana 2, Ben 1``."""
+        """The pieces of each seat, such as ``Ana 2, Ben 1``."""
         return ", ".join(f"{seats.get(agent, agent)} {pieces}" for agent, pieces in value.items())
 
 
@@ -318,5 +322,5 @@ def check_distinct(names: tuple[str, ...], field: str) -> None:
     first: dict[str, str] = {}
     for name in names:
         if (earlier := first.setdefault(fold(name), name)) is not name:
-            problem = f"{excerpt(name)} and {excerpt(earlier)} are one name"
-            raise InvalidValueError(problem, field=field, hint="names must differ beyond case")
+            problem = f"{excerpt(name)} and {excerpt(earlier)} are the same name"
+            raise InvalidValueError(problem, field=field, hint="names must differ in more than case")

@@ -51,18 +51,18 @@ class Offer(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """The moves open to one seat now; false if there are none.
+    """The moves open to one seat now; false if no move is open.
 
     Attributes:
         propose: whether an offer may be made.
         accept: numbers of the offers that may be accepted.
         reject: numbers of the offers that may be rejected.
-        withdraw: numbers of the own offers that may be withdrawn.
+        withdraw: numbers of the seat's own offers, which it may withdraw.
         vote: the options of an open ballot.
         unvote: whether the seat has a vote that it may take back.
-        claim: whether something may be claimed.
-        candidates: what may be claimed, where the list is public; empty with ``claim``: any text.
-        space: what offers are about.
+        claim: whether the seat may claim an answer.
+        candidates: the answers that may be claimed, if they are public; with ``claim`` and none here, any text may.
+        space: the outcome space of the offers.
         offers: the offers that the numbers above name.
     """
 
@@ -86,7 +86,7 @@ class Menu(NamedTuple):
         return [(kind, number) for kind, numbers in kinds for number in numbers]
 
     def moves(self) -> list[Move]:
-        """Every open move that needs no text or terms of one's own."""
+        """Every open move that needs neither a text nor terms from the seat."""
         return [Move(kind, number) for kind, number in self._numbered()] + self._unnumbered()
 
     def _unnumbered(self) -> list[Move]:
@@ -96,7 +96,7 @@ class Menu(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line per open move with its exact JSON, for models; ``No move is open.`` if there are none.
+        """One line per open move with its exact JSON, for models; ``No move is open.`` if the menu is empty.
 
         The terms of offers are on the table, and the form of an offer is in the briefing; neither is repeated here.
         """
@@ -108,7 +108,7 @@ class Menu(NamedTuple):
         return "\n".join(lines) or "No move is open."
 
     def _agreement_text(self, space: OutcomeSpace) -> str:
-        # Without terms it recurs from episode to episode, so it is remembered.
+        # The text names offers by number, without terms, so it recurs from episode to episode and is worth a cache.
         owners = tuple([(offer.number, offer.proposer) for offer in self.offers])
         key = (self.accept, self.reject, self.withdraw, owners)
         text = space.menus.get(key)
@@ -124,7 +124,7 @@ class Menu(NamedTuple):
         ]
 
     def choices(self) -> list[tuple[str, Move | None]]:
-        """Every open move in words for people; ``None`` where terms or a text have yet to be asked for."""
+        """Every open move in words for people; ``None`` for a move that still needs terms or a text."""
         choices: list[tuple[str, Move | None]] = [("make an offer", None)] if self.propose else []
         labels = [(self._label(move), move) for move in self.moves()]
         choices += [(_imperative(label), move) for label, move in labels]
@@ -146,6 +146,7 @@ class Menu(NamedTuple):
         """Returns a random open move (first its kind, then its content); ``None`` if none is open."""
         if not self:
             return None
+        # The kind is drawn first: many candidates or open offers must not crowd out the other kinds.
         moves = self.moves()
         kinds = sorted({move.kind for move in moves} | ({MoveKind.PROPOSE} if self.propose else set()))
         kind = rng.choice(kinds + ([MoveKind.CLAIM] if self.claim and not self.candidates else []))
@@ -156,7 +157,7 @@ class Menu(NamedTuple):
         return rng.choice([move for move in moves if move.kind is kind])
 
     def json_schema(self) -> dict[str, Any]:
-        """Returns a JSON schema of the moves open now; ``{"type": "null"}`` if there are none.
+        """Returns a JSON schema of the moves open now; ``{"type": "null"}`` if no move is open.
 
         The schema obeys strict mode (all keys required, no additional ones), so two checks are left to ``apply``: that
         the pieces of a division add up, and that a value lies on a large grid that does not contain 0.
@@ -206,7 +207,8 @@ def _value_schema(space: OutcomeSpace, index: int) -> dict[str, Any]:
     if issue.kind == "choice":
         return {"type": "string", "enum": list(issue.options)}
     if issue.kind == "items":
-        if issue.size(len(space.names)) <= MOST_DIVISIONS:  # only a list can express that pieces add up
+        # Only a list of all divisions can express that the pieces add up.
+        if issue.size(len(space.names)) <= MOST_DIVISIONS:
             return {"anyOf": [_exactly(division) for division in issue.values(space.names)]}
         return _object({agent: {"type": "integer", "minimum": 0, "maximum": issue.count} for agent in space.names})
     return _number_schema(issue)
@@ -222,4 +224,5 @@ def _number_schema(issue: NumberIssue) -> dict[str, Any]:
     if size <= LONGEST_ENUM:
         return {"type": kind, "enum": [issue.value_at(index) for index in range(size)]}
     limits = {"type": kind, "minimum": issue.value_at(0), "maximum": issue.value_at(size - 1)}
+    # ``multipleOf`` counts from 0, so it describes only a grid that would contain 0.
     return limits | ({"multipleOf": json_number(issue.step)} if issue.low % issue.step == 0 else {})

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.errors import InvalidActionError, json_excerpt
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import canonical_json
 
+# A runaway or hostile move is refused by its size, before it is processed. Lengths are in characters.
 LONGEST_CLAIM = 200
 _LONGEST_SENTENCE = 480
 _LONGEST_JSON = 20_000
@@ -28,7 +29,14 @@ _PROPOSE = "move.propose"
 
 
 class InvalidMoveError(InvalidActionError):
-    """A move that cannot be read or is not open; the table is left as it was. Its sentence is short."""
+    """A move that cannot be read or is not open; the table is left as it was. The message is short."""
+
+    def __init__(self, problem: str = "", *, got: object = ..., **parts: Any) -> None:
+        """As :class:`~sotopia_env.errors.FieldError`, but values other than texts and numbers are quoted as JSON."""
+        super().__init__(problem, got=got, **parts)
+        # The policy wrote JSON, so it reads ``null`` and ``true`` in the message, not Python's words for them.
+        if got is None or (isinstance(got, (bool, Mapping, Sequence)) and not isinstance(got, str)):
+            self.got = json_excerpt(got)
 
     def __str__(self) -> str:
         # Names of issues and options come from a scenario's author: many long ones must not flood an observation.
@@ -94,7 +102,7 @@ def read_move(value: object) -> Move:
     """Reads a mapping with exactly one key of :class:`MoveKind`, or JSON text of one.
 
     Raises:
-        InvalidMoveError: ``value`` is anything else; the message says what was expected and what was given.
+        InvalidMoveError: ``value`` is anything else; the message states the expected form and the value.
     """
     if isinstance(value, Move):
         value = value.to_json()
@@ -158,7 +166,8 @@ def _text(value: object, field: str, noun: str = "a text", longest: int = _LONGE
 def offer_number(kind: MoveKind, content: object) -> int | bool:
     """Returns the offer that ``accept``, ``reject`` or ``withdraw`` names, or ``True`` for the only one."""
     if isinstance(content, float) and content.is_integer() and abs(content) <= _LARGEST_OFFER:
-        content = int(content)  # JSON has one kind of number: 2.0 is 2
+        # JSON has one kind of number: 2.0 is 2.
+        content = int(content)
     if content is True or (type(content) is int and 1 <= content <= _LARGEST_OFFER):
         return content
     expected = f'the number of an offer, as in {{"{kind}": 2}}, or true for the only one'

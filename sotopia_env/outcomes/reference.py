@@ -43,7 +43,7 @@ class ReferencePoints:
         nash: the Nash solution; the disagreement if every outcome leaves some seat below it.
         egalitarian: the egalitarian solution; the disagreement in the same case.
         kalai_smorodinsky: the Kalai-Smorodinsky solution; the disagreement in the same case.
-        best_joint: the greatest sum over outcomes that can come about; the disagreement where that is greater.
+        best_joint: the payoffs with the greatest sum over attainable outcomes, disagreement included.
         best_terms: for each seat, an outcome that gives it its best payoff.
         size: the number of outcomes.
     """
@@ -68,7 +68,7 @@ class ReferencePoints:
         return tuple((u - d) / (best - d) if best > d else 0.0 for u, d, best in rows)
 
     def efficiency(self, payoffs: Sequence[float]) -> float:
-        """Joint gain over the best joint gain, at most 1 for an outcome that can come about.
+        """Joint gain over the best joint gain, at most 1 for an attainable outcome.
 
         Where nothing can be gained jointly: 1 if nothing was lost, else 0.
         """
@@ -102,7 +102,7 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
 
 
 def _needs(spec: OutcomeSpec, seats: int) -> tuple[int, tuple[int, ...]]:
-    """How many seats an outcome needs, and which of them in any case."""
+    """The number of seats whose assent an outcome needs, and the seats that must be among them."""
     rules = spec.protocol
     if isinstance(rules, BallotRules):
         return {"plurality": 1, "majority": seats // 2 + 1, "unanimity": seats}[rules.rule], ()
@@ -127,6 +127,7 @@ class _Points:
         self.disagreement = [valuation.disagreement for valuation in valuations]
         unit = math.lcm(*self.scales)
         self.factors = [unit // scale for scale in self.scales]
+        # Payoffs: outcomes × seats. No later step exceeds a difference of two joint payoffs in the common unit.
         payoffs = np.stack([_column(space, valuation) for valuation in valuations], axis=1)
         largest = max(int(np.abs(payoffs).max()), *map(abs, self.disagreement)) * max(self.factors)
         self.payoffs: NDArray[Any] = _wide(payoffs, 2 * largest * len(valuations))
@@ -170,6 +171,7 @@ class _Points:
     def _nash(self, rows: NDArray[Any], gains: NDArray[Any]) -> int:
         import numpy as np
 
+        # Floats find the few rows that may be best; only these are multiplied exactly.
         most = gains.max(axis=0)
         near = _near((gains / np.maximum(most, 1)).astype(float).prod(axis=1))
         bound = math.prod(int(gain) for gain in most)
@@ -187,7 +189,8 @@ class _Points:
             return self._argmax(rows, np.zeros(len(rows), dtype=np.int64))
         gains, most = gains[:, list(attainable)], list(attainable.values())
         near = _near((gains / most).astype(float).min(axis=1))
-        unit = math.lcm(*most)  # shares in parts of one whole number
+        # Shares in parts of one whole number, so that they compare exactly.
+        unit = math.lcm(*most)
         return self._argmax(rows[near], (_wide(gains[near], unit) * [unit // gain for gain in most]).min(axis=1))
 
     def _payoffs(self, row: int | None) -> Payoffs:
@@ -198,7 +201,8 @@ class _Points:
         import numpy as np
 
         exact = self.payoffs[rows]
-        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object  # floats hold no more
+        # Above 2**53 a quotient of floats would be rounded twice; Python's division of whole numbers is exact.
+        whole = np.int64 if max(int(np.abs(exact).max()), *self.scales) < 2**53 else object
         return tuple(map(tuple, (exact.astype(whole) / np.array(self.scales, dtype=whole)).tolist()))
 
     def _joint(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -231,7 +235,8 @@ class _Points:
 
 
 def _near(objective: NDArray[Any]) -> NDArray[Any]:
-    """Which rows of a rounded objective could be its exact maximum: few, so that exact arithmetic costs little."""
+    """Mask of the rows that could hold the exact maximum of a rounded objective: few, so exact arithmetic is cheap."""
+    # For tiny products the relative margin would fall below the smallest float: all rows are kept then.
     top = objective.max()
     near: NDArray[Any] = objective >= (top * (1 - 1e-9) if top > 1e-200 else 0.0)
     return near
@@ -253,6 +258,7 @@ def _column(space: OutcomeSpace, valuation: Valuation) -> NDArray[Any]:
     largest = sum(max(map(abs, part)) for part in parts)
     dtype = np.int64 if largest < 2**62 else object
     column = np.zeros(1, dtype=dtype)
-    for part in parts:  # the last issue varies fastest: outer sums, flattened row by row
+    # Outer sums, flattened row by row, because the last issue varies fastest.
+    for part in parts:
         column = np.add.outer(column, np.array(part, dtype=dtype)).reshape(-1)
     return column

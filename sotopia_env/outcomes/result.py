@@ -1,4 +1,4 @@
-"""The outcome of an episode: what was agreed, by moves or in words, and what it is worth to every seat."""
+"""Records of an outcome: the agreement, by moves or in words, and its worth to every seat."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class OutcomeResult(Record):
 
     Attributes:
         agreed: whether something was agreed, decided or correctly claimed.
-        reason: why, or why not.
-        terms: what was agreed, in normal form.
+        reason: the reason for the outcome, or for its absence.
+        terms: the agreed terms, in normal form.
         payoffs: payoff per agent, in the units of the scenario's worths, seat order.
         shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
             than no deal.
@@ -31,14 +31,14 @@ class OutcomeResult(Record):
 
 
 class SpokenAgreement(Record):
-    """What was agreed in words alone, in the reading of a language model.
+    """An agreement in words alone, as read by a language model.
 
     Attributes:
         agreed: whether anything was agreed.
-        terms: what, in normal form; empty where nothing was.
+        terms: the agreed terms, in normal form; empty if nothing was agreed.
         turns: agent id to the number of its turn, from 1, that shows its assent; only seats that gave one.
-        reasoning: the model's.
-        outcome: what it is worth, computed from the terms: an opinion still, and never a verified outcome.
+        reasoning: the model's reasoning.
+        outcome: the worth of the terms to every seat; it rests on the model's reading and is never a verified outcome.
     """
 
     agreed: bool

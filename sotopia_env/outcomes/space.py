@@ -35,7 +35,7 @@ def remember(texts: dict[tuple[Any, ...], str], key: tuple[Any, ...], text: str)
 
 @dataclass(frozen=True)
 class OutcomeSpace:
-    """Issues and the seats they concern: the public half of a specification, all that a policy may know of it.
+    """Issues and the seats they concern: the public half of a specification, and the only one that policies see.
 
     A ballot's space has one issue, the choice ``option``; the space of claims has no issue, hence one outcome, ``{}``.
 
@@ -49,7 +49,7 @@ class OutcomeSpace:
 
     @cached_property
     def size(self) -> int:
-        """How many outcomes there are, exactly."""
+        """The exact number of outcomes."""
         return math.prod(issue.size(len(self.names)) for issue in self.issues)
 
     @cached_property
@@ -72,6 +72,7 @@ class OutcomeSpace:
 
     def terms_at(self, index: int) -> Terms:
         """The outcome at ``index`` in the order of :meth:`outcomes`."""
+        # The index in mixed radix: the last issue is the lowest digit, as it varies fastest.
         values: dict[str, Any] = {}
         for issue in reversed(self.issues):
             index, position = divmod(index, issue.size(len(self.names)))
@@ -94,25 +95,27 @@ class OutcomeSpace:
         return any(issue.kind == "items" for issue in self.issues)
 
     def normalise(self, terms: object, seats: Seats | None = None) -> Terms:
-        """Returns complete ``terms`` in their one normal form; what is in normal form stays as it is.
+        """Returns complete ``terms`` in their one normal form; terms in normal form stay as they are.
 
         Args:
             terms: a mapping of issue names (whatever their case) to values.
             seats: agent id to name; by default, the seats of the space.
 
         Raises:
-            InvalidMoveError: an issue is missing or unknown, or a value cannot be; with the nearest valid one.
+            InvalidMoveError: an issue is missing or unknown, or a value is invalid; names the nearest valid one.
         """
         seats = self.names if seats is None else seats
         readers = self._readers
-        if type(terms) is dict and len(terms) == len(readers):  # the usual case at a third of the time
+        # Terms are nearly always a dict with the exact names of all issues, which is read in a third of the time.
+        if type(terms) is dict and len(terms) == len(readers):
             normal: Terms = {}
             try:
                 for name, read in readers:
                     normal[name] = read(terms[name], seats)
                 return normal
+            # A name in another case, or an unknown one.
             except KeyError:
-                pass  # a name in another case, or an unknown one
+                pass
         if not isinstance(terms, Mapping):
             raise InvalidMoveError(field="terms", expected=f"an object with {self._listed()}", got=terms)
         exact = self._by_exact_name(terms)
@@ -124,6 +127,7 @@ class OutcomeSpace:
     def _by_exact_name(self, terms: Mapping[Any, Any]) -> dict[str, Any]:
         names = ChoiceIssue(name="terms", options=self._issue_names) if self.issues else None
         exact: dict[str, Any] = {}
+        # One key more than there are issues suffices to meet an unknown or a repeated one.
         for key in itertools.islice(terms, len(self.issues) + 1):
             if names is None:
                 raise InvalidMoveError("there is nothing to agree on", field="terms", got=key)
@@ -161,7 +165,7 @@ class OutcomeSpace:
         return {}
 
     def values_text(self, index: int) -> str:
-        """What one issue's value may be, in words with the exact JSON forms."""
+        """The possible values of one issue, in words with the exact JSON forms."""
         issue = self.issues[index]
         if issue.kind == "number":
             return issue.range_text()
@@ -179,7 +183,7 @@ class OutcomeSpace:
         return f'{{"propose": {{{terms}}}}}', f" ({people})" if self._has_items else ""
 
     def issue(self, name: str) -> NumberIssue | ChoiceIssue | ItemsIssue:
-        """Returns the issue called ``name``; raises UnknownNameError if there is no such issue."""
+        """Returns the issue called ``name``; raises UnknownNameError if the space has no issue of this name."""
         for issue in self.issues:
             if issue.name == name:
                 return issue

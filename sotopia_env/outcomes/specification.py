@@ -1,4 +1,4 @@
-"""The public file format of a verified outcome: protocol, issues, and what each outcome is worth to each seat.
+"""The public file format of a verified outcome: protocol, issues, and each seat's worth for every outcome.
 
 Mistakes are refused when the record is built, with one sentence that names the place and the fix. Policies,
 which may not see all of it, get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and their own worth instead.
@@ -21,6 +21,7 @@ from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
 from sotopia_env.records import Label, Name, Record
 
+# Reading a table visits every outcome of the space, to find those without a value.
 LARGEST_TABLE = 10_000
 
 
@@ -35,6 +36,7 @@ def _form_of_needs(value: Any) -> str | None:
     return "all" if value == "all" else "quorum" if isinstance(value, (dict, Quorum)) else None
 
 
+# With a discriminator, pydantic reports one error; a plain union would report those of both forms.
 Needs = Annotated[
     Annotated[Literal["all"], Tag("all")] | Annotated[Quorum, Tag("quorum")],
     Discriminator(
@@ -50,7 +52,7 @@ def _is_empty(value: object) -> bool:
 
 
 class ProtocolRules(Record):
-    """What the rules of all protocols share.
+    """The base class of the rules of all protocols.
 
     Attributes:
         variant: the protocol of another package that carries them out
@@ -65,7 +67,7 @@ class AgreementRules(ProtocolRules):
 
     Attributes:
         needs: the seats whose assent an agreement needs.
-        standing: ``own``: every seat has at most one open offer, and a counter-offer leaves the others' standing;
+        standing: ``own``: every seat has at most one open offer, and a counter-offer leaves the others' open;
             ``latest``: only the last offer is open (stacked alternating offers, Aydoğan et al. 2017).
     """
 
@@ -75,7 +77,7 @@ class AgreementRules(ProtocolRules):
 
 
 class BallotRules(ProtocolRules):
-    """A vote of every seat; until a ``secret`` ballot closes, others see who voted, but not for what."""
+    """A vote of every seat; until a ``secret`` ballot closes, others see who voted, but not for which option."""
 
     kind: Literal["ballot"] = "ballot"
     options: tuple[Label, ...] = Field(min_length=2)
@@ -89,7 +91,7 @@ class BallotRules(ProtocolRules):
 
 
 class ClaimsRules(ProtocolRules):
-    """Claims against ``answer``, which only evaluators see; ``needs`` says whether all seats must be right or any.
+    """Claims against ``answer``, which only evaluators see; ``needs`` says whether all seats must be right or one.
 
     ``shown`` says whether the list of candidates is public; if it is, only a candidate can be claimed.
     """
@@ -118,7 +120,7 @@ class OutcomeSpec(Record):
 
     Attributes:
         protocol: the rules by which moves lead to an outcome.
-        issues: what an agreement is about; none for a ballot or claims.
+        issues: the subjects of an agreement; empty for a ballot or claims.
         worth: the worth for each seat, in the form that fits the protocol.
     """
 
@@ -207,6 +209,7 @@ def _check_keys(keys: Iterable[str], expected: Iterable[str], field: str, noun: 
 
 
 def _check_table(spec: OutcomeSpec, worth: TableWorth) -> None:
+    # Not ``spec.space_by_id``: the specification is still being validated.
     agents = {f"agent_{seat}": f"agent_{seat}" for seat in range(len(spec.worth))}
     space = OutcomeSpace(spec.issues, agents)
     if space.size > LARGEST_TABLE:
@@ -253,5 +256,5 @@ def check_seats(spec: OutcomeSpec, seats: int) -> None:
 
 
 def worth_value(spec: OutcomeSpec, seat: int, terms: Mapping[str, Any]) -> float:
-    """Returns what ``terms`` in normal form (divisions by agent id) are worth to ``seat``; about a microsecond."""
+    """Returns the worth of ``terms`` in normal form (divisions by agent id) to ``seat``; about a microsecond."""
     return spec.worth[seat].value(spec.space_by_id, terms, f"agent_{seat}")

@@ -1,4 +1,4 @@
-"""The table as one seat may know it: open offers, votes and claims, as fields and as text."""
+"""One seat's view of the table: open offers, votes and claims, as fields and as text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HIDDEN = ""
 
 
 class OpenOffer(NamedTuple):
-    """An open offer and who has yet to accept it.
+    """An open offer and the seats that have yet to accept it.
 
     Attributes:
         offer: its number, proposer and terms, and the seats that have accepted or rejected it.
         required: seats without whose assent it cannot be agreed, in seat order.
-        quorum: how many acceptances it takes in all.
+        quorum: the number of acceptances that it needs in all.
         open: whether the seat whose view this is may answer it.
     """
 
@@ -38,7 +38,7 @@ class OpenOffer(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many further acceptances it takes, those of ``missing`` included."""
+        """The number of further acceptances that it needs, those of ``missing`` included."""
         return max(self.quorum - len(self.offer.accepted), len(self.missing))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,6 +77,7 @@ class OpenOffer(NamedTuple):
 
     def _needs(self, names: Mapping[str, str]) -> str:
         missing, more = self.missing, self.more
+        # If the quorum needs no seats beyond the required ones, their names are enough.
         if more <= len(missing):
             return f"needs {_listed(names, missing)}"
         named = f", among them {_listed(names, missing)}" if missing else ""
@@ -85,7 +86,7 @@ class OpenOffer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """The votes of a ballot, as far as one seat may know them; the lists are built when they are read.
+    """One seat's view of the votes of a ballot; the lists are built when they are read.
 
     Attributes:
         agents: agent ids in seat order.
@@ -118,7 +119,7 @@ class Votes:
         return {"voted": list(self.voted), "waiting": list(self.waiting), "options": self.options}
 
     def lines(self, names: Mapping[str, str]) -> list[str]:
-        """One line for what has been cast, one for who is missing."""
+        """One line for the votes that were cast, and one for the missing votes."""
         votes = [
             f"{names[agent]} for {vote}" if vote else f"{names[agent]} (secret)"
             for agent, vote in zip(self.agents, self.cast, strict=True)
@@ -172,11 +173,11 @@ class Claims:
 
 
 class TableView(NamedTuple):
-    """The table as one seat may know it: offers, votes or claims, depending on the protocol.
+    """One seat's view of the table: offers, votes or claims, depending on the protocol.
 
     Attributes:
         kind: the kind of the protocol.
-        settled: whether nothing can change any more.
+        settled: whether the table can no longer change.
         space: the outcome space, for names and texts; not part of the JSON.
     """
 

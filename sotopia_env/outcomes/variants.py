@@ -1,4 +1,4 @@
-"""Protocols of other packages: variants of the three kinds, by the name in a task's rules."""
+"""Registry of protocols from other packages: variants of the three kinds, by the name in a task's rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ProtocolT = TypeVar("_ProtocolT", bound=type[Any])
 
 @runtime_checkable
 class ProtocolClass(Protocol):
-    """The members by which a class is known as a protocol (:class:`~sotopia_env.outcomes.Protocol`)."""
+    """The members that a protocol class must have (:class:`~sotopia_env.outcomes.Protocol`)."""
 
     kind: str
     rule: str
@@ -27,7 +27,7 @@ class ProtocolClass(Protocol):
 
 
 def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
-    """Makes a protocol known to tasks whose rules say ``"variant": name``.
+    """Registers a protocol for tasks whose rules say ``"variant": name``.
 
     Args:
         name: the name of the variant.
@@ -52,6 +52,7 @@ def protocol_variant(name: str, kind: str) -> type[Any]:
         UnknownNameError: it is not registered, and no installed package has such an entry point.
         InvalidValueError: it is a variant of another kind.
     """
+    # Only the entry point that a task names is loaded: it imports another package.
     entries = entry_points(group=GROUP) if name not in _VARIANTS else ()
     for entry in entries:
         if entry.name == name:
@@ -61,7 +62,7 @@ def protocol_variant(name: str, kind: str) -> type[Any]:
             field="protocol.variant",
             got=name,
             valid=sorted({*_VARIANTS, *(entry.name for entry in entries)}),
-            hint=f"variants are entry points {GROUP!r}, or registered by what you import",
+            hint=f"variants are entry points {GROUP!r}, or are registered by an imported module",
         )
     if _VARIANTS[name].kind != kind:
         raise InvalidValueError(

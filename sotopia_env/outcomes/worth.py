@@ -52,6 +52,7 @@ class Valuation:
         if self.table is not None:
             return self.table[space.key(terms)]
         total = self.constant
+        # Rounding is exact: a value of the grid times ``inverse`` is a whole number but for the float's last bit.
         for name, gain, inverse in self.numbers:
             total += gain * (terms[name] if inverse == 1 else round(terms[name] * inverse))
         for name, gains in self.choices:
@@ -64,6 +65,7 @@ class Valuation:
         """Per issue of the space, the gain of each of its values, in their order; only for additive forms."""
         gains = []
         for issue in space.issues:
+            # A valuation of one issue alone, so that the arithmetic of gains is in ``exact`` only.
             part = Valuation(
                 scale=self.scale,
                 constant=0,
@@ -81,8 +83,8 @@ class Valuation:
 class WorthForm(Record):
     """The base class of the four forms of worth.
 
-    ``per_turn`` is what each turn costs that was taken before the settlement or, without one, in the whole episode:
-    a seat that lets time pass pays for it whether it agrees or not.
+    ``per_turn`` is the cost of each turn taken before the settlement or, without one, in the whole episode: a seat
+    that lets time pass pays for it whether it agrees or not.
     """
 
     per_turn: Annotated[Value, Field(ge=0)] = 0.0
@@ -109,6 +111,7 @@ class WorthForm(Record):
 
     def valuation(self, space: OutcomeSpace, agent: str | None = None) -> Valuation:
         """Returns the worth prepared for ``space`` and ``agent``; computed once."""
+        # By identity: a task builds its space once, and comparing issues would cost more than it saves.
         ready = self._ready.get(agent)
         if ready is None or ready[0] is not space:
             ready = self._ready[agent] = (space, self._valuation(space, agent))
@@ -128,7 +131,8 @@ def _scale(numbers: list[float], digits: int = 0) -> int:
 
 def _scaled(number: float, scale: int) -> int:
     numerator, denominator = _decimal(number).as_integer_ratio()
-    return numerator * scale // denominator  # exact: the scale has as many decimals as the number
+    # Exact, because the scale has at least as many decimals as the number.
+    return numerator * scale // denominator
 
 
 class AdditiveWorth(WorthForm):
@@ -143,7 +147,7 @@ class AdditiveWorth(WorthForm):
 
     @property
     def disagreement(self) -> float:
-        """What the seat gets without an agreement."""
+        """The seat's payoff without an agreement."""
         return self.no_agreement
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
@@ -154,6 +158,7 @@ class AdditiveWorth(WorthForm):
         for issue in space.issues:
             gains = {key: _scaled(gain, scale) for key, gain in self.issues[issue.name].items()}
             if issue.kind == "number":
+                # ``digits`` in the scale leave room for this division, so it is exact.
                 numbers.append((issue.name, gains["per_unit"] // 10**issue.decimals, 10**issue.decimals))
             elif issue.kind == "choice":
                 choices.append((issue.name, gains))
@@ -188,7 +193,7 @@ class TableWorth(WorthForm):
 
     @property
     def disagreement(self) -> float:
-        """What the seat gets without an agreement."""
+        """The seat's payoff without an agreement."""
         return self.no_agreement
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
@@ -226,7 +231,7 @@ class BallotWorth(WorthForm):
 
 
 class ClaimsWorth(WorthForm):
-    """``right`` when all who must be right are, else ``none``; ``wrong`` (0 or less) is added per own wrong claim."""
+    """``right`` if enough seats are right, else ``none``; ``wrong`` (0 or less) is added for each own wrong claim."""
 
     right: Value
     wrong: Annotated[Value, Field(le=0)] = 0.0
@@ -267,8 +272,8 @@ Worth = Annotated[
 def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None) -> list[tuple[Terms, float]]:
     """Returns outcomes with their worth to one seat, best first; equally good ones in the order of the space.
 
-    Every outcome where there are at most 10⁵. In a larger space the numbers are taken on a coarser grid: the number
-    with most values keeps every second one and its highest, again and again, until 10⁵ outcomes are left.
+    All outcomes, if there are at most 10⁵. In a larger space the numbers are taken on a coarser grid: the number
+    with most values keeps every second one and its highest, repeatedly, until at most 10⁵ outcomes are left.
 
     Raises:
         InvalidValueError: there are too many outcomes even with the coarsest grid, because of choices and divisions.
@@ -285,6 +290,7 @@ def _thinned(space: OutcomeSpace) -> list[list[Any]]:
     seats = len(space.names)
     sizes = [issue.size(seats) for issue in space.issues]
     strides = [1] * len(sizes)
+    # Doubling the stride of the finest number keeps the grids of several numbers about equally fine.
     while _product(sizes, strides) > MOST_RANKED:
         numbers = [
             i for i, issue in enumerate(space.issues) if issue.kind == "number" and _points(sizes[i], strides[i]) > 2

@@ -198,7 +198,7 @@ class Observation:
         tail = f"Turn #{self.turn} is yours.\n{self.briefing.answer}" if self.acting else "It is not your turn."
         return f"{self.briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._table_lines()}{tail}"
 
-    def _stands(self) -> str:
+    def _table_lines(self) -> str:
         return "" if self._outlook is None else self._outlook.text(self.acting)
 
     @property

@@ -1,6 +1,6 @@
 """The agreement protocol: numbered offers that stay open until they are accepted, rejected, replaced or withdrawn.
 
-What the rules leave open is decided here:
+The rules in detail:
 
 - An offer is agreed when every seat whose assent is needed, and as many as the quorum asks for, have accepted it. The
   proposer has accepted. An acceptance cannot be taken back while the offer is open, and a rejection of it is final.
@@ -14,7 +14,7 @@ What the rules leave open is decided here:
   Offers that cannot be agreed any more are off the table; when a seat left whose assent every agreement needs, nothing
   can be agreed, and the protocol is settled.
 - In a simultaneous round only offers made before it can be answered; one that an earlier seat replaced, rejected or
-  withdrew in the same round is gone. What a seat has answered it cannot answer again, whatever it knew.
+  withdrew in the same round is gone. A seat answers an offer at most once, whatever it knew when it acted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sotopia_env.outcomes.table import OpenOffer, TableView
 
 # Looking a member up in its enum costs more than comparing it.
 PROPOSE, ACCEPT, REJECT, WITHDRAW = MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW
-NOBODY: frozenset[str] = frozenset()
+NO_SEATS: frozenset[str] = frozenset()
 
 
 class AgreementState(NamedTuple):
@@ -49,7 +49,7 @@ class AgreementState(NamedTuple):
 
     offers: tuple[Offer, ...] = ()
     last: int = 0
-    absent: frozenset[str] = NOBODY
+    absent: frozenset[str] = NO_SEATS
     agreed: tuple[Offer, ...] = ()
 
 
@@ -66,6 +66,7 @@ class Agreement(Protocol[AgreementState]):
         self.latest = spec.protocol.standing == "latest"
         self.required = frozenset(self.agents) if needs == "all" else frozenset(needs.veto)
         self._in_order = tuple(agent for agent in self.agents if agent in self.required)
+        # Every seat with a veto must accept, so fewer acceptances than vetoes cannot suffice.
         self.quorum = len(self.agents) if needs == "all" else max(needs.quorum, len(needs.veto))
 
     def initial(self) -> AgreementState:
@@ -73,7 +74,7 @@ class Agreement(Protocol[AgreementState]):
         return AgreementState()
 
     def menu(self, state: AgreementState, seat: str) -> Menu:
-        """Proposing, answering each open offer of others once, withdrawing the own one."""
+        """Proposals, one answer to each open offer of others, and the withdrawal of the seat's own offer."""
         offers, _, absent, agreed = state
         if agreed or (absent and (seat in absent or self._impossible(absent))):
             return NO_MOVES
@@ -136,7 +137,7 @@ class Agreement(Protocol[AgreementState]):
         audience = None if visible_to is None else self._audience(state, seat, visible_to)
         offers, last, absent, _ = state
         move, number, latest = Move(PROPOSE, terms), last + 1, self.latest
-        new: Offer = from_fields(Offer, (number, seat, terms, audience, (seat,), NOBODY))
+        new: Offer = from_fields(Offer, (number, seat, terms, audience, (seat,), NO_SEATS))
         others, equal = [], False
         for offer in offers:
             _, proposer, offered, to, _, _ = offer
@@ -165,6 +166,7 @@ class Agreement(Protocol[AgreementState]):
         for agent in visible_to:
             if agent not in self.names:
                 raise UnknownNameError(field="visible_to", got=agent, valid=self.agents)
+        # An offer to all seats that are present is public.
         if len(audience | state.absent) == len(self.agents):
             return None
         if missing := [agent for agent in self.agents if agent in self.required - audience]:
@@ -214,19 +216,21 @@ class Agreement(Protocol[AgreementState]):
     def _refuse_offer(
         self, seat: str, kind: MoveKind, number: int, offer: Offer | None, seen: AgreementState
     ) -> NoReturn:
-        if offer is None or not offer.visible_to(seat):  # to this seat, an offer that it may not know of does not exist
+        # A private offer to others must look as if it did not exist.
+        if offer is None or not offer.visible_to(seat):
             reason = "is not open"
         elif kind is WITHDRAW:
             reason = "is not your own"
         elif offer.proposer == seat:
-            reason = "is your own, and who proposes has accepted"
+            reason = "is your own, which you accepted by proposing it"
         else:
             reason = "has your answer already"
         raise InvalidMoveError(f"offer #{number} {reason}", field=kind, hint=_open_text(_open_offers(seen, seat, kind)))
 
     def _accept(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
         move, phrase = Move(ACCEPT, offer.number), f"accepts #{offer.number}"
-        if offer.audience is not None:  # seats that witness this turn may not be in the offer's audience
+        # The terms of a private offer are left out: other seats may witness this turn.
+        if offer.audience is not None:
             return self._after_assent(state, offer, seat), Effect(move, phrase)
         return self._after_assent(state, offer, seat), self._effect(move, f"{phrase} ({{}})", offer.terms)
 
@@ -245,17 +249,18 @@ class Agreement(Protocol[AgreementState]):
         return _exchanged(state, offer, None), effect
 
     def leave(self, state: AgreementState, seat: str) -> AgreementState:
-        """Its offers and acceptances go with it, and so does what can no longer be agreed; an agreement stays."""
+        """Removes the seat's offers and acceptances, and offers that can no longer be agreed; an agreement stays."""
         self._check_seat(seat)
         if state.agreed or seat in state.absent:
             return state
         absent = state.absent | {seat}
+        # Acceptances are removed first: what is left must still be able to gather the assents that it needs.
         staying = [_without(offer, seat) for offer in state.offers if offer.proposer != seat]
         offers = tuple(offer for offer in staying if self._can_be_agreed(offer, absent))
         return AgreementState(offers, state.last, absent)
 
     def settled(self, state: AgreementState) -> bool:
-        """Whether something was agreed, or can no longer be because of the seats that have left."""
+        """Whether there is an agreement, or none is possible any more because of the seats that have left."""
         return True if state.agreed else bool(state.absent) and self._impossible(state.absent)
 
     def outcome(self, state: AgreementState) -> Settlement:
@@ -306,7 +311,7 @@ def _without(offer: Offer, seat: str) -> Offer:
 
 
 def _is_open(offer: Offer, seat: str, kind: MoveKind) -> bool:
-    """Whether ``seat`` may withdraw, or may answer, ``offer``."""
+    """Whether ``seat`` may make a move of ``kind`` about ``offer``: withdraw it, or answer it."""
     return offer.proposer == seat if kind is WITHDRAW else offer.open_to(seat)
 
 

@@ -1,6 +1,6 @@
 """The ballot protocol: one vote per seat, changeable until every seat that is present has one.
 
-What the rules leave open is decided here:
+The rules in detail:
 
 - The ballot closes with the last missing vote; until then votes can be changed or taken back. Voting for the same
   option again is open and changes nothing.
@@ -59,7 +59,7 @@ class Ballot(Protocol[BallotState]):
         return BallotState((None,) * len(self.agents), frozenset(), len(self.agents))
 
     def menu(self, state: BallotState, seat: str) -> Menu:
-        """Voting for any option, and taking back the seat's own vote."""
+        """A vote for any option, and the withdrawal of the seat's own vote."""
         if not state.waiting or seat in state.absent:
             return NO_MOVES
         return Menu(vote=self.rules.options, unvote=state.votes[self._seat_of[seat]] is not None, space=self.space)
@@ -128,14 +128,16 @@ class Ballot(Protocol[BallotState]):
             return None
         option, count = counts[0]
         seats = len(self.agents)
+        # All seats count, those without a vote and those that have left included.
         enough = {"plurality": True, "majority": 2 * count > seats, "unanimity": count == seats}
         return option if enough[self.rules.rule] else None
 
     def table(self, state: BallotState, seat: str | None) -> TableView:
-        """Who has voted and, as far as ``seat`` may know it, for what."""
+        """The seats that have voted, with their options as far as ``seat`` may know them."""
         settled, cast = not state.waiting, state.votes
         if self.rules.secret and seat is not None and not settled:
             own = self._seat_of[seat]
+            # ``None`` (no vote yet) stays visible; only the option of another seat's vote is hidden.
             cast = tuple([vote and (vote if index == own else HIDDEN) for index, vote in enumerate(cast)])
         result = self.outcome(state).reason if settled else ""
         return TableView(self.kind, settled, self.space, (), Votes(self.agents, cast, state.absent), None, result)

@@ -1,6 +1,6 @@
 """The claims protocol: every seat claims an answer that only evaluators know, in a limited number of tries.
 
-What the rules leave open is decided here:
+The rules in detail:
 
 - A claim is right when it is the answer after Unicode, case and blank normalisation. Where the list of candidates is
   public, anything else is refused and costs no try; where it is not, it is a wrong claim: a refusal would reveal the
@@ -94,6 +94,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         right = claim == self._answer
         verdict = "right" if right else "wrong"
         text = f"claims {quote(claim)} ({verdict})"
+        # Others read only "makes a claim": a right claim would give the answer away.
         effect = Effect(Move(MoveKind.CLAIM, claim), text, "makes a claim")
         if right:
             return ClaimsState(_exchanged(state.right, index, True), state.wrong, state.absent), effect
@@ -113,6 +114,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
     def _read(self, text: str) -> str:
         if self.rules.shown:
             return self._candidates.read(text, self.names)
+        # Any other text is a claim, a wrong one if it is not listed: refusing it would reveal the list.
         if not text.strip():
             raise InvalidMoveError(field="claim", expected="an answer", got=text)
         return self._by_fold.get(fold(text)) or " ".join(text.split())
@@ -123,7 +125,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return state if seat in state.absent else ClaimsState(state.right, state.wrong, state.absent | {seat})
 
     def settled(self, state: ClaimsState) -> bool:
-        """Whether enough seats were right, or can no longer be."""
+        """Whether enough seats were right, or it is certain that they will not be."""
         hopeful = [self._tries_left(state, seat) > 0 for seat in range(len(self.agents))]
         if self.rules.needs == "any":
             return any(state.right) or not any(hopeful)
@@ -134,7 +136,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return any(state.right) if self.rules.needs == "any" else all(state.right)
 
     def outcome(self, state: ClaimsState) -> Settlement:
-        """Whether all, or any, were right."""
+        """Whether enough seats were right: all of them or one, depending on the rules."""
         right = [agent for agent, is_right in zip(self.agents, state.right, strict=True) if is_right]
         names = ", ".join(self.names[agent] for agent in right) or "nobody"
         if not self._decided(state):
@@ -146,7 +148,8 @@ class ClaimsProtocol(Protocol[ClaimsState]):
     def _payoff(self, state: ClaimsState, seat: str, settlement: Settlement, valuation: Valuation, turns: int) -> float:
         index = self._seat_of[seat]
         base = super()._payoff(state, seat, settlement, valuation, turns)
-        cost = Decimal(repr(self._costs[index])) * len(state.wrong[index])  # no sum of binary fractions
+        # In decimals, because a sum of binary fractions such as 0.1 would be rounded.
+        cost = Decimal(repr(self._costs[index])) * len(state.wrong[index])
         return float(Decimal(repr(base)) + cost)
 
     def table(self, state: ClaimsState, seat: str | None) -> TableView:

@@ -45,6 +45,7 @@ class Effect(NamedTuple):
         """One line for the seats that may see the move, such as ``offers (#2): price $84``."""
         if self.terms is None or self.space is None:
             return self.phrase
+        # Not ``format``: names and options in the phrase may contain braces.
         return self.phrase.replace("{}", self.space.describe(self.terms), 1)
 
 
@@ -69,7 +70,7 @@ class Settlement:
 
 
 class Protocol(ABC, Generic[S]):
-    """Rules of one task: which moves are open, what they do, and what the outcome is worth.
+    """The rules of one task: its open moves, their effects, and the payoffs of outcomes.
 
     Seats are agent ids. States are frozen, comparable and picklable.
 
@@ -106,7 +107,7 @@ class Protocol(ABC, Generic[S]):
     def apply(
         self, state: S, seat: str, move: Move, visible_to: Collection[str] | None = None, seen: S | None = None
     ) -> tuple[S, Effect]:
-        """Returns the state after ``move`` and what it did.
+        """Returns the state after ``move``, and the effect of the move.
 
         Args:
             state: the current state; in a simultaneous round, after the moves of earlier seats.
@@ -126,7 +127,7 @@ class Protocol(ABC, Generic[S]):
 
     @abstractmethod
     def settled(self, state: S) -> bool:
-        """Whether nothing can change any more: decided for good, or impossible to decide."""
+        """Whether the state is final: there is an outcome, or none is possible any more."""
 
     @abstractmethod
     def outcome(self, state: S) -> Settlement:
@@ -151,6 +152,7 @@ class Protocol(ABC, Generic[S]):
         )
 
     def _payoff(self, state: S, seat: str, settlement: Settlement, valuation: Valuation, turns: int) -> float:
+        # One division at the end, so that equal utilities are equal floats.
         exact = valuation.exact(self.space, settlement.terms) if settlement.decided else valuation.disagreement
         return (exact - valuation.per_turn * turns) / valuation.scale
 

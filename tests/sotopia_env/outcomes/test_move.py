@@ -1,6 +1,7 @@
 """Reading moves: exactly the six forms, and no rubbish."""
 
 import json
+import pickle
 import random
 import time
 from typing import Any
@@ -96,6 +97,22 @@ def test_what_is_no_move_is_refused_in_a_short_sentence(value: Any) -> None:
 def test_a_misspelt_kind_is_offered_the_nearest() -> None:
     with raises(InvalidMoveError, field="move", nearest="propose"):
         read_move({"proposal": {"price": 1}})
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        ('{"claim": null}', "null"),
+        ('{"propose": {"price": true}}', "true"),
+        ('{"propose": {"price": [null, 1]}}', "[null, 1]"),
+        ("[false]", "[false]"),
+    ],
+)
+def test_a_refusal_quotes_json_as_json(text: str, got: str) -> None:
+    with pytest.raises(InvalidMoveError) as caught:
+        read_move(text)
+    assert caught.value.got == got
+    assert pickle.loads(pickle.dumps(caught.value)).got == got
 
 
 def test_ten_thousand_rubbish_moves_take_no_time() -> None:

@@ -18,7 +18,7 @@ _EXPECTED = 'an Action, a text or a mapping {"action_type": …, "argument": …
 
 
 def read_action(value: object, agent: str, task: Task) -> Action | str:
-    """Reads what was passed to ``step``; a text is left to the table, which knows what is possible now.
+    """Reads an argument of ``step``; a text is returned unchanged, for the table to parse by the moves open now.
 
     Args:
         value: an :class:`Action`, a model's text that holds one as JSON, or a mapping with ``action_type`` (a type's
@@ -31,7 +31,7 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
         task: the task, whose agents may be addressed.
 
     Raises:
-        InvalidActionError: ``value`` is none of these; the message names what was expected.
+        InvalidActionError: ``value`` has another form; the message names the accepted ones.
     """
     if isinstance(value, Action | str):
         return value
@@ -55,6 +55,7 @@ def _read_type(value: object) -> ActionType:
             if kind.value == value:
                 return kind
         raise InvalidActionError(field="action_type", got=value, valid=[kind.value for kind in ACTION_TYPES])
+    # ``True`` is 1 in Python, but as an index it is a mistake.
     try:
         index = -1 if isinstance(value, (bool, np.bool_)) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -69,6 +70,7 @@ def _read_recipients(value: object, agent: str, task: Task) -> tuple[str, ...]:
     if value is None:
         return ()
     agents = task.agents
+    # An array of another shape is not converted, so it is refused below.
     items = value.tolist() if isinstance(value, np.ndarray) and value.shape == (len(agents),) else value
     items = [items] if isinstance(items, str) else items
     if isinstance(items, (list, tuple)) and all(isinstance(item, str) for item in items):
@@ -78,6 +80,7 @@ def _read_recipients(value: object, agent: str, task: Task) -> tuple[str, ...]:
             field="to", expected=f"a mask of 0 and 1 with {len(agents)} entries, or agent ids or names", got=value
         )
     recipients = tuple(other for other, bit in zip(agents, items, strict=True) if bit and other != agent)
+    # Selecting all others is not a private action, which some scenarios forbid.
     return () if len(recipients) == len(agents) - 1 else recipients
 
 

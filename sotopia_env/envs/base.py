@@ -45,9 +45,9 @@ task without a protocol, ``moves`` also when it is not the agent's turn.
 
 InfoDict = dict[str, Any]
 """``acting``: whether it is the agent's turn. ``has_left``. ``reward``: the one in force, as three texts: the name of
-the ``evaluator``, the ``scalarisation`` (``vector`` where seven numbers are paid), and its ``basis``, what the weakest
-part of it rests on: ``verified``, ``judged`` or ``counted`` (words, a smoke test). ``violation``: why its last action,
-or the move in it, was not allowed, or a text held none, when it was so.
+the ``evaluator``, the ``scalarisation`` (``vector`` where seven numbers are paid), and its ``basis``, the kind of its
+weakest part: ``verified``, ``judged`` or ``counted`` (words, a smoke test). ``violation``: only if the agent's last
+action, or the move in it, was not allowed, or its text held no action: the reason.
 
 At the end: ``stop_reason``, and either ``unscored`` with the reason, or ``reward_vector`` (float32, shape (7,)) with
 ``measured`` (bool, shape (7,)): whether the dimension was measured; if not, the vector holds 0 or a count of
@@ -59,7 +59,7 @@ With ``infos="flags"`` every info holds only ``acting``, ``has_left``, ``violati
 bool."""
 
 
-class Books(NamedTuple):
+class StepResult(NamedTuple):
     """The values that PettingZoo's API returns after a step, by agent."""
 
     rewards: dict[str, Any]
@@ -99,12 +99,14 @@ class EpisodeEnv:
         self._available = {kinds: _mask(kinds) for kinds in (self.options.rules.action_types, (ActionType.NONE,))}
         self._table: Table | None = None
         self._violations: dict[str, str] = {}
-        self._unreadable: dict[str, str] = {}  # why a text was no action, until its turn is taken
+        # By agent: why its text was not an action, until the table takes its turn.
+        self._unreadable: dict[str, str] = {}
         self._reward_info: dict[str, str] = {}
         # Every task is checked now, so that no episode is played for a reward that cannot be computed.
         self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.samples]
         self._failure: EvaluationError | None = None
-        self._output: int | None = None  # turns already written in mode "human"
+        # The number of turns already written in mode "human".
+        self._output: int | None = None
 
     # Spaces are built when they are first asked for: a rollout that reads typed observations never asks.
     @cached_property
@@ -133,6 +135,7 @@ class EpisodeEnv:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        # A copied space has no menu (see MoveSpace.__getstate__).
         for agent, space in state.get("action_spaces", {}).items():
             space.bind(partial(self._menu, agent))
 
@@ -166,13 +169,13 @@ class EpisodeEnv:
 
     @property
     def table(self) -> Table:
-        """The running or finished episode.
+        """The table of the running or finished episode.
 
         Raises:
             InvalidValueError: ``reset`` has not been called yet.
         """
         if self._table is None:
-            raise InvalidValueError("there is no episode yet", hint="call reset() first")
+            raise InvalidValueError("no episode has begun", hint="call reset() first")
         return self._table
 
     @property
@@ -187,7 +190,8 @@ class EpisodeEnv:
 
     def episode(self) -> Episode:
         """Returns the record of the episode so far, with its evaluation when it has ended; without its duration."""
-        return self.table.episode().model_copy(update={"duration": 0.0})  # the clock is the caller's
+        # Equal seeds and actions give equal records, so the time that the caller took is left out.
+        return self.table.episode().model_copy(update={"duration": 0.0})
 
     def state(self) -> dict[str, Any]:
         """Returns the complete state, for centralised critics; never show it to an agent.
@@ -197,6 +201,7 @@ class EpisodeEnv:
         ``turn`` (number of the coming turn; int64, shape ()).
         """
         state = self.episode_state
+        # Serialised once per task: it is the same in every state of every episode.
         if "json" not in state.task.memo:
             state.task.memo["json"] = canonical_json(state.task.model_dump(mode="json"))
         protocol = state.task.protocol
@@ -211,8 +216,8 @@ class EpisodeEnv:
         """Shows the episode, private turns and secret votes included.
 
         Returns:
-            In mode ``ansi``, the whole transcript. In mode ``human``, ``None``; what is new since the last call goes to
-            standard output (``step`` and ``reset`` do this on their own).
+            In mode ``ansi``, the whole transcript. In mode ``human``, ``None``; the turns since the last call are
+            written to standard output (``step`` and ``reset`` do this on their own).
         """
         if self.render_mode is None:
             gymnasium.logger.warn(f"render() needs a render_mode, one of {', '.join(RENDER_MODES)}; none was given")
@@ -234,7 +239,7 @@ class EpisodeEnv:
             raise UnknownNameError(field="agent", got=agent, valid=self.possible_agents)
         return agent
 
-    def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> Books:
+    def _begin(self, seed: int | None, options: Mapping[str, Any] | None) -> StepResult:
         """Starts an episode; task and episode seed are drawn from the environment's own generator."""
         changes, seed = self.options.of_reset(options), read_seed(seed)
         if seed is not None or self._np_random is None:
@@ -248,8 +253,8 @@ class EpisodeEnv:
         self._table = Table(task, self.options.rules, episode_seed)
         self._violations, self._unreadable, self._output, self._failure = {}, {}, None, None
         self.agents = list(self.possible_agents)
-        self._show()
-        return self._running_books()
+        self._render_if_human()
+        return self._running_result()
 
     def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
@@ -260,7 +265,8 @@ class EpisodeEnv:
         failure = self.table.answer(agent, action)
         if failure is not None:
             self._unreadable[agent] = failure.reason
-            text = str(action).encode("utf-8", "replace").decode()  # half a surrogate pair cannot be recorded
+            # Half of a surrogate pair cannot be written to a record.
+            text = str(action).encode("utf-8", "replace").decode()
             self.table.answer(agent, NO_ACTION, Generation(text=text, parse_failure=failure.reason))
         self._note_violations(count)
 
@@ -273,10 +279,10 @@ class EpisodeEnv:
             elif self._violations:
                 self._violations.pop(turn.actor, None)
 
-    def _books(self) -> Books:
+    def _result(self) -> StepResult:
         """Returns the values for the current state; evaluates an episode that has ended."""
         stop = self.episode_state.stop
-        return self._running_books() if stop is None else self._final_books(stop, self._evaluate)
+        return self._running_result() if stop is None else self._final_result(stop, self._evaluate)
 
     def _evaluate(self) -> Evaluation:
         return self.table.evaluate_now(self._reward.evaluator)
@@ -284,23 +290,24 @@ class EpisodeEnv:
     async def _evaluate_async(self) -> Evaluation:
         return await self.table.evaluate(self._reward.evaluator)
 
-    def _show(self) -> None:
+    def _render_if_human(self) -> None:
         if self.render_mode == "human":
             self.render()
 
-    def _running_books(self) -> Books:
+    def _running_result(self) -> StepResult:
         agents = self.possible_agents
-        return Books(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
+        return StepResult(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
 
-    def _final_books(self, stop: StopReason, evaluate: Callable[[], Evaluation]) -> Books:
+    def _final_result(self, stop: StopReason, evaluate: Callable[[], Evaluation]) -> StepResult:
         agents, payments, infos = self.possible_agents, self._pay(evaluate), self._infos()
         if self.options.infos == "full":
-            self._tell_results(infos, payments, stop)
+            self._add_results(infos, payments, stop)
+        # Without payments the evaluation failed: zeros, which ``on_unscored`` may then turn into an error.
         rewards = {agent: payment.reward for agent, payment in payments.items()} or self._no_rewards()
-        ended, cut = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
-        return Books(rewards, ended, cut, infos)
+        terminations, truncations = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
+        return StepResult(rewards, terminations, truncations, infos)
 
-    def _tell_results(self, infos: dict[str, InfoDict], payments: dict[str, Payment], stop: StopReason) -> None:
+    def _add_results(self, infos: dict[str, InfoDict], payments: dict[str, Payment], stop: StopReason) -> None:
         for agent, outcome in zip(infos, self._outcomes(), strict=False):
             infos[agent]["outcome"] = outcome
         for agent, info in infos.items():
@@ -335,7 +342,8 @@ class EpisodeEnv:
             return []
         try:
             result = self._outcome()
-        except InvalidTaskError:  # more outcomes than can be counted: no reference points
+        # More outcomes than can be counted: payoffs are known, but no reference points.
+        except InvalidTaskError:
             turns = len(state.turns) if state.settled_after is None else state.settled_after
             agreed, payoffs = protocol.outcome(state.table).decided, protocol.payoffs(state.table, turns)
             unknown = {"share": None, "efficiency": None, "fairness": None}
@@ -351,7 +359,7 @@ class EpisodeEnv:
         return dict.fromkeys(self.agents, 0.0)
 
     def _pay(self, evaluate: Callable[[], Evaluation]) -> dict[str, Payment]:
-        """What each agent is paid; empty if the evaluator cannot score, which is noted in the infos."""
+        """Each agent's payment; empty if the evaluator cannot score, which the infos then say."""
         try:
             evaluation = evaluate()
             return {agent: self._reward.pay(evaluation, agent, self._share) for agent in self.possible_agents}

@@ -12,6 +12,7 @@ def with_defaults(options: EnvOptions) -> EnvOptions:
     """Returns the options with the starter set where no other tasks were asked for."""
     complete = options.copy()
     if "task" not in complete:
+        # Imported lazily: environments with tasks of their own do not read the starter set.
         from sotopia_env.tasks.builtin import starter_tasks
 
         complete["task"] = starter_tasks()

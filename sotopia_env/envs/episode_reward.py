@@ -1,4 +1,4 @@
-"""The reward of an episode, known before its first turn: who scores, which number is paid, and what it rests on."""
+"""The definition of an episode's reward, fixed before its first turn: evaluator, scalarisation, kind of evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sotopia_env.world.scenario import Task
 
 
 class Payment(NamedTuple):
-    """What an agent is paid at the end.
+    """An agent's payment at the end.
 
     Attributes:
         reward: the scalar, or the vector of an environment with vector rewards.
@@ -38,7 +38,8 @@ class EpisodeReward:
     Attributes:
         evaluator: the evaluator that scores the episode.
         scalarisation: how the reward is computed; ``None`` for the vector.
-        bases: what the evaluator scores in the task, as far as it says so, and what that rests on.
+        bases: the dimensions that the evaluator scores in the task, as far as it says so, each with its evidence:
+            moves, a judge or a count of words.
     """
 
     evaluator: Evaluator
@@ -54,9 +55,9 @@ class EpisodeReward:
         Args:
             task: the task to play.
             evaluator: the evaluator; ``None`` for the moves of a task with an outcome, and the rules for any other.
-            scalarisation: what is paid; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
+            scalarisation: the number to pay; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
                 dimensions are scored, and their mean elsewhere.
-            vector: whether all seven are paid.
+            vector: whether all seven scores are paid.
 
         Raises:
             InvalidValueError: the reward needs a dimension that is not measured, or the outcome of a task without one.
@@ -67,6 +68,7 @@ class EpisodeReward:
         if vector:
             scalarisation = None
         elif scalarisation is None:
+            # The mean is the default only where all seven dimensions are scored, which takes a judge.
             verified = bases.get(Dimension.GOAL) == "verified"
             by_goal = verified or len(bases) < len(DIMENSIONS)
             scalarisation = Scalarisation(weights={Dimension.GOAL: 1.0}) if by_goal else Scalarisation()
@@ -91,7 +93,7 @@ class EpisodeReward:
                 f"{reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores {scored} in "
                 f"task {task.id!r}",
                 field="evaluator",
-                hint="name a scalarisation of what it scores, or add an evaluator, as in 'verified+judge:MODEL'",
+                hint="choose a scalarisation that it scores, or add an evaluator, as in 'verified+judge:MODEL'",
             )
 
     @property
@@ -107,14 +109,15 @@ class EpisodeReward:
 
     @property
     def basis(self) -> Basis:
-        """What the weakest part of the reward rests on."""
+        """The evidence of the weakest part of the reward."""
         if self.scalarisation is not None and self.scalarisation.share:
             return "verified"
+        # A vector pays every dimension that has a score.
         paid = self._dimensions or tuple(self.bases)
         return weakest(self.bases[dimension] for dimension in paid)
 
     def pay(self, evaluation: Evaluation, agent: str, share: Callable[[str], float]) -> Payment:
-        """Returns what ``agent`` is paid.
+        """Returns the payment of ``agent``.
 
         Args:
             evaluation: the evaluation of the episode.
@@ -122,7 +125,7 @@ class EpisodeReward:
             share: returns an agent's share of the outcome.
 
         Raises:
-            EvaluationError: the evaluation is unscored, or lacks what the reward needs.
+            EvaluationError: the evaluation is unscored, or lacks a score that the reward needs.
         """
         vector = evaluation.vector(agent, self._dimensions)
         scores = evaluation.by_agent.get(agent, {})

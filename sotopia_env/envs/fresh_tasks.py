@@ -1,4 +1,4 @@
-"""Tasks that are made when they are drawn: a learner that plays for long does not meet one twice."""
+"""A sequence of tasks that are generated when they are drawn, so that a long training run never repeats one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sotopia_env.tasks import TaskStream
 from sotopia_env.world.scenario import Task
 
 MANY = 2**31
-"""How many tasks of each stream an environment draws from."""
+"""The number of tasks of a stream from which an environment draws."""
 _MOST_SKIPPED = 1_000
 _NUMBER = re.compile(r"\d+$")
 
 
 class FreshTasks(Sequence[Task]):
-    """The first tasks of a stream that have a certain number of seats, as a sequence that holds none of them.
+    """The first tasks of a stream that have a certain number of seats, as a sequence that generates each on access.
 
     Equal stream, seats and index, equal task. Do not iterate over it: there are :data:`MANY`.
 
@@ -63,8 +63,10 @@ class FreshTasks(Sequence[Task]):
             return [self[position] for position in range(*index.indices(MANY))]
         if not 0 <= index < MANY:
             raise IndexError(f"expected an index from 0 to {MANY - 1}, got {index}")
+        # Consecutive indices alternate between the sources.
         number, position = divmod(index, len(self._sources))
-        for later in itertools.count(number):  # a family may vary in seats
+        # A family's tasks may vary in seats: those with another number are skipped.
+        for later in itertools.count(number):
             task = self._task(later, self._sources[position])
             if len(task.agents) == self.seats:
                 return task
@@ -78,7 +80,7 @@ class FreshTasks(Sequence[Task]):
         """Returns the task called ``task_id``, whose number ends its id.
 
         Raises:
-            UnknownNameError: there is no such task.
+            UnknownNameError: no task of the stream has this id.
         """
         match = _NUMBER.search(task_id)
         for source in self._sources if match else ():

@@ -89,7 +89,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
                 as in :meth:`SotopiaEnv.reset`.
 
         Raises:
-            InvalidValueError: the seed or an option is invalid, or there is no such option.
+            InvalidValueError: the seed or an option is invalid or unknown.
             PolicyError: a partner produced no action.
             EvaluationError: the episode ended at once and could not be scored.
         """
@@ -105,12 +105,14 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
             self._focal_seat if seat is None else seat, self._partners if partner is None else read_partners(partner)
         )
         super().reset(seed=read_seed(seed))
+        # The inner seed is drawn from this generator, so ``seed=None`` continues one sequence of episodes.
         self._aec.reset(
             seed=int(self.np_random.integers(2**31)),
             options={name: changes[name] for name in RESET_OPTIONS if name in changes},
         )
         self.focal, self._seated = cast
-        self._finished = True  # stays so when a partner or the evaluator fails
+        # Stays true if a partner or the evaluator fails, so that ``step`` asks for a reset.
+        self._finished = True
         await self._aec.play_async(self._seated)
         self._finished = False
         return self._aec.observe(self.focal), self._info()
@@ -130,7 +132,8 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         if self._finished:
             raise InvalidActionError("no episode is running", hint="call reset() first")
         if self._aec.episode_state.stop is None:
-            self._finished = True  # stays so when a partner or the evaluator fails, or the waiting is cancelled
+            # Stays true if a partner or the evaluator fails, or the task is cancelled.
+            self._finished = True
             try:
                 await self._aec.step_async(action)
             except InvalidActionError:
@@ -168,7 +171,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         return self._aec.options.samples
 
     def _info(self) -> InfoDict:
-        """A copy that shares nothing with others: what a caller does to it stays with the caller."""
+        """A copy of the focal agent's info, so that changes by the caller do not reach the environment."""
         info = self._aec.infos[self.focal]
         return {key: copy.copy(value) for key, value in info.items()}
 
@@ -202,6 +205,7 @@ def read_partners(partner: object) -> Partners:
 
 def _read_policy(value: object) -> Policy:
     if isinstance(value, str):
+        # Imported lazily: names need plug-ins and model clients, policy objects do not.
         from sotopia_env.naming import make_policy
 
         return make_policy(value)
@@ -216,10 +220,10 @@ class Waiter:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def wait(self, coroutine: Coroutine[Any, Any, _ResultT]) -> _ResultT:
-        """Returns the coroutine's result, or raises what it raised."""
+        """Returns the coroutine's result, or raises its exception."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            # Closing runs nothing in the loop, so it may happen whenever the garbage collector likes.
+            # Closing runs no code in the loop, so the garbage collector may do it at any time.
             weakref.finalize(self, self._loop.close)
         return wait(coroutine, self._loop)
 
@@ -230,4 +234,5 @@ class Waiter:
             self._loop = None
 
     def __reduce__(self) -> tuple[type[Waiter], tuple[()]]:
-        return Waiter, ()  # a copy in another process opens a loop of its own
+        # Loops cannot be copied; a copy of the environment opens its own.
+        return Waiter, ()

@@ -1,8 +1,8 @@
-"""The same game as numbers, for learners that read no text: worths and offers in a box, moves by index.
+"""A numeric form of the environment, for learners that read no text: worths and offers in a box, moves by index.
 
 ``gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner="boulware")``. Rules, partners, records and
-rewards are those of :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`; only what the focal agent sees and
-does is written in numbers, and each move comes with scripted words.
+rewards are those of :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`; only the focal
+agent's observations and actions are numbers, and each of its moves comes with scripted words.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 
 WAIT, ACCEPT, LEAVE, FIRST_OFFER = 0, 1, 2, 3
-"""Actions: do nothing, accept the best open offer, leave; from ``FIRST_OFFER`` on, offers by what they ask for."""
+"""Actions: do nothing, accept the best open offer, leave; from ``FIRST_OFFER`` on, offers, the most demanding first."""
 DEFAULT_TASK, DEFAULT_PARTNER = "bargaining", "boulware"
 REMEMBERED = 4
 """The number of latest offers of each side in an observation."""
 
 
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
-    """An agreement, played by one focal agent that sees and does numbers.
+    """An agreement, played by one focal agent whose observations and actions are numbers.
 
     *Utilities* are the agent's own: 0 for no agreement, 1 for its best outcome in the space (often out of reach). In
     observations a loss ``u`` is ``u / (1 - u)``, so that all lie above -1 and apart. Offer ``k`` of ``offers`` is the
@@ -51,7 +51,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 
     ``info["action_mask"]`` (int8) says which actions are open, :meth:`action_masks` the same as truth values, as
-    sb3-contrib's MaskablePPO asks for it. A move that is not open is a turn in which nothing is done.
+    sb3-contrib's MaskablePPO expects it. A move that is not open is a turn in which nothing is done.
 
     Args:
         task: as in :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
@@ -101,7 +101,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         """Takes an action by its index and plays on until it is the focal agent's turn again.
 
         Raises:
-            InvalidActionError: there is no such action, or no episode is running.
+            InvalidActionError: ``action`` is out of range, or no episode is running.
         """
         if not self.action_space.contains(action):
             raise InvalidActionError(field="action", expected=f"0 to {self._shape[0] - 1}", got=action)
@@ -154,7 +154,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
 
     def _observe(self) -> NDArray[np.float32]:
         numbers = np.fromiter(self._numbers(), np.float32)
-        # Opening offers of partners are far below 0; clipped, they would all be one.
+        # Opening offers of partners are far below 0; clipping would make them all equal.
         losses = np.maximum(-numbers, 0)
         return np.where(losses > 0, -1 + 1 / (1 + losses), numbers).astype(np.float32)
 
@@ -162,10 +162,12 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         observation = self.game.observation()
         bids = Bids(observation, 0)
         best, left = bids.best_open(), observation.own_turns_left()
+        # The order is that of the class's docstring: time, best open offer, offers of both sides, own options.
         yield left / max(1, left + own_turns(observation))
         yield from (0.0, 0.0) if best is None else (1.0, best[1])
         partners = [terms for offers in bids.partners.values() for terms in offers]
         for offers in (partners, bids.own):
+            # Newest first; missing offers are infinite losses, which ``_observe`` maps to -1.
             latest = [bids.ranking.utility(terms) for terms in offers[: -REMEMBERED - 1 : -1]]
             yield from (*latest, *[-np.inf] * (REMEMBERED - len(latest)))
         for bidder in self._bidders:

@@ -34,9 +34,10 @@ OnUnscored = Literal["raise", "zero"]
 InfoForm = Literal["full", "flags"]
 
 RESET_OPTIONS = ("task", "evaluator")
-"""What ``reset(options=...)`` may change for one episode, in every form of the environment."""
+"""The options that ``reset(options=...)`` accepts for one episode, in every form of the environment."""
 
-_PROBE = "options"  # PettingZoo's and MOMAland's suites reset with this key, which asks for nothing
+# PettingZoo's and MOMAland's test suites reset with this key; it has no meaning here.
+_PROBE = "options"
 
 
 class EnvOptions(TypedDict, total=False):
@@ -51,7 +52,7 @@ class EnvOptions(TypedDict, total=False):
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
             decide where the task has an outcome, and rules that count words score any other (a smoke test).
-        turn_order: who acts when (:class:`sotopia_env.world.dynamics.TurnOrder`).
+        turn_order: the order in which agents act (:class:`sotopia_env.world.dynamics.TurnOrder`).
         max_turns: limit on actions of all agents together.
         max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
         max_silent_turns: silent turns in a row that end the episode; 0 for never.
@@ -59,8 +60,8 @@ class EnvOptions(TypedDict, total=False):
         first_seat: the seat that begins in round-robin order.
         action_types: the types agents may use.
         end_when_settled: whether a settled protocol ends the episode; true by default.
-        scalarisation: what scalar environments pay: a dimension's name (its native score), weights by dimension over
-            scores mapped to [0, 1], ``"share"`` (of the outcome, below 0 for a loss) or ``"overall"``, also called
+        scalarisation: the reward of scalar environments: a dimension's name (its native score), weights by dimension
+            over scores mapped to [0, 1], ``"share"`` (of the outcome, below 0 for a loss) or ``"overall"``, also called
             ``"mean"``. By default GOAL in [0, 1] where it is verified, and the mean where all seven are judged
             (:class:`~sotopia_env.envs.episode_reward.EpisodeReward`).
         render_mode: one of :data:`RENDER_MODES`, or ``None``.
@@ -118,8 +119,8 @@ class CheckedOptions:
         """
         for name in options:
             if name not in EnvOptions.__annotations__:
+                # Python's own words: tools such as TorchRL look for them (see UnknownKeywordError).
                 problem = f"got an unexpected keyword argument {name!r}"
-
                 raise UnknownKeywordError(problem, field=name, nearest=nearest_name(name, EnvOptions.__annotations__))
         tasks, seats = _read_tasks(options.get("task"), options.get("seats"))
         return cls(
@@ -155,6 +156,7 @@ class CheckedOptions:
         try:
             return [self.tasks.get(task)]
         except UnknownNameError:
+            # Read once: a file or a family is the same at every reset.
             if task not in self._named_tasks:
                 self._named_tasks[task] = self._read_named(task)
             return self._named_tasks[task]
@@ -179,7 +181,7 @@ class CheckedOptions:
 
 
 class EpisodeOptions(NamedTuple):
-    """What ``reset`` changes for one episode.
+    """The options of one episode, after the changes by ``reset``.
 
     Attributes:
         tasks: the tasks to draw from; ``None`` for the environment's own.
@@ -217,7 +219,8 @@ def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks,
 
 def _tasks_called(name: str) -> TaskSet | TaskStream:
     """The tasks that the command line knows by ``name``, without end where they are generated."""
-    from sotopia_env.naming import episode_tasks  # a room above what an environment needs without names
+    # Imported lazily: only names need it, and it loads families and plug-ins.
+    from sotopia_env.naming import episode_tasks
 
     return episode_tasks(name)
 

@@ -19,7 +19,7 @@ from pettingzoo.utils.env import AECEnv, ParallelEnv  # type: ignore[import-unty
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[import-untyped]
 
 from sotopia_env.envs.actions import read_action
-from sotopia_env.envs.base import Books, EpisodeEnv, InfoDict, ObservationDict
+from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict, StepResult
 from sotopia_env.errors import InvalidActionError
 from sotopia_env.policies.policy import Policy
 from sotopia_env.world.action import Action
@@ -47,25 +47,24 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
                 constructor) and ``{"evaluator": …}`` sets the evaluator.
 
         Raises:
-            InvalidValueError: the seed or an option is invalid, or there is no such option; the running episode is
-                not changed.
+            InvalidValueError: the seed or an option is invalid or unknown; the running episode is not changed.
         """
-        books = self._begin(seed, options)
+        result = self._begin(seed, options)
         self._cumulative_rewards = self._no_rewards()
         self._skip_agent_selection = None
-        self._open(books, self.episode_state.actor)
+        self._publish(result, self.episode_state.actor)
 
     def step(self, action: object) -> None:
         """Takes the selected agent's action; ``None`` for an agent that has ended.
 
         Raises:
-            InvalidActionError: the action is malformed, or there is no agent to act; nothing changes.
+            InvalidActionError: the action is malformed, or all agents have ended; nothing changes.
             EvaluationError: the episode has ended and its evaluator failed (``on_unscored="raise"``); all agents
                 are terminated or truncated then, with zero rewards and ``infos[agent]["unscored"]``.
         """
         stop = self._take(action)
         if stop is not None:
-            self._end(self._final_books(stop, self._evaluate))
+            self._end(self._final_result(stop, self._evaluate))
 
     async def step_async(self, action: object) -> None:
         """As :meth:`step`, but awaits the evaluator instead of blocking the event loop."""
@@ -86,12 +85,13 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 
     async def _end_async(self, stop: StopReason | None) -> None:
         if stop is not None:
+            # Collected as a future, because ``_final_result`` handles the evaluator's exceptions itself.
             evaluation = asyncio.ensure_future(self._evaluate_async())
             await asyncio.gather(evaluation, return_exceptions=True)
-            self._end(self._final_books(stop, evaluation.result))
+            self._end(self._final_result(stop, evaluation.result))
 
     def _take(self, action: object) -> StopReason | None:
-        """Takes the action; returns why the episode ends with it, when it does."""
+        """Takes the action; returns the stop reason if the episode ends with it."""
         if not self.agents:
             raise InvalidActionError("no agent is left to act", hint="call reset() first")
         agent = self.agent_selection
@@ -107,31 +107,32 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 
     def _after_turn(self) -> StopReason | None:
         state = self.episode_state
-        if state.stop is None:  # every reward is zero and no agent has ended, as after reset()
-            self._go_on(state.waiting[0])
+        # Rewards stay zero and no agent has ended, as after reset(): only infos and the selection change.
+        if state.stop is None:
+            self._select(state.waiting[0])
         return state.stop
 
-    def _end(self, books: Books) -> None:
-        self._open(books, None)
-        self._show()
+    def _end(self, result: StepResult) -> None:
+        self._publish(result, None)
+        self._render_if_human()
         self._accumulate_rewards()
         self._raise_if_unscored()
 
-    def _go_on(self, actor: str) -> None:
+    def _select(self, actor: str) -> None:
         self.infos = self._infos()
         self.agent_selection = actor
-        self._show()
+        self._render_if_human()
 
-    def _open(self, books: Books, actor: str | None) -> None:
-        self.rewards, self.infos = books.rewards, books.infos
-        self.terminations, self.truncations = books.terminations, books.truncations
+    def _publish(self, result: StepResult, actor: str | None) -> None:
+        self.rewards, self.infos = result.rewards, result.infos
+        self.terminations, self.truncations = result.terminations, result.truncations
         self.agent_selection = actor or self.agents[0]
 
     def _clear_rewards(self) -> None:
         self.rewards = self._no_rewards()
 
     def _accumulate_rewards(self) -> None:
-        # Not in place: a caller may still hold the arrays of an earlier step.
+        # Not in place, because a caller may still use the arrays of an earlier step.
         self._cumulative_rewards = {
             agent: total + self.rewards[agent] for agent, total in self._cumulative_rewards.items()
         }
@@ -148,8 +149,8 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, ObservationDict], dict[str, InfoDict]]:
         """Starts an episode (see :meth:`SotopiaEnv.reset`) and returns observations and infos."""
-        books = self._begin(seed, options)
-        return self._observations(), books.infos
+        result = self._begin(seed, options)
+        return self._observations(), result.infos
 
     def step(
         self, actions: Mapping[str, object]
@@ -172,12 +173,12 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
             return {}, {}, {}, {}, {}
         for agent, action in self._read(actions).items():
             self._answer(agent, action)
-        books = self._books()
-        self._show()
+        result = self._result()
+        self._render_if_human()
         if table.stop is not None:
             self.agents = []
             self._raise_if_unscored()
-        return self._observations(), books.rewards, books.terminations, books.truncations, books.infos
+        return self._observations(), result.rewards, result.terminations, result.truncations, result.infos
 
     def _read(self, actions: Mapping[str, object]) -> dict[str, Action | str]:
         """Reads the actions of all acting agents before any of them is taken."""
@@ -187,18 +188,19 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
                 raise InvalidActionError(
                     field="actions", expected=f"one for {agent}, whose turn it is", got=list(actions)
                 )
-        read = {agent: read_action(actions[agent], agent, task) for agent in acting}
-        for action in read.values():
+        parsed = {agent: read_action(actions[agent], agent, task) for agent in acting}
+        # Also checked before the first action is taken, so that an error leaves the episode as it was.
+        for action in parsed.values():
             if isinstance(action, Action):
                 check_recipients(task, action)
-        return read
+        return parsed
 
     def _observations(self) -> dict[str, ObservationDict]:
         return {agent: self.observe(agent) for agent in self.possible_agents}
 
 
 class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
-    """PettingZoo's order-enforcing wrapper, with direct access to what a loop reads on every turn.
+    """PettingZoo's order-enforcing wrapper, with direct access to the attributes that a loop reads on every turn.
 
     The inherited class finds each attribute by failing to find it on itself first, several times a turn, which costs
     more than rendering an observation.
@@ -220,6 +222,6 @@ class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
 
     def _ordered(self) -> SotopiaEnv:
         if not self._has_reset:
-            raise AttributeError("nothing is known of an episode before reset")
+            raise AttributeError("no episode has begun; call reset() first")
         env: SotopiaEnv = self.env
         return env

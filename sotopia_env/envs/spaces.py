@@ -82,11 +82,11 @@ def _refuse_shared_memory(space: UtteranceSpace, n: int = 1, ctx: Any = None) ->
 
 
 class MoveSpace(UtteranceSpace):
-    """Moves as JSON text, such as ``{"accept": 2}``; empty for none.
+    """Moves as JSON text, such as ``{"accept": 2}``; empty for no move.
 
     ``contains`` says whether a text can be read as a move at all. ``sample`` draws one that its agent may make now,
-    from the menu of the environment that the space belongs to; it is empty where none is open. A copy of the space (a
-    vector environment makes some) belongs to no environment, and samples none.
+    from the menu of the environment to which the space belongs; it is empty if no move is open. A copy of the space (a
+    vector environment makes copies) belongs to no environment, and samples no moves.
     """
 
     def __init__(self, menu: MenuSource | None = None, seed: int | None = None) -> None:
@@ -113,24 +113,25 @@ class MoveSpace(UtteranceSpace):
         return True
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy of the space alone must not drag its environment along; the environment binds its own again.
+        # A copy of the space must not copy its environment; the environment binds its own spaces again.
         return {**self.__dict__, "menu": None}
 
 
 class ActionSpace(spaces.Dict):
-    """``action_type``, ``argument``, ``to`` and ``move``; ``sample`` makes no move that the rest of it would forbid."""
+    """``action_type``, ``argument``, ``to`` and ``move``; ``sample`` draws a move only if the other parts allow it."""
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> dict[str, Any]:
-        """Draws each part; a move comes with words only, and before everybody."""
+        """Draws each part; a move is drawn only with a type that has words, and is then public."""
         action = super().sample(mask, probability)
         if ACTION_TYPES[action["action_type"]] in WORDLESS:
             action["move"] = ""
         elif action["move"]:
-            action["to"][:] = 0  # a private offer must reach every seat whose assent it needs
+            # A private offer must reach every seat whose assent it needs.
+            action["to"][:] = 0
         return action
 
     def bind(self, menu: MenuSource) -> None:
-        """Makes ``menu`` the source of moves again: a copied space forgets whose it was."""
+        """Makes ``menu`` the source of moves; a copied space has lost its own."""
         cast(MoveSpace, self["move"]).menu = menu
 
 

@@ -26,7 +26,7 @@ _MASK = "reset_mask"
 
 
 class SotopiaVectorEnv(SyncVectorEnv):
-    """``num_envs`` environments that step together: what :func:`gymnasium.make_vec` makes unless told otherwise.
+    """``num_envs`` environments that step together; :func:`gymnasium.make_vec` makes it by default.
 
     It differs from Gymnasium's :class:`~gymnasium.vector.SyncVectorEnv` only in that the partners of all environments
     are awaited concurrently, in one event loop, and so are the evaluators. Tasks, evaluator and partners are made
@@ -54,9 +54,11 @@ class SotopiaVectorEnv(SyncVectorEnv):
         focal_seat: int = 0,
         **options: Unpack[EnvOptions],
     ) -> None:
-        self._waiter = Waiter()  # first: Gymnasium also closes partly constructed environments
+        # First, because Gymnasium also closes partly constructed environments.
+        self._waiter = Waiter()
         check_whole("num_envs", num_envs, 1)
         checked = CheckedOptions.read(with_defaults(options))
+        # Names are resolved once, not once per member.
         options["task"] = checked.tasks
         if checked.evaluator is not None:
             options["evaluator"] = checked.evaluator
@@ -103,7 +105,8 @@ class SotopiaVectorEnv(SyncVectorEnv):
         each = actions if isinstance(actions, list) else iterate(self.action_space, actions)
         rows = zip(self._members, each, self._over, strict=True)
         self._wait(env.advance(action, bool(over), self.autoreset_mode) for env, action, over in rows)
-        results = super().step(self._no_actions if isinstance(actions, list) else actions)  # members have acted already
+        # The members have acted already, so a list of texts needs no batched form.
+        results = super().step(self._no_actions if isinstance(actions, list) else actions)
         self._over = results[2] | results[3]
         return results
 
@@ -140,17 +143,17 @@ class SotopiaVectorEnv(SyncVectorEnv):
 
 
 class _Member(SotopiaSingleAgentEnv):
-    """One environment of a vector: ``reset`` and ``step`` return what was awaited before they are called."""
+    """One environment of a vector: ``reset`` and ``step`` return results that were awaited beforehand."""
 
     _start: Any = None
     _step: Any = None
 
     async def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """Awaits what :meth:`reset` will return."""
+        """Awaits the result that :meth:`reset` will return."""
         self._start = await self.reset_async(seed=seed, options=options)
 
     async def advance(self, action: Any, over: bool, mode: AutoresetMode) -> None:
-        """Awaits what the vector will ask for in its next step: a step, a reset where one is due, or both."""
+        """Awaits the results that the vector's next step will need: a step, a reset if one is due, or both."""
         if over and mode is AutoresetMode.NEXT_STEP:
             await self.begin()
             return

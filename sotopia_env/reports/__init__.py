@@ -2,7 +2,7 @@
 
 from sotopia_env.reports.agreement import cohens_kappa, pearson, spearman
 from sotopia_env.reports.charts import PAGE_WIDTH, Panel, forest_chart, new_figure, paper_style, save_figure
-from sotopia_env.reports.compare import Comparison, compare_judges, compare_runs
+from sotopia_env.reports.compare import CompareSpec, Comparison, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.reports.intervals import METHOD, Estimate, adjusted, difference_estimate, estimate, show_number
@@ -29,6 +29,7 @@ __all__ = [
     "PAGE_WIDTH",
     "SHARE",
     "SUCCESS",
+    "CompareSpec",
     "Comparison",
     "Estimate",
     "Missing",
@@ -40,7 +41,6 @@ __all__ = [
     "adjusted",
     "choose_evaluator",
     "cohens_kappa",
-    "compare_judges",
     "compare_runs",
     "comparison_report",
     "difference_estimate",

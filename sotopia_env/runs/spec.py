@@ -6,6 +6,7 @@ played again from its own directory.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.policies.policy import Policy
     from sotopia_env.world.episode import Evaluator
+    from sotopia_env.world.scenario import Task
     from sotopia_env.world.taskset import TaskSet
 
 
@@ -77,16 +79,55 @@ class PlayOptions(WorkOptions):
     both_seats: bool = True
     manner: dict[str, float | int | str] = Field(default_factory=dict)
 
+    def plans(
+        self, tasks: Iterable[Task], pairings: Iterable[Sequence[Policy]], rules: Rules, *, by_role: bool = False
+    ) -> list[EpisodePlan]:
+        """Returns the episodes between policies in tasks.
 
-class RunSpec(PlayOptions):
+        Raises:
+            InvalidValueError: there are none, or a pairing does not fit a task.
+        """
+        return plan_episodes(
+            tasks,
+            pairings,
+            repeats=self.repeats,
+            seed=self.seed,
+            rules=rules,
+            both_seats=self.both_seats,
+            orders=self.orders,
+            by_role=by_role,
+        )
+
+
+class TaskOptions(PlayOptions):
+    """What is played, and how.
+
+    Attributes:
+        tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
+        n: how many tasks.
+        level: difficulty of generated tasks.
+    """
+
+    tasks: str = "starter"
+    n: int | None = Field(default=None, ge=1)
+    level: str = "medium"
+
+    @property
+    def rules(self) -> Rules:
+        """Order and limits of play: those in a YAML task file, with the settings on top."""
+        return naming.task_rules(self.tasks, turn_order=self.turn_order, max_turns=self.max_turns)
+
+    def task_set(self) -> TaskSet:
+        """Returns the tasks; errors are those of :func:`sotopia_env.naming.task_set`."""
+        return naming.task_set(self.tasks, self.n, self.seed, self.level)
+
+
+class RunSpec(TaskOptions):
     """A run in names and numbers; picklable, and the same spec makes the same plan on every machine.
 
     Attributes:
         policies: names, each one or several with commas; each plays each.
         matchups: single pairings, as ``"a vs b"``; ``"a vs a"`` for a policy against itself.
-        tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
-        n: how many tasks.
-        level: difficulty of generated tasks.
         evaluator: its name, or ``none``.
         self_play: whether policies also play themselves.
         by_role: whether a pairing seats one policy with all senders and the other with all receivers.
@@ -94,17 +135,9 @@ class RunSpec(PlayOptions):
 
     policies: tuple[str, ...] = ()
     matchups: tuple[str, ...] = ()
-    tasks: str = "starter"
-    n: int | None = Field(default=None, ge=1)
-    level: str = "medium"
     evaluator: str = "verified+rules"
     self_play: bool = True
     by_role: bool = False
-
-    @property
-    def rules(self) -> Rules:
-        """Order and limits of play: those in a YAML task file, with the spec's on top."""
-        return naming.task_rules(self.tasks, turn_order=self.turn_order, max_turns=self.max_turns)
 
     def resolve(self, models: ModelPool, *, check_limits: bool = True) -> ResolvedRun:
         """Returns the run with tasks, policies and evaluator in place of their names.
@@ -124,8 +157,7 @@ class RunSpec(PlayOptions):
         if check_limits:
             models.check_answers(*(policy.parameters for policy in policies))
             models.check_answers(evaluator.parameters if evaluator else {})
-        tasks = naming.task_set(self.tasks, self.n, self.seed, self.level)
-        return ResolvedRun(self, tasks, pairings, evaluator, rules)
+        return ResolvedRun(self, self.task_set(), pairings, evaluator, rules)
 
     def _pairings(self, models: ModelPool) -> tuple[tuple[Policy, ...], ...]:
         """Every named policy against every other, and the explicit matchups."""
@@ -180,17 +212,7 @@ class ResolvedRun:
         Raises:
             InvalidValueError: there are none, or a matchup fits no task.
         """
-        spec = self.spec
-        return plan_episodes(
-            self.tasks,
-            self.pairings,
-            repeats=spec.repeats,
-            seed=spec.seed,
-            rules=self.rules,
-            both_seats=spec.both_seats,
-            orders=spec.orders,
-            by_role=spec.by_role,
-        )
+        return self.spec.plans(self.tasks, self.pairings, self.rules, by_role=self.spec.by_role)
 
 
 def read_specs(path: Path, values: dict[str, Any]) -> list[RunSpec]:

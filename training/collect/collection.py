@@ -7,7 +7,6 @@ beside the episodes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pydantic import Field
 
 from sotopia_env import naming
 from sotopia_env.chat_model import ModelPool
+from sotopia_env.concurrency import Stop
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.policies import Policy
 from sotopia_env.reports import OVERALL, seat_results
@@ -30,14 +30,13 @@ from sotopia_env.runs import (
     RunResult,
     WorkOptions,
     evaluate_run_async,
-    plan_episodes,
     run_episodes_async,
 )
 from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
 from training.collect.task_generation import TaskSettings, make_tasks
-from training.stage.access import opened
+from training.stage.access import run_with_models
 from training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
     tasks = make_tasks(settings.tasks, stage.path)
     plans = plan_collection(tasks, _matchup(seated), settings.play)
     logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
-    result = asyncio.run(_play(settings, plans, seated.evaluator, models))
+    result = _play(settings, plans, seated.evaluator, models)
     judge = seated.evaluator
     figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
     figures |= run_figures(settings.output, judge.name if judge else None)
@@ -141,32 +140,27 @@ def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: Pl
     Raises:
         InvalidValueError: there is nothing to play.
     """
-    return plan_episodes(
-        tasks,
-        [matchup],
-        repeats=play.repeats,
-        seed=play.seed,
-        rules=Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin")),
-        both_seats=play.both_seats,
-        orders=play.orders,
-    )
+    rules = Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin"))
+    return play.plans(tasks, [matchup], rules)
 
 
-async def _play(
+def _play(
     settings: CollectionSettings, plans: list[EpisodePlan], evaluator: Evaluator | None, models: ModelPool
 ) -> RunResult:
     play = settings.play
-    async with opened(models, Path(settings.output)):
-        result = await run_episodes_async(
+
+    async def work(stop: Stop) -> RunResult:
+        return await run_episodes_async(
             plans,
             evaluator=evaluator,
             run_dir=settings.output,
             concurrency=play.concurrency,
             timeout=play.timeout,
+            stop=stop,
             ledger=models.ledger,
         )
-    if result.stopped:
-        raise SotopiaError(f"{settings.output}: stopped ({result.stopped}); the same command goes on from there")
+
+    result = run_with_models(models, Path(settings.output), work)
     if len(result.failures) > play.max_failed * result.planned:
         first = result.failures[0]
         raise SotopiaError(
@@ -230,7 +224,18 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
         raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
     stage.open()
     logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
-    result = asyncio.run(_rate(settings, judge, models))
+
+    async def work(stop: Stop) -> EvaluationResult:
+        return await evaluate_run_async(
+            settings.run,
+            judge,
+            concurrency=settings.concurrency,
+            timeout=settings.timeout,
+            stop=stop,
+            ledger=models.ledger,
+        )
+
+    result = run_with_models(models, stage.path, work)
     if result.unscored > settings.max_unscored * result.episodes:
         raise SotopiaError(
             f"{settings.run}: {result.unscored} of {result.episodes} episodes are unscored, the first because "
@@ -249,20 +254,6 @@ def _summary(figures: Mapping[str, Any]) -> str:
         for policy, by_metric in scores
     ]
     return "; ".join([", ".join(f"{name} {value}" for name, value in figures.items() if name != "scores"), *means])
-
-
-async def _rate(settings: RatingSettings, evaluator: Evaluator, models: ModelPool) -> EvaluationResult:
-    async with opened(models, Path(settings.output)):
-        result = await evaluate_run_async(
-            settings.run,
-            evaluator,
-            concurrency=settings.concurrency,
-            timeout=settings.timeout,
-            ledger=models.ledger,
-        )
-    if result.stopped:
-        raise SotopiaError(f"{settings.run}: stopped ({result.stopped}); the same command goes on from there")
-    return result
 
 
 __all__ = [

@@ -34,6 +34,31 @@ async def opened(models: ModelPool, directory: Path) -> AsyncIterator[ModelPool]
         await models.close()
 
 
+def run_with_models(models: ModelPool, directory: Path, work: Callable[[Stop], Awaitable[_T]]) -> _T:
+    """Returns what ``work`` returns, with the models opened; a signal or a spent budget requests the stop it gets.
+
+    Raises:
+        BudgetExceededError: the limit was reached.
+        ModelRefusedError: a model refuses every request.
+        KeyboardInterrupt: a signal requested the stop.
+    """
+    stop = Stop()
+
+    async def open_work_close() -> _T:
+        async with opened(models, directory):
+            return await work(stop)
+
+    with stop_on_signals(stop, logger.warning):
+        result = asyncio.run(open_work_close())
+    if isinstance(stop.failure, BudgetExceededError):
+        raise BudgetExceededError(f"{stop.failure}; what was done is kept; run it again with a higher limit")
+    if stop.failure is not None:
+        raise stop.failure
+    if stop.reason:
+        raise stop.interruption
+    return result
+
+
 def work_with_models(
     items: Iterable[_T],
     work: Callable[[_T], Awaitable[bool]],
@@ -42,24 +67,5 @@ def work_with_models(
     progress: Progress,
     concurrency: int,
 ) -> None:
-    """Does :func:`~sotopia_env.concurrency.work_through` with the models opened; what is done by then is kept.
-
-    Raises:
-        BudgetExceededError: the limit is reached.
-        ModelRefusedError: a model refuses every request.
-        KeyboardInterrupt: a signal asked for the end.
-    """
-    stop = Stop()
-
-    async def open_work_close() -> None:
-        async with opened(models, directory):
-            await work_through(items, work, stop, progress, concurrency)
-
-    with stop_on_signals(stop, logger.warning):
-        asyncio.run(open_work_close())
-    if isinstance(stop.failure, BudgetExceededError):
-        raise BudgetExceededError(f"{stop.failure}; what was done is kept; run it again with a higher limit")
-    if stop.failure is not None:
-        raise stop.failure
-    if stop.reason:
-        raise stop.interruption
+    """Does :func:`~sotopia_env.concurrency.work_through` in :func:`run_with_models`; what is done by then is kept."""
+    run_with_models(models, directory, lambda stop: work_through(items, work, stop, progress, concurrency))

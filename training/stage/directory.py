@@ -28,7 +28,7 @@ from sotopia_env.settings import Settings
 logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
-_MAY_DIFFER = ("models", "processes", "arms", "past_selves")
+_MAY_DIFFER = ("models", "concurrency", "timeout", "processes", "arms", "past_selves")
 """Settings, at any depth, that may change when a stage is continued: they do not affect what is there already."""
 
 

@@ -159,7 +159,7 @@ def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewh
             output=str(tmp_path / "run"),
         )
 
-    with table_server() as server, pytest.raises((BudgetExceededError, SotopiaError), match="goes on from there"):
+    with table_server() as server, pytest.raises(BudgetExceededError):
         collection.run(asked(server, 4000))  # estimates count the schema, too
     before = [episode.key for episode in read_run(tmp_path / "run")]
     with table_server() as server:

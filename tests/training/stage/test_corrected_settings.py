@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sotopia_env.chat_model import ModelOptions
-from sotopia_env.errors import BudgetExceededError, InvalidValueError, SotopiaError
+from sotopia_env.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from tests.sotopia_env.runs.model_runs import table_server

@@ -19,6 +19,7 @@ class Small(Settings):
 
 
 class Play(Settings):
+    concurrency: int = 8
     models: dict[str, float]
     turns: int
 
@@ -60,9 +61,9 @@ def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, mo
         stage(tmp_path).open()
 
 
-def test_where_models_are_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
+def test_where_models_are_and_how_fast_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
     def asked(cost, turns=3):
-        return Nested(plays=(Play(models={"max_cost": cost}, turns=turns),))
+        return Nested(plays=(Play(models={"max_cost": cost}, turns=turns, concurrency=8 * cost),))
 
     StageDirectory(tmp_path, "small", asked(1)).open()
     (tmp_path / "episodes.jsonl").write_text("{}")

@@ -90,6 +90,7 @@ async def ask(
     *,
     reasks: int,
     shorten: Callable[[int], int | None] = _never,
+    convert: Callable[[ChatReply], ChatReply] | None = None,
 ) -> Answered[T]:
     """Asks until an answer is accepted or the re-asks are used up.
 
@@ -100,6 +101,7 @@ async def ask(
         read: returns what an answer was read as, and why it is refused; empty to accept it.
         reasks: how often the model is asked again.
         shorten: returns how much to leave out when leaving out so much was not enough; ``None`` when no more may be.
+        convert: returns the reply that is read, repeated in complaints and kept, such as function calls as text.
 
     Raises:
         ContextLengthError: not even the shortest first request fits. Where a request with complaints does not, the
@@ -122,6 +124,7 @@ async def ask(
             if answered is None:
                 raise
             return answered
+        reply = reply if convert is None else convert(reply)
         value, reason = read(reply)
         replies = (*(answered.replies if answered else ()), reply)
         answered = Answered(value, reason, replies, prompted.omitted)

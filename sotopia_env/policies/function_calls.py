@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sotopia_env.chat_model.asking import complete
-from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
+from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM
@@ -168,31 +167,6 @@ def with_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class CallingModel:
-    """A chat model whose calls are read as text.
-
-    Attributes:
-        model: that calls functions.
-    """
-
-    model: ChatModel
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self.model.name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The model's parameters."""
-        return self.model.parameters
-
-    async def complete(self, request: ChatRequest) -> ChatReply:
-        """Returns the model's answer; of one with calls, the text is the actions that they mean."""
-        reply = await complete(self.model, request)
-        return replace(reply, text=action_text(reply.calls)) if reply.calls else reply
-
-    async def close(self) -> None:
-        """Closes the model."""
-        await self.model.close()
+def with_action_text(reply: ChatReply) -> ChatReply:
+    """Returns a reply with calls with the actions that they mean as its text; any other reply unchanged."""
+    return replace(reply, text=action_text(reply.calls)) if reply.calls else reply

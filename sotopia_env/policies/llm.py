@@ -41,7 +41,7 @@ from sotopia_env.policies.agent_prompt import (
 )
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
-from sotopia_env.policies.function_calls import CallingModel, functions_of, with_calls
+from sotopia_env.policies.function_calls import functions_of, with_action_text, with_calls
 from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
 from sotopia_env.policies.lengths import Lengths, wordless_moves
 from sotopia_env.policies.policy import Decision
@@ -207,7 +207,6 @@ class LLMPolicy:
         """The model's answer to the observation and a question; ``frame`` is the request without messages."""
         turns = len(observation.turns)
         window = replace(self._window, count=self._counter(frame))
-        model = CallingModel(self.model) if frame.tools else self.model
 
         def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
             echoes = [m for c in complaints for m in complaint(_writable(c.text), c.reason, complaint_prompt)]
@@ -224,7 +223,12 @@ class LLMPolicy:
 
         try:
             return await ask(
-                model, prompt, read, reasks=self.reasks, shorten=lambda dropped: fewer_turns(turns, dropped)
+                self.model,
+                prompt,
+                read,
+                reasks=self.reasks,
+                shorten=lambda dropped: fewer_turns(turns, dropped),
+                convert=with_action_text if frame.tools else None,
             )
         except ContextLengthError as error:
             dropped = max(0, turns - KEPT_TURNS)

@@ -37,7 +37,6 @@ from sotopia_env.chat_model import (
 from sotopia_env.chat_model.asking import asking_instead
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.errors import EvaluationError
-from sotopia_env.policies.function_calls import CallingModel
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.evaluate import is_pending
 from sotopia_env.runs.plan import EpisodePlan
@@ -130,7 +129,7 @@ class StandInModels(ModelPool):
         return asking_instead(self._in_place_of)
 
     def _in_place_of(self, model: ChatModel) -> ChatModel:
-        if isinstance(model, StandIn | CallingModel):  # the second asks the first with function definitions added
+        if isinstance(model, StandIn):
             return model
         stand_in = next((item for item in self._stand_ins if item.model is model), None)
         if stand_in is None:

@@ -88,7 +88,8 @@ class Interview(AskingEvaluator):
     Every seat is asked (a) for each own goal and (b) for each goal of every other seat whether it was reached, and (c)
     the scenario's multiple-choice questions on the others' private information, options in an order of its own. Judges
     answer (a) with everything in view. All answers are in ``answers`` of the evaluation, and the scores are in
-    :data:`DIMENSIONS`. Where a goal has an exact test, the outcome of the moves is in the evaluation, too.
+    :data:`DIMENSIONS`. Where a goal has an exact test, the outcome of the moves is in the evaluation, too. The name is
+    ``interview``; with judges or settings ``interview(MODEL, …)#`` and six digits that stand for them.
 
     GOAL is ten times the share of goals that were reached in the deciding view, by the majority of its answers (as many
     yes as no counts as not reached); goals without an answer are left out. By default the judges decide, the paper's
@@ -154,16 +155,6 @@ class Interview(AskingEvaluator):
             "max_tokens": self.manner.max_tokens,
             "prompt": fingerprint("", *prompts),
         }
-
-    @property
-    def name(self) -> str:
-        """``interview``; with judges or settings ``interview(MODEL, …)#`` and six digits that stand for them."""
-        return self._name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The judges, the views and how they are asked; the policies are in the record of the episode."""
-        return self._parameters
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """GOAL, where a view decides it."""

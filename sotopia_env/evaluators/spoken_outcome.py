@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
-from sotopia_env.evaluators.judge.question import (
-    Answer,
-    AskingEvaluator,
-    Manner,
-    ask,
-    check_model,
-    remarks,
-    tag,
-)
+from sotopia_env.evaluators.judge.question import Answer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
@@ -31,7 +22,7 @@ from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
 
-class SpokenOutcome(AskingEvaluator):
+class SpokenOutcome(ModelEvaluator):
     """Asks a model what was agreed in an episode of words alone, such as an imported one.
 
     The answer is terms of the task's outcome space, with a turn for each seat that shows its assent, or that nothing
@@ -61,36 +52,9 @@ class SpokenOutcome(AskingEvaluator):
         max_tokens: int | None = None,
         replicate: int = 0,
     ) -> None:
-        self.model = check_model(model)
-        self.manner = Manner(temperature, reasks, max_tokens, replicate)
-        self._parameters = self._describe()
-        tagged = {key: value for key, value in self._parameters.items() if key != "prompt"}
-        self._name = f"spoken-outcome({model.name})#{tag(tagged)}"
-
-    def _describe(self) -> dict[str, Any]:
         texts = ("spoken_outcome_closing", "judge_data_rule", "judge_data", "judge_reask")
-        return {
-            "model": self.model.name,
-            "model_parameters": dict(self.model.parameters),
-            "temperature": self.manner.temperature,
-            "reasks": self.manner.reasks,
-            "max_tokens": self.manner.max_tokens,
-            "replicate": self.manner.replicate,
-            "prompt": fingerprint(load("spoken_outcome"), *texts),
-        }
-
-    @property
-    def name(self) -> str:
-        """``spoken-outcome(MODEL)#`` and six digits that stand for the parameters; the wording is not among them."""
-        return self._name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The model and its parameters, how it is asked, and a hash of what it reads besides the episode."""
-        return self._parameters
-
-    def __repr__(self) -> str:
-        return f"SpokenOutcome({self._name!r})"
+        prompt = fingerprint(load("spoken_outcome"), *texts)
+        super().__init__("spoken-outcome", model, Manner(temperature, reasks, max_tokens, replicate), prompt)
 
     def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be agreed on."""
@@ -151,13 +115,7 @@ class SpokenOutcome(AskingEvaluator):
         def prompt(omitted: int) -> Prompt:
             return Prompt(system, document(episode, omitted=omitted, turns_only=True), closing, schema)
 
-        read = partial(read_agreement, episode=episode)
-        label = f"{self._name}: {task.id}, seed {episode.seed}"
-        return await ask(self.model, prompt, len(episode.plain_turns), read, self.manner, label)
-
-    async def close(self) -> None:
-        """Closes the model."""
-        await self.model.close()
+        return await self.ask(episode, prompt, partial(read_agreement, episode=episode))
 
 
 def _instructions(task: Task) -> str:

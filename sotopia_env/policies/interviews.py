@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sotopia_env.errors import UnknownNameError
@@ -58,7 +59,7 @@ def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
 
 
 class RuledAnswers:
-    """Base of scripted policies: they answer by rule from what their seat knows, and otherwise not at all.
+    """Base of scripted policies, which are dataclasses: they answer by rule from what their seat knows, or not at all.
 
     A goal of its own counts as reached where the moves brought the seat more than no outcome would, another's where
     anything came of the moves. In a task without a protocol goals are unanswered. A question on private information
@@ -66,6 +67,12 @@ class RuledAnswers:
     """
 
     __slots__ = ()
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """All fields but the name."""
+        names = [item.name for item in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
+        return {name: getattr(self, name) for name in names if name != "name"}
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns the answer by that rule."""

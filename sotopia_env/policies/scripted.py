@@ -39,11 +39,6 @@ class Sharer(RuledAnswers):
         check(self.name, "floor", self.floor, 0, 1)
         check(self.name, "horizon", self.horizon, 1, 1e6)
 
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Floor and horizon."""
-        return {"floor": self.floor, "horizon": self.horizon}
-
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the next card, or the next move of a linear negotiator when none is left."""
         turns = own_turns(observation)
@@ -82,11 +77,6 @@ class Leaver(RuledAnswers):
 
     name: str = "leaver"
 
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """None."""
-        return {}
-
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns ``leave``."""
         return leave(observation)
@@ -97,11 +87,6 @@ class Silent(RuledAnswers):
     """Does nothing, always."""
 
     name: str = "silent"
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """None."""
-        return {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns ``none``."""

@@ -6,7 +6,6 @@ Sources: SOTOPIA (arXiv 2310.11667) §3 and appendix D (instructions), G.2 (band
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
@@ -15,15 +14,7 @@ from sotopia_env.errors import UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
-from sotopia_env.evaluators.judge.question import (
-    Answer,
-    AskingEvaluator,
-    Manner,
-    ask,
-    check_model,
-    remarks,
-    tag,
-)
+from sotopia_env.evaluators.judge.question import Answer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
 from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Score
@@ -36,7 +27,7 @@ _PER = ("episode", "agent")
 _BY_NAME: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
 
 
-class LLMJudge(AskingEvaluator):
+class LLMJudge(ModelEvaluator):
     """Asks a model for a verdict on a episode.
 
     The episode reaches the model as one JSON document, apart from the instructions (see
@@ -77,38 +68,17 @@ class LLMJudge(AskingEvaluator):
     ) -> None:
         if per not in _PER:
             raise UnknownNameError(field="per", got=per, valid=_PER)
-        self.model = check_model(model)
         self.rubric = Rubric.of(dimensions, custom, bands)
         self.per = per
-        self.manner = Manner(temperature, reasks, max_tokens, replicate)
         self._axes = self.rubric.axes
-        self._parameters = self._describe()
-        self._name = f"judge({model.name})#{tag({k: v for k, v in self._parameters.items() if k != 'prompt'})}"
-
-    def _describe(self) -> dict[str, Any]:
-        return {
-            "model": self.model.name,
-            "model_parameters": dict(self.model.parameters),
+        settings = {
             "dimensions": [d.value for d in self.rubric.dimensions],
             "custom": [d.model_dump(mode="json") for d in self.rubric.custom],
             "bands": self.rubric.bands,
-            "per": self.per,
-            **asdict(self.manner),
-            "prompt": self.rubric.fingerprint,
+            "per": per,
         }
-
-    @property
-    def name(self) -> str:
-        """``judge(MODEL)#`` and six digits that stand for the parameters; the prompts' wording is not among them."""
-        return self._name
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The model and its parameters, all arguments of the judge, and a hash of its prompt."""
-        return self._parameters
-
-    def __repr__(self) -> str:
-        return f"LLMJudge({self._name!r})"
+        manner = Manner(temperature, reasks, max_tokens, replicate)
+        super().__init__("judge", model, manner, self.rubric.fingerprint, settings)
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """The dimensions it is asked for, of the seven."""
@@ -139,9 +109,7 @@ class LLMJudge(AskingEvaluator):
         def prompt(omitted: int) -> Prompt:
             return self.rubric.prompt(document(episode, omitted=omitted), agents)
 
-        read = partial(read_verdict, agents=agents, axes=self._axes)
-        label = f"{self._name}: {episode.task.id}, seed {episode.seed}"
-        return await ask(self.model, prompt, len(episode.plain_turns), read, self.manner, label)
+        return await self.ask(episode, prompt, partial(read_verdict, agents=agents, axes=self._axes))
 
     def _refusal(self, agents: Sequence[str], answer: Answer[Any]) -> str:
         subject = "" if self.per == "episode" else f" on {', '.join(agents)}"
@@ -155,7 +123,3 @@ class LLMJudge(AskingEvaluator):
             reasoning=judgement.reasoning,
             source=self._name,
         )
-
-    async def close(self) -> None:
-        """Closes the model."""
-        await self.model.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from sotopia_env.chat_model.asking import Complaint, Prompted
@@ -161,7 +161,23 @@ def tag(parameters: Mapping[str, Any]) -> str:
 
 
 class AskingEvaluator:
-    """Base of evaluators with a model: ``evaluate`` waits for ``evaluate_async``."""
+    """Base of evaluators with models: ``evaluate`` waits for ``evaluate_async``."""
+
+    _name: str
+    _parameters: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Name in records, which differs between evaluators that ask models differently."""
+        return self._name
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The models, all settings, and a hash of the prompts."""
+        return self._parameters
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns the evaluation without blocking other episodes."""
@@ -174,3 +190,44 @@ class AskingEvaluator:
     async def close(self) -> None:
         """Closes the models that are asked."""
         raise NotImplementedError
+
+
+class ModelEvaluator(AskingEvaluator):
+    """Base of evaluators that ask one model about the turns of an episode.
+
+    Its name is ``KIND(MODEL)#`` and six digits that stand for the parameters; the wording of prompts is not among them.
+
+    Attributes:
+        model: that is asked.
+        manner: how it is asked.
+    """
+
+    def __init__(
+        self, kind: str, model: ChatModel, manner: Manner, prompt: str, parameters: Mapping[str, Any] | None = None
+    ) -> None:
+        """Prepares.
+
+        Args:
+            kind: of evaluator.
+            model: that is asked.
+            manner: how it is asked.
+            prompt: the hash of the prompts.
+            parameters: all other settings.
+        """
+        self.model = check_model(model)
+        self.manner = manner
+        settings = {"model": model.name, "model_parameters": dict(model.parameters), **(parameters or {})}
+        settings |= asdict(manner)
+        self._parameters = {**settings, "prompt": prompt}
+        self._name = f"{kind}({model.name})#{tag(settings)}"
+
+    async def ask(
+        self, episode: Episode, prompts: Callable[[int], Prompt], read: Callable[[str], T | Refusal]
+    ) -> Answer[T]:
+        """Asks about an episode; see :func:`ask`."""
+        label = f"{self._name}: {episode.task.id}, seed {episode.seed}"
+        return await ask(self.model, prompts, len(episode.plain_turns), read, self.manner, label)
+
+    async def close(self) -> None:
+        """Closes the model."""
+        await self.model.close()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.policies.negotiators.bidding import Bids
@@ -47,16 +45,6 @@ class TimeDependent(Negotiator):
         check(self.name, "opening", self.opening, 0, 1)
         check(self.name, "floor", self.floor, 0, self.opening)
         check(self.name, "horizon", self.horizon, 1, 1e6)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Exponent, floor, horizon and opening."""
-        return {
-            "exponent": self.exponent,
-            "floor": self.floor,
-            "horizon": self.horizon,
-            "opening": self.opening,
-        }
 
     def at(self, time: float) -> float:
         """Returns the target at ``time`` from 0 to 1."""
@@ -100,16 +88,6 @@ class TitForTat(Negotiator):
             check(self.name, field, getattr(self, field), 0, 1)
         check(self.name, "horizon", self.horizon, 1, 1e6)
 
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Reciprocity, goodwill, floor and horizon."""
-        return {
-            "reciprocity": self.reciprocity,
-            "goodwill": self.goodwill,
-            "floor": self.floor,
-            "horizon": self.horizon,
-        }
-
     def target(self, bids: Bids) -> float:
         """Returns the target in answer to what the partners have offered."""
         gift = self.goodwill * elapsed(bids.observation, self.horizon)
@@ -137,11 +115,6 @@ class FixedDemand(Negotiator):
 
     def __post_init__(self) -> None:
         check(self.name, "demand", self.demand, 0, 1)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The demand."""
-        return {"demand": self.demand}
 
     def target(self, bids: Bids) -> float:
         """Returns the demand."""
@@ -172,11 +145,6 @@ class Splitter(Negotiator):
         check(self.name, "floor", self.floor, 0, 0.5)
         check(self.name, "near", self.near, 0, 1)
 
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The floor and what counts as near."""
-        return {"floor": self.floor, "near": self.near}
-
     def target(self, bids: Bids) -> float:
         """Returns the middle between the positions, and half before there are any."""
         own, standing = bids.own, bids.standing
@@ -201,11 +169,6 @@ class RandomOffers(Negotiator):
 
     def __post_init__(self) -> None:
         check(self.name, "floor", self.floor, 0, 1)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The floor."""
-        return {"floor": self.floor}
 
     def target(self, bids: Bids) -> float:
         """Returns a draw that depends on the turn's seed alone."""

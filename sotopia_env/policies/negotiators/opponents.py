@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from numpy import float64
 from numpy.typing import NDArray
@@ -44,11 +43,6 @@ class Micro(Negotiator):
 
     def __post_init__(self) -> None:
         check(self.name, "steps", self.steps, 2, 1e6)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """The number of steps."""
-        return {"steps": self.steps}
 
     def _rungs(self, bids: Bids) -> tuple[list[int], bool]:
         """The rows from its best down to its lowest offer, the coming one included, and whether that one is new."""
@@ -121,17 +115,6 @@ class OpponentModeller(TimeDependent):
         TimeDependent.__post_init__(self)
         check(self.name, "tolerance", self.tolerance, 0, 1)
 
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Those of time-dependent negotiators, and the tolerance."""
-        return {
-            "exponent": self.exponent,
-            "floor": self.floor,
-            "horizon": self.horizon,
-            "opening": self.opening,
-            "tolerance": self.tolerance,
-        }
-
     def next_offer(self, bids: Bids) -> int:
         """Returns the row with the highest mean score for the partners; of equal ones the best for itself."""
         ranking, target = bids.ranking, self.target(bids)
@@ -168,11 +151,6 @@ class RandomWalk(Negotiator):
     def __post_init__(self) -> None:
         check(self.name, "step", self.step, 0, 1)
         check(self.name, "floor", self.floor, 0, 1)
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """Step and floor."""
-        return {"step": self.step, "floor": self.floor}
 
     def target(self, bids: Bids) -> float:
         """Returns a draw around the utility of its last offer; before the first, anything at or above the floor."""

@@ -15,7 +15,6 @@ from sotopia_env.reports.seat_results import (
     SeatResult,
     choose_evaluator,
     seat_results,
-    seated_policies,
 )
 from sotopia_env.reports.sheet import ESTIMATE, Missing, Report, Sheet, Value, show_estimate, table
 
@@ -51,7 +50,6 @@ __all__ = [
     "pearson",
     "save_figure",
     "seat_results",
-    "seated_policies",
     "show_estimate",
     "show_number",
     "spearman",

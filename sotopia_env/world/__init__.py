@@ -1,6 +1,5 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
 
-from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, to_json
 from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
@@ -89,13 +88,11 @@ __all__ = [
     "View",
     "admissible_seatings",
     "dimension",
-    "disarm",
     "draw_seatings",
     "goal_truth",
     "initial_state",
     "json_objects",
     "outcome_of",
-    "quote",
     "references",
     "render_action",
     "replay",

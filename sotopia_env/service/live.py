@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.errors import EvaluationError, InvalidActionError
 from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.records import JsonObject, Record, canonical_json, read_record
-from sotopia_env.service.problems import ConflictError, ForbiddenError, MissingError
+from sotopia_env.service.problems import ConflictError, ForbiddenError
 from sotopia_env.service.store import episodes, events, jobs, tables
 from sotopia_env.service.store.engine import Database
 from sotopia_env.table import Table
@@ -114,9 +114,7 @@ class LiveEpisode:
             MissingError: there is no such live episode.
         """
         row = await events.row_of(connection, episode, lock=lock)
-        if not row.spec:
-            raise MissingError(f"episode {episode}: it is not a live one")
-        spec = read_record(LiveSpec, row.spec, f"episode {episode}")
+        spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
         turns: list[AppendedTurn] = []
         answers: list[RecordedAnswer] = []
         log = await events.read(connection, episode)
@@ -209,7 +207,6 @@ async def begin(
         "policies": ", ".join(spec.policies[agent] for agent in spec.task.agents),
         "status": "queued",
         "seed": spec.seed,
-        "spec": spec.model_dump_json(),
         "owner": owner,
         "created": time.time(),
         "events": 0,
@@ -217,6 +214,7 @@ async def begin(
         **episodes.task_columns(spec.task),
     }
     await connection.execute(insert(tables.episode).values(**row))
+    await connection.execute(insert(tables.document).values(episode=identity, spec=spec.model_dump_json()))
     await episodes.add_seats(connection, identity, spec.task, spec.policies, participants or {})
     if spec.tag:
         await connection.execute(insert(tables.tag).values(kind="episode", item=identity, tag=spec.tag))
@@ -383,7 +381,7 @@ async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | 
     new += [("evaluated", evaluation.model_dump_json()) for evaluation in episode.evaluations]
     async with database.write() as connection:
         live.number = await events.append(connection, live.id, live.number, new, episodes.record_columns(episode))
-        await episodes.write_scores(connection, live.id, episode.evaluations)
+        await episodes.replace_record(connection, live.id, episode)
     return episode
 
 

@@ -55,12 +55,11 @@ async def participants(connection: AsyncConnection, episode: str) -> dict[str, s
 
 
 def record_columns(episode: Episode) -> dict[str, Any]:
-    """Returns the columns that an ended episode decides, its line among them."""
+    """Returns the columns that an ended episode decides."""
     return {
         "status": "done",
         "stop": episode.stop.value if episode.stop else "",
         "turns": len(episode.turns),
-        "record": to_line(episode),
         "ended": time.time(),
         "deadline": None,
     }
@@ -89,44 +88,86 @@ async def write_scores(connection: AsyncConnection, episode: str, evaluations: I
         await connection.execute(insert(tables.score), rows)
 
 
-async def add_recorded(connection: AsyncConnection, run: str, episode: Episode, created: float) -> str:
-    """Adds an episode that was played elsewhere, such as one of a run directory; returns its id."""
+async def add_recorded(
+    connection: AsyncConnection, run: str | None, episode: Episode, created: float, *, line: str = "", owner: str = ""
+) -> tuple[str, bool]:
+    """Adds an episode that was played elsewhere, such as one of a run directory, or writes a changed one again.
+
+    Args:
+        connection: a writing transaction.
+        run: id of the run it belongs to; within a run, an episode is known by its key.
+        episode: the record.
+        created: when it was recorded.
+        line: the record's exact line, if it was read from one.
+        owner: whose it is.
+
+    Returns:
+        The episode's id, and whether it is new.
+    """
+    row, text = tables.episode, line.rstrip("\n") or to_line(episode)
+    if run is not None:
+        query = select(row.c.id).where(row.c.run == run, row.c.key == episode.key)
+        known: str | None = (await connection.execute(query)).scalar_one_or_none()
+        if known is not None:
+            await _write_line(connection, known, text, episode)
+            return known, False
     identity = tables.new_id()
     policies = {policy.agent: policy.name for policy in episode.policies}
     values = {
         "id": identity,
         "run": run,
-        "key": episode.key,
+        "key": episode.key or identity,
         "policies": ", ".join(policies.get(agent, "") for agent in episode.task.agents),
         "seed": episode.seed,
         "created": created,
-        "events": 0,
-        "starred": False,
+        "owner": owner,
         **task_columns(episode.task),
         **record_columns(episode),
     }
-    await connection.execute(insert(tables.episode).values(**values))
+    await connection.execute(insert(row).values(**values))
+    await connection.execute(insert(tables.document).values(episode=identity, record=text))
     await add_seats(connection, identity, episode.task, policies, {})
     await write_scores(connection, identity, episode.evaluations)
-    return identity
+    return identity, True
 
 
-async def record_of(connection: AsyncConnection, episode: str) -> Episode:
-    """Returns the record of an ended episode.
+async def line_of(connection: AsyncConnection, episode: str) -> str:
+    """Returns the exact line of an ended episode's record.
 
     Raises:
         MissingError: there is none, or it has not ended.
     """
-    row = tables.episode
-    line = (await connection.execute(select(row.c.record).where(row.c.id == episode))).scalar_one_or_none()
+    column = tables.document.c
+    line = (await connection.execute(select(column.record).where(column.episode == episode))).scalar_one_or_none()
     if line is None:
         raise MissingError(f"episode {episode}: there is no record of it; it may still be in progress")
-    return read_episode(line, f"episode {episode}")
+    return str(line)
+
+
+async def record_of(connection: AsyncConnection, episode: str) -> Episode:
+    """Returns the record of an ended episode; raises as :func:`line_of` does."""
+    return read_episode(await line_of(connection, episode), f"episode {episode}")
+
+
+async def spec_of(connection: AsyncConnection, episode: str) -> str:
+    """Returns what a live episode is played by, as JSON text.
+
+    Raises:
+        MissingError: it is not a live episode.
+    """
+    column = tables.document.c
+    spec = (await connection.execute(select(column.spec).where(column.episode == episode))).scalar_one_or_none()
+    if not spec:
+        raise MissingError(f"episode {episode}: it is not a live one")
+    return str(spec)
 
 
 async def replace_record(connection: AsyncConnection, identity: str, episode: Episode) -> None:
-    """Writes a record with other evaluations over the one that is there."""
-    await connection.execute(
-        update(tables.episode).where(tables.episode.c.id == identity).values(record=to_line(episode))
-    )
+    """Writes a record over the one that is there, if any, with its scores."""
+    await _write_line(connection, identity, to_line(episode), episode)
+
+
+async def _write_line(connection: AsyncConnection, identity: str, line: str, episode: Episode) -> None:
+    row = tables.document
+    await connection.execute(update(row).where(row.c.episode == identity).values(record=line))
     await write_scores(connection, identity, episode.evaluations)

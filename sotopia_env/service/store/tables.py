@@ -97,13 +97,23 @@ task = _item(
 )
 dimension_list = _item("dimension_list")
 
+reference = Table(
+    "reference",
+    metadata,
+    _text("kind", primary_key=True),  # an item of the library …
+    _text("item", primary_key=True),
+    _text("user_kind", primary_key=True),  # … that another item in use refers to
+    _text("user", primary_key=True),
+    Index("ix_reference_user", "user_kind", "user"),
+)
+
 tag = Table(
     "tag",
     metadata,
     _text("kind", primary_key=True),  # the name of the table that holds the item
     _text("item", primary_key=True),
     _text("tag", primary_key=True),
-    Index("ix_tag_kind_tag", "kind", "tag"),
+    Index("ix_tag_kind", "kind", "tag", "item"),
 )
 
 run = Table(
@@ -132,29 +142,38 @@ episode = Table(
     "episode",
     metadata,
     _text("id", primary_key=True),
-    Column("run", Text, ForeignKey("run.id"), index=True),
+    Column("run", Text, ForeignKey("run.id")),
     _text("key"),  # its identity within its run
-    _text("task", index=True),  # the task's name
-    _text("task_hash", index=True),
-    _text("scenario", index=True),
+    _text("task"),  # the task's name
+    _text("task_hash"),
+    _text("scenario"),
     Column("seats", Integer, nullable=False),
     _text("characters"),  # names in seat order, for lists
     _text("policies"),
-    _text("status", index=True),
-    _text("stop", index=True, server_default=""),
+    _text("status"),
+    _text("stop", server_default=""),
     _text("error", server_default=""),
     _count("turns"),
     Column("seed", Integer, nullable=False),
     _flag("starred"),
     _count("events"),  # how many events it has: the lock of appending one
-    _text("spec", server_default=""),  # of a live episode: what is needed to play it
-    Column("record", Text),  # the episode's line, once it has ended
     _text("owner", server_default=""),
     _time("created", nullable=False),
     _time("deadline"),  # when the person whose turn it is runs out of time
     _time("ended"),
     UniqueConstraint("run", "key"),
     Index("ix_episode_deadline", "deadline"),
+    # A list filters by a column and goes on from an id: with both in one index it reads a page and no more.
+    *(Index(f"ix_episode_{name}", name, "id") for name in ("run", "task", "task_hash", "scenario", "status", "stop")),
+    Index("ix_episode_starred", "starred", "id"),
+)
+
+document = Table(  # beside the rows, which lists read quickly because they are short
+    "document",
+    metadata,
+    Column("episode", Text, ForeignKey("episode.id"), primary_key=True),
+    _text("spec", server_default=""),  # of a live episode: what is needed to play it
+    Column("record", Text),  # the episode's line, once it has ended
 )
 
 seat = Table(
@@ -162,8 +181,10 @@ seat = Table(
     metadata,
     Column("episode", Text, ForeignKey("episode.id"), primary_key=True),
     _text("agent", primary_key=True),
-    _text("character", index=True),
-    _text("policy", index=True),
+    _text("character"),
+    _text("policy"),
+    Index("ix_seat_character", "character", "episode"),
+    Index("ix_seat_policy", "policy", "episode"),
     _text("participant", index=True, server_default=""),  # id of a person; empty for a policy
 )
 
@@ -175,7 +196,7 @@ score = Table(
     _text("evaluator", primary_key=True),
     _text("dimension", primary_key=True),
     Column("value", Float, nullable=False),
-    Index("ix_score_dimension_value", "dimension", "value"),
+    Index("ix_score_dimension", "dimension", "value", "episode"),
 )
 
 event = Table(

@@ -1,0 +1,453 @@
+"""The library: characters, relationships, scenarios, tasks and lists of dimensions.
+
+An item is identified by its content: equal content is put once. It is never changed, only archived; what another item
+refers to cannot be archived. Lists read columns, never records::
+
+    identity, is_new = await put(connection, SCENARIOS, scenario, tags=["pilot"])
+    page = await items(connection, SCENARIOS, {"seats": 3}, tags=["pilot"], limit=20)
+    scenario = (await get(connection, SCENARIOS, identity)).read()
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import BaseModel, Field, model_validator
+from sqlalchemy import Select, Table, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.records import Line, Name, Record, TextMap, canonical_json, read_record
+from sotopia_env.service.problems import ConflictError, MissingError
+from sotopia_env.service.store import tables
+from sotopia_env.service.store import tags as tag_store
+from sotopia_env.world import Cast, Character, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.reward import CustomDimension
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+PAGE = 50
+"""Items on a page of a list, unless another number is asked for."""
+_SHORTEST_PREFIX = 6
+
+
+class KnownPair(Record):
+    """How two characters of the library are related; the pair is unordered.
+
+    Attributes:
+        first: id of a character.
+        second: id of the other one.
+        kind: of the relationship.
+        backstory: known to these two only.
+        facts: what the backstory says, for the constraints of scenarios.
+    """
+
+    first: Name
+    second: Name
+    kind: RelationshipKind
+    backstory: Line = ""
+    facts: TextMap = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.first == self.second:
+            raise InvalidValueError(field="second", expected="another character than the first", got=self.second)
+        self.between(0, 1)
+        return self
+
+    def between(self, first: int, second: int) -> Relationship:
+        """The same relationship of two seats, or of two characters of a cast by index."""
+        seats = (min(first, second), max(first, second))
+        return Relationship(seats=seats, kind=self.kind, backstory=self.backstory, facts=self.facts)
+
+
+class DimensionList(Record):
+    """Dimensions of a researcher's own that a judge scores together.
+
+    Attributes:
+        name: of the list, unique among those in use.
+        dimensions: each with its range and the instruction for the judge.
+    """
+
+    name: Name
+    dimensions: tuple[CustomDimension, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [dimension.name for dimension in self.dimensions]
+        if len(set(names)) < len(names):
+            raise InvalidValueError("names must differ", field="dimensions", got=names)
+        return self
+
+
+def _digest(record: BaseModel) -> str:
+    return hashlib.sha256(canonical_json(record.model_dump(mode="json")).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[RecordT]):
+    """A kind of item.
+
+    Attributes:
+        name: for people, and of its table.
+        table: holds the items.
+        record: the class of its records.
+        columns: what lists show and filter by, from a record.
+        digest: hash of a record's content.
+    """
+
+    name: str
+    table: Table
+    record: type[RecordT]
+    columns: Callable[[RecordT], dict[str, Any]]
+    digest: Callable[[RecordT], str] = _digest
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The columns that a list can be filtered by."""
+        return tuple(column.name for column in self.table.columns if column.index)
+
+
+CHARACTERS: Kind[Character] = Kind(
+    "character",
+    tables.character,
+    Character,
+    lambda record: {
+        "name": record.name,
+        "age": record.age,
+        "gender": record.gender,
+        "occupation": record.occupation,
+    },
+)
+SCENARIOS: Kind[Scenario] = Kind(
+    "scenario",
+    tables.scenario,
+    Scenario,
+    lambda record: {
+        "name": record.id,
+        "seats": len(record.seats),
+        "protocol": record.outcome.protocol.kind if record.outcome else "",
+        "source": record.source,
+    },
+)
+RELATIONSHIPS: Kind[KnownPair] = Kind(
+    "relationship",
+    tables.relationship,
+    KnownPair,
+    lambda record: {"first": record.first, "second": record.second, "kind": record.kind.value},
+)
+TASKS: Kind[Task] = Kind(
+    "task",
+    tables.task,
+    Task,
+    lambda record: {"name": record.id, "scenario": record.scenario.id, "seats": len(record.agents)},
+    lambda record: record.content_hash,
+)
+DIMENSION_LISTS: Kind[DimensionList] = Kind(
+    "dimension_list", tables.dimension_list, DimensionList, lambda record: {"name": record.name}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[RecordT]):
+    """An item of the library, its record unread.
+
+    Attributes:
+        kind: of the item.
+        id: sorts by time of creation.
+        hash: of its content.
+        name: for people.
+        columns: what lists show beside the name.
+        tags: in alphabetical order.
+        record: the exact JSON of the record.
+        created: seconds since the epoch.
+        archived: since when it is out of use; ``None`` while it is in use.
+    """
+
+    kind: Kind[RecordT]
+    id: str
+    hash: str
+    name: str
+    columns: Mapping[str, Any]
+    tags: tuple[str, ...]
+    record: str
+    created: float
+    archived: float | None
+
+    def read(self) -> RecordT:
+        """Returns the record."""
+        return read_record(self.kind.record, self.record, f"{self.kind.name} {self.id}")
+
+
+async def put(
+    connection: AsyncConnection,
+    kind: Kind[RecordT],
+    record: RecordT,
+    *,
+    tags: Iterable[str] = (),
+    uses: Iterable[tuple[str, str]] = (),
+) -> tuple[str, bool]:
+    """Puts a record into the library, unless one with equal content is there.
+
+    Relationships, tasks and lists of dimensions have functions of their own, which check what they refer to.
+
+    Args:
+        connection: a writing transaction.
+        kind: of the item.
+        record: its content.
+        tags: added to the item, whether it is new or not.
+        uses: kind and id of the items that it refers to.
+
+    Returns:
+        The item's id, and whether it is new in the library (or was archived).
+    """
+    digest, dialect = kind.digest(record), postgresql if connection.dialect.name == "postgresql" else sqlite
+    values = {
+        "id": tables.new_id(),
+        "hash": digest,
+        **kind.columns(record),
+        "record": record.model_dump_json(),
+        "created": time.time(),
+    }
+    row = kind.table
+    values.setdefault("name", "")
+    new = dialect.insert(row).values(**values).on_conflict_do_nothing(index_elements=["hash"])
+    is_new = (await connection.execute(new)).rowcount == 1
+    known = (await connection.execute(select(row.c.id, row.c.archived).where(row.c.hash == digest))).one()
+    if known.archived is not None:
+        await connection.execute(update(row).where(row.c.id == known.id).values(archived=None))
+    await tag_store.add(connection, kind.name, known.id, tags)
+    references = [
+        {"kind": used, "item": item, "user_kind": kind.name, "user": known.id} for used, item in dict.fromkeys(uses)
+    ]
+    if references:
+        await connection.execute(dialect.insert(tables.reference).on_conflict_do_nothing(), references)
+    return known.id, is_new or known.archived is not None
+
+
+async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tuple[str, bool]:
+    """Puts how two characters are related; returns as :func:`put` does.
+
+    Raises:
+        MissingError: a character is not in the library.
+        ConflictError: the library holds another relationship of the two.
+    """
+    first, second = [await get(connection, CHARACTERS, character) for character in (pair.first, pair.second)]
+    ids = sorted((first.id, second.id))
+    pair = pair.model_copy(update={"first": ids[0], "second": ids[1]})
+    present = await relationship_of(connection, *ids)
+    if present is not None and present.hash != RELATIONSHIPS.digest(pair):
+        raise ConflictError(
+            f"{first.name} and {second.name} have a relationship already ({present.columns['kind']}, {present.id}); "
+            "delete it first"
+        )
+    return await put(connection, RELATIONSHIPS, pair, uses=[("character", character) for character in ids])
+
+
+async def relationship_of(connection: AsyncConnection, first: str, second: str) -> Item[KnownPair] | None:
+    """Returns how two characters are related, in either order; ``None`` for strangers."""
+    ids = sorted((first, second))
+    known = await items(connection, RELATIONSHIPS, {"first": ids[0], "second": ids[1]}, limit=1)
+    return known[0] if known else None
+
+
+async def put_task(connection: AsyncConnection, task: Task, *, tags: Iterable[str] = ()) -> tuple[str, bool]:
+    """Puts a task with its scenario and characters; returns as :func:`put` does."""
+    scenario, _ = await put(connection, SCENARIOS, task.scenario, tags=task.scenario.tags)
+    uses = [("scenario", scenario)]
+    for character in task.characters:
+        uses.append(("character", (await put(connection, CHARACTERS, character))[0]))
+    return await put(connection, TASKS, task, tags=tags, uses=uses)
+
+
+async def put_dimensions(
+    connection: AsyncConnection, dimensions: DimensionList, *, tags: Iterable[str] = ()
+) -> tuple[str, bool]:
+    """Puts a list of dimensions; returns as :func:`put` does.
+
+    Raises:
+        ConflictError: another list in use has the name.
+    """
+    same = await items(connection, DIMENSION_LISTS, {"name": dimensions.name}, limit=1)
+    if same and same[0].hash != DIMENSION_LISTS.digest(dimensions):
+        raise ConflictError(f"name: another list of dimensions is called {dimensions.name!r}; delete it first")
+    return await put(connection, DIMENSION_LISTS, dimensions, tags=tags)
+
+
+async def put_cast(
+    connection: AsyncConnection, cast: Cast, scenarios: Sequence[Scenario] = (), *, tags: Iterable[str] = ()
+) -> int:
+    """Puts characters, their relationships and scenarios, such as those that ship; returns how many items are new.
+
+    Relationships of pairs that have another one in the library are left out.
+    """
+    count, ids, labels = 0, [], list(tags)
+    for character in cast.characters:
+        identity, is_new = await put(connection, CHARACTERS, character, tags=labels)
+        count += is_new
+        ids.append(identity)
+    for tie in cast.relationships:
+        first, second = sorted(ids[seat] for seat in tie.seats)
+        if await relationship_of(connection, first, second) is None:
+            pair = KnownPair(first=first, second=second, kind=tie.kind, backstory=tie.backstory, facts=tie.facts)
+            count += (await put_relationship(connection, pair))[1]
+    for scenario in scenarios:
+        count += (await put(connection, SCENARIOS, scenario, tags=[*labels, *scenario.tags]))[1]
+    return count
+
+
+async def get(connection: AsyncConnection, kind: Kind[RecordT], key: str, *, archived: bool = False) -> Item[RecordT]:
+    """Returns an item by its id, or by the beginning of its hash.
+
+    Args:
+        connection: a transaction.
+        kind: of the item.
+        key: the id, or at least six characters of the hash.
+        archived: whether an archived item is returned, too.
+
+    Raises:
+        MissingError: there is no such item.
+        ConflictError: several items have a hash that begins so.
+    """
+    row = kind.table.c
+    by_hash = row.hash.startswith(key, autoescape=True) if len(key) >= _SHORTEST_PREFIX else row.hash == key
+    query = select(kind.table).where(or_(row.id == key, by_hash)).order_by(row.id)
+    if not archived:
+        query = query.where(row.archived.is_(None))
+    matches = await _items(connection, kind, query.limit(2))
+    exact = [item for item in matches if key in (item.id, item.hash)]
+    if len(exact or matches) > 1:
+        raise ConflictError(f"{kind.name} {key}: several have a hash that begins so; write more of it")
+    if not matches:
+        raise MissingError(f"{kind.name} {key}: there is no such {kind.name.replace('_', ' ')} in the library")
+    return (exact or matches)[0]
+
+
+async def items(
+    connection: AsyncConnection,
+    kind: Kind[RecordT],
+    filters: Mapping[str, Any] | None = None,
+    *,
+    tags: Iterable[str] = (),
+    text: str = "",
+    after: str = "",
+    limit: int = PAGE,
+    archived: bool = False,
+) -> list[Item[RecordT]]:
+    """Returns a page of items, the newest first.
+
+    Args:
+        connection: a transaction.
+        kind: of the items.
+        filters: values of indexed columns (``kind.filters``).
+        tags: the items have all of them.
+        text: part of the name, in any case.
+        after: id of the last item of the page before.
+        limit: most items to return.
+        archived: whether archived items are shown instead of those in use.
+
+    Raises:
+        UnknownNameError: there is no such filter.
+    """
+    query = _filtered(select(kind.table), kind, filters, tags, text, archived).order_by(kind.table.c.id.desc())
+    if after:
+        query = query.where(kind.table.c.id < after)
+    return await _items(connection, kind, query.limit(limit))
+
+
+async def count(
+    connection: AsyncConnection,
+    kind: Kind[Any],
+    filters: Mapping[str, Any] | None = None,
+    *,
+    tags: Iterable[str] = (),
+    text: str = "",
+    archived: bool = False,
+) -> int:
+    """Returns how many items a list has in all; the arguments are those of :func:`items`."""
+    query = _filtered(select(func.count()).select_from(kind.table), kind, filters, tags, text, archived)
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def archive(connection: AsyncConnection, kind: Kind[Any], key: str) -> str:
+    """Takes an item out of use; returns its id.
+
+    Raises:
+        MissingError: there is no such item in use.
+        ConflictError: something refers to it; names it.
+    """
+    item = await get(connection, kind, key)
+    row = tables.reference.c
+    query = select(row.user_kind, row.user).where(row.kind == kind.name, row.item == item.id).limit(4)
+    users = [f"{user_kind} {user}" for user_kind, user in await connection.execute(query)]
+    if users:
+        names = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
+        raise ConflictError(f"{kind.name} {item.id} is used by {names}; delete that first")
+    await connection.execute(delete(tables.reference).where(row.user_kind == kind.name, row.user == item.id))
+    await connection.execute(update(kind.table).where(kind.table.c.id == item.id).values(archived=time.time()))
+    return item.id
+
+
+async def values(connection: AsyncConnection, kind: Kind[Any], column: str) -> dict[str, int]:
+    """Returns the different values of an indexed column, each with its number of items, for menus of filters."""
+    row = _column(kind, column)
+    query = select(row, func.count()).where(kind.table.c.archived.is_(None), row.is_not(None)).group_by(row)
+    return {str(value): number for value, number in await connection.execute(query.order_by(row))}
+
+
+async def cast_of(connection: AsyncConnection, characters: Sequence[str]) -> Cast:
+    """Returns characters of the library, in this order, with what they are to each other.
+
+    Raises:
+        MissingError: a character is not in the library.
+    """
+    found = [await get(connection, CHARACTERS, key, archived=True) for key in characters]
+    place = {item.id: index for index, item in enumerate(found)}
+    row = tables.relationship.c
+    query = select(tables.relationship).where(row.archived.is_(None), row.first.in_(place), row.second.in_(place))
+    pairs = [item.read() for item in await _items(connection, RELATIONSHIPS, query.order_by(row.id))]
+    ties = tuple(pair.between(place[pair.first], place[pair.second]) for pair in pairs)
+    return Cast(characters=tuple(item.read() for item in found), relationships=ties)
+
+
+def _column(kind: Kind[Any], name: str) -> Any:
+    if name not in kind.filters:
+        raise UnknownNameError(field="filter", got=name, valid=kind.filters)
+    return kind.table.c[name]
+
+
+def _filtered(
+    query: Select[Any],
+    kind: Kind[Any],
+    filters: Mapping[str, Any] | None,
+    tags: Iterable[str],
+    text: str,
+    archived: bool,
+) -> Select[Any]:
+    row = kind.table.c
+    query = query.where(row.archived.is_not(None) if archived else row.archived.is_(None))
+    for name, value in (filters or {}).items():
+        query = query.where(_column(kind, name) == value)
+    for tag in tags:
+        tagged = select(tables.tag.c.item).where(tables.tag.c.kind == kind.name, tables.tag.c.tag == tag)
+        query = query.where(row.id.in_(tagged))
+    return query.where(row.name.icontains(text, autoescape=True)) if text else query
+
+
+async def _items(connection: AsyncConnection, kind: Kind[RecordT], query: Select[Any]) -> list[Item[RecordT]]:
+    rows = (await connection.execute(query)).mappings().all()
+    tags = await tag_store.of(connection, kind.name, [row["id"] for row in rows])
+    common = ("id", "hash", "name", "record", "created", "archived")
+    return [
+        Item(
+            kind=kind,
+            columns={name: value for name, value in row.items() if name not in common},
+            tags=tags[row["id"]],
+            **{name: row[name] for name in common},
+        )
+        for row in rows
+    ]

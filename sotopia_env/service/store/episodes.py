@@ -104,7 +104,7 @@ async def add_recorded(
     Returns:
         The episode's id, and whether it is new.
     """
-    row, text = tables.episode, line.rstrip("\n") or to_line(episode)
+    row, text = tables.episode, (line or to_line(episode)).rstrip("\n")
     if run is not None:
         query = select(row.c.id).where(row.c.run == run, row.c.key == episode.key)
         known: str | None = (await connection.execute(query)).scalar_one_or_none()
@@ -164,7 +164,7 @@ async def spec_of(connection: AsyncConnection, episode: str) -> str:
 
 async def replace_record(connection: AsyncConnection, identity: str, episode: Episode) -> None:
     """Writes a record over the one that is there, if any, with its scores."""
-    await _write_line(connection, identity, to_line(episode), episode)
+    await _write_line(connection, identity, to_line(episode).rstrip("\n"), episode)
 
 
 async def _write_line(connection: AsyncConnection, identity: str, line: str, episode: Episode) -> None:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -154,7 +155,7 @@ episode = Table(
     _text("stop", server_default=""),
     _text("error", server_default=""),
     _count("turns"),
-    Column("seed", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
     _flag("starred"),
     _count("events"),  # how many events it has: the lock of appending one
     _text("owner", server_default=""),

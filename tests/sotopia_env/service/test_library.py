@@ -14,7 +14,15 @@ from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.store import library
 from sotopia_env.service.store import tags as tag_store
 from sotopia_env.service.store.engine import Database
-from sotopia_env.service.store.library import CHARACTERS, DIMENSION_LISTS, RELATIONSHIPS, SCENARIOS, TASKS, KnownPair
+from sotopia_env.service.store.kinds import (
+    CHARACTERS,
+    DIMENSION_LISTS,
+    RELATIONSHIPS,
+    SCENARIOS,
+    TASKS,
+    DimensionList,
+    KnownPair,
+)
 from sotopia_env.world import RelationshipKind
 from sotopia_env.world.reward import CustomDimension
 
@@ -126,9 +134,9 @@ def test_two_characters_have_one_relationship_in_either_order(url: str) -> None:
 def test_dimension_lists_have_different_names(url: str) -> None:
     async def act(connection: AsyncConnection) -> None:
         trust = CustomDimension(name="trust", low=0, high=10, instruction="How far does the agent trust?")
-        mine = library.DimensionList(name="mine", dimensions=(trust,))
+        mine = DimensionList(name="mine", dimensions=(trust,))
         identity, _ = await library.put_dimensions(connection, mine)
-        other = library.DimensionList(name="mine", dimensions=(trust.model_copy(update={"high": 5}),))
+        other = DimensionList(name="mine", dimensions=(trust.model_copy(update={"high": 5}),))
         with pytest.raises(ConflictError):
             await library.put_dimensions(connection, other)
         await library.archive(connection, DIMENSION_LISTS, identity)

@@ -11,9 +11,10 @@ import hashlib
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
 from sotopia_env.files import csv_text, read_text, write_text_atomically
@@ -218,12 +219,73 @@ def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple
 
 
 def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
-    task = episode.task
-    seat = task.agents.index(request.agent)
-    goals = "\n".join(task.scenario.seats[seat].goals)
-    texts = (_situation(task), task.characters[seat].name, _profile(task, seat), goals, transcript_text(episode))
-    cells = [request.annotation_id, "", *map(disarm, texts)]
+    view = episode_view(episode)
+    seat = view.seats[episode.task.agents.index(request.agent)]
+    texts = (view.situation, seat.name, seat.profile, seat.goals, disarm(transcript_text(episode)))
+    cells = [request.annotation_id, "", *texts]
     return [*cells, *[""] * (width - len(cells))]
+
+
+@dataclass(frozen=True, slots=True)
+class SeatView:
+    """What an annotator reads about one seat: all that the seat itself knows.
+
+    Attributes:
+        agent: the seat's id.
+        name: of its character.
+        profile: its character, private information, worth and relationships, one a line.
+        goals: one a line.
+    """
+
+    agent: str
+    name: str
+    profile: str
+    goals: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """What an annotator reads about an episode, without any sign of who played; harmless to terminals and pages.
+
+    Attributes:
+        situation: the context, and what can be agreed on.
+        seats: in seat order.
+        transcript: a line for each turn, and one for how it ended; empty for a task that was not played.
+    """
+
+    situation: str
+    seats: tuple[SeatView, ...]
+    transcript: tuple[str, ...]
+
+
+def episode_view(played: Episode | Task) -> EpisodeView:
+    """Returns what an annotator reads about an episode, or about a task before it is played."""
+    task = played.task if isinstance(played, Episode) else played
+    transcript = transcript_text(played).split("\n") if isinstance(played, Episode) else []
+    seats = tuple(
+        SeatView(
+            agent=agent,
+            name=disarm(task.characters[seat].name),
+            profile=disarm(_profile(task, seat)),
+            goals=disarm("\n".join(task.scenario.seats[seat].goals)),
+        )
+        for seat, agent in enumerate(task.agents)
+    )
+    return EpisodeView(disarm(_situation(task)), seats, tuple(map(disarm, transcript)))
+
+
+class DimensionGuide(NamedTuple):
+    """How a dimension is scored: the ends of its range, and what its points mean."""
+
+    low: int
+    high: int
+    text: str
+
+
+def dimension_guides(custom: Iterable[CustomDimension] = ()) -> dict[str, DimensionGuide]:
+    """Returns how annotators score the seven dimensions and custom ones, by name."""
+    seven = {d.value: DimensionGuide(*RANGES[d], disarm(load(f"judge_{d.value}").strip())) for d in DIMENSIONS}
+    return seven | {d.name: DimensionGuide(d.low, d.high, disarm(d.instruction.strip())) for d in custom}
 
 
 def _situation(task: Task) -> str:
@@ -262,7 +324,6 @@ def fingerprint(episode: Episode) -> str:
 
 
 def _guide(file: str, key: AnnotationKey) -> str:
-    texts = {d.value: load(f"judge_{d.value}") for d in DIMENSIONS} | {d.name: d.instruction for d in key.dimensions}
-    scales = key.scales.items()
-    parts = [f"{name}, {low} to {high}\n  {disarm(texts[name].strip())}" for name, (low, high) in scales]
+    guides = dimension_guides(key.dimensions).items()
+    parts = [f"{name}, {guide.low} to {guide.high}\n  {guide.text}" for name, guide in guides]
     return fill(load("annotation_guide"), file=file, dimensions="\n\n".join(parts)) + "\n"

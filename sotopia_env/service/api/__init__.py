@@ -1,5 +1,5 @@
 """The REST and WebSocket API, for programs; everything is below ``/api/v1``."""
 
-from sotopia_env.service.api import episodes, tokens
+from sotopia_env.service.api import episodes, studies, tokens
 
-ROUTERS = (episodes.router, tokens.router)
+ROUTERS = (episodes.router, studies.router, tokens.router)

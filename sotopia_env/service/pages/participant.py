@@ -1,0 +1,211 @@
+"""The pages of participants and annotators: no navigation, nothing about anybody else."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.requests import HTTPConnection
+
+from sotopia_env.json_text import parse_json
+from sotopia_env.service import auth
+from sotopia_env.service.auth import Principal
+from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.problems import ConflictError, ForbiddenError, UnauthorizedError
+from sotopia_env.service.store import drafts, studies
+from sotopia_env.service.studies import flow, opening
+from sotopia_env.service.studies.flow import Step
+from sotopia_env.service.studies.forms import Answers, read_form
+
+router = APIRouter()
+_BACK = RedirectResponse("/study", 303)
+
+
+async def person_of(connection: HTTPConnection) -> Principal:
+    """A dependency that lets only participants through."""
+    principal = await auth.principal_of(connection)
+    if principal is None:
+        raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
+    if principal.role not in ("participant", "annotator"):
+        raise ForbiddenError("this page is a participant's; open the study's link in another browser")
+    return principal
+
+
+Person = Annotated[Principal, Depends(person_of)]
+
+
+@router.get("/p/{secret}")
+async def invitation(request: Request, secret: str) -> Response:
+    """The page behind a personal link; opening it does not claim the link, so no scanner uses it up."""
+    return render(request, "study_invitation.html", secret=secret)
+
+
+@router.post("/p/{secret}")
+async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
+    """Claims a personal link for this browser."""
+    async with parts.database.write() as connection:
+        session = await opening.claim(connection, secret)
+    response = RedirectResponse("/study", 303)
+    auth.set_cookie(request, response, session)
+    return response
+
+
+@router.get("/join/{name}")
+async def welcome(
+    request: Request, parts: ServicesDep, name: str, person: Annotated[str, Query(alias="PROLIFIC_PID")] = ""
+) -> Response:
+    """The page behind a study's own address; a panel adds its id for the person."""
+    async with parts.database.read() as connection:
+        study = await studies.by_name(connection, name)
+    settings = parse_json(study.settings, f"study {study.name}")
+    if not settings["open"]:
+        raise ForbiddenError("this study is open to people with a personal link only")
+    return render(request, "study_welcome.html", study=settings, person=person)
+
+
+@router.post("/join/{name}")
+async def join(
+    request: Request, parts: ServicesDep, name: str, person: Annotated[str, Form(max_length=200)] = ""
+) -> Response:
+    """Begins a participation, or goes on with one."""
+    async with parts.database.write() as connection:
+        study = await studies.by_name(connection, name)
+        if not parse_json(study.settings, f"study {study.name}")["open"]:
+            raise ForbiddenError("this study is open to people with a personal link only")
+        session = await opening.join(connection, study, person)
+    response = RedirectResponse("/study", 303)
+    auth.set_cookie(request, response, session)
+    return response
+
+
+async def _step(parts: Services, person: Principal) -> Step:
+    async with parts.database.write() as connection:
+        return await flow.next_step(connection, person.id)
+
+
+@router.get("/study")
+async def page(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """What the participant is to do now."""
+    step = await _step(parts, person)
+    if step.kind == "seat":
+        return RedirectResponse(f"/seat/{step.details['episode']}/{step.details['agent']}", 303)
+    form = _form_name(step)
+    async with parts.database.read() as connection:
+        draft = await drafts.load(connection, person.id, form)
+    return _show(request, step, Answers({}, {}, draft))
+
+
+def _form_name(step: Step) -> str:
+    return f"{step.kind}:{step.assignment.id if step.assignment is not None else ''}"
+
+
+def _show(request: Request, step: Step, answers: Answers, status: int = 200) -> Response:
+    return render(
+        request,
+        f"study_{step.kind}.html",
+        status,
+        step=step,
+        study=step.study,
+        answers=answers,
+        form=_form_name(step),
+        now=time.time(),
+        code=flow.code_of(step),
+        finished=parse_json(step.person.answers, "participant"),
+    )
+
+
+@router.post("/study/draft")
+async def keep_draft(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """Keeps what was typed and not yet sent."""
+    fields = await _fields(request)
+    form = fields.pop("form", "")
+    async with parts.database.write() as connection:
+        await drafts.save(connection, person.id, form[:200], fields)
+    return Response(status_code=204)
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    return {name: str(value) for name, value in (await request.form()).items()}
+
+
+@router.post("/study/consent")
+async def consent(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """Records consent, or that there is none."""
+    fields = await _fields(request)
+    step = await _step(parts, person)
+    if step.kind != "consent":
+        return _BACK
+    agreed = "declined" not in fields
+    answers = read_form(step.sections, fields)
+    if agreed and answers.problems:
+        return _show(request, step, answers, 422)
+    async with parts.database.write() as connection:
+        await flow.consent(connection, person.id, agreed)
+    return _BACK
+
+
+@router.post("/study/begin")
+async def begin(parts: ServicesDep, person: Person) -> Response:
+    """The instructions are read."""
+    async with parts.database.write() as connection:
+        await flow.begin(connection, person.id)
+    return _BACK
+
+
+@router.post("/study/leave")
+async def leave(parts: ServicesDep, person: Person) -> Response:
+    """Ends a participation early."""
+    async with parts.database.write() as connection:
+        await flow.leave(connection, person.id)
+    return _BACK
+
+
+@router.post("/study/rating")
+async def rate(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """Records the answers about one item."""
+    fields = await _fields(request)
+    step = await _step(parts, person)
+    if step.kind != "rating" or fields.get("assignment") != step.assignment.id:
+        raise ConflictError("this was sent before, or its time was up; the page shows what is next after a reload")
+    answers = read_form(step.sections, fields)
+    if answers.problems:
+        return _show(request, step, answers, 422)
+    await _record(parts, person, step, dict(answers.values), fields)
+    return _BACK
+
+
+async def _record(
+    parts: Services, person: Principal, step: Step, values: dict[str, Any], fields: dict[str, str]
+) -> None:
+    shown = fields.get("shown", "")
+    seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else None
+    async with parts.database.write() as connection:
+        await flow.submit(connection, person.id, step.assignment.id, values, seconds)
+        await drafts.clear(connection, person.id, _form_name(step))
+
+
+@router.post("/study/questionnaire")
+async def questionnaire(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """Records the answers to the questionnaire."""
+    fields = await _fields(request)
+    step = await _step(parts, person)
+    if step.kind != "questionnaire":
+        return _BACK
+    answers = read_form(step.sections, fields)
+    if answers.problems:
+        return _show(request, step, answers, 422)
+    async with parts.database.write() as connection:
+        await flow.answer(connection, person.id, dict(answers.values))
+        await drafts.clear(connection, person.id, _form_name(step))
+    return _BACK
+
+
+@router.post("/study/device")
+async def other_device(request: Request, parts: ServicesDep, person: Person) -> Response:
+    """Shows a link with which to go on on another device."""
+    async with parts.database.write() as connection:
+        link = await opening.new_link(connection, person.id)
+    return render(request, "study_device.html", link=f"{str(request.base_url).rstrip('/')}/p/{link}")

@@ -1,0 +1,36 @@
+"""What people have typed and not yet sent, so that no reload and no other device loses it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.json_text import parse_json
+from sotopia_env.records import canonical_json
+from sotopia_env.service.store import tables
+
+
+async def save(connection: AsyncConnection, owner: str, form: str, fields: Mapping[str, str]) -> None:
+    """Keeps the fields of a form, in place of what was kept before."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    values = {"content": canonical_json(dict(fields)), "at": time.time()}
+    new = dialect.insert(tables.draft).values(owner=owner, form=form, **values)
+    await connection.execute(new.on_conflict_do_update(index_elements=["owner", "form"], set_=values))
+
+
+async def load(connection: AsyncConnection, owner: str, form: str) -> dict[str, str]:
+    """Returns the fields that were kept; empty if none were."""
+    row = tables.draft
+    query = select(row.c.content).where(row.c.owner == owner, row.c.form == form)
+    content = (await connection.execute(query)).scalar_one_or_none()
+    return {} if content is None else {str(name): str(value) for name, value in parse_json(content, "draft").items()}
+
+
+async def clear(connection: AsyncConnection, owner: str, form: str) -> None:
+    """Forgets a form that was sent."""
+    row = tables.draft
+    await connection.execute(delete(row).where(row.c.owner == owner, row.c.form == form))

@@ -1,0 +1,188 @@
+"""Studies, their participants and their assignments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.json_text import parse_json
+from sotopia_env.records import canonical_json
+from sotopia_env.service.problems import ConflictError, MissingError
+from sotopia_env.service.store import tables
+
+LEASE = 2 * 3600.0
+"""Seconds for which a person has an assignment to annotate or validate; then another one gets it."""
+
+
+async def add(connection: AsyncConnection, name: str, kind: str, settings: str, owner: str) -> str:
+    """Adds a study and returns its id.
+
+    Raises:
+        ConflictError: another study has this name.
+    """
+    if (await connection.execute(select(tables.study.c.id).where(tables.study.c.name == name))).first():
+        raise ConflictError(f"study {name!r}: there is one of this name; choose another")
+    identity = tables.new_id()
+    values = {"name": name, "kind": kind, "settings": settings, "status": "open", "owner": owner}
+    await connection.execute(insert(tables.study).values(id=identity, created=time.time(), **values))
+    return identity
+
+
+async def by_name(connection: AsyncConnection, name: str) -> Any:
+    """Returns the row of a study, by its name or id.
+
+    Raises:
+        MissingError: there is none.
+    """
+    row = tables.study
+    study = (await connection.execute(select(row).where((row.c.name == name) | (row.c.id == name)))).one_or_none()
+    if study is None:
+        raise MissingError(f"study {name!r}: there is no such study")
+    return study
+
+
+async def listed(connection: AsyncConnection) -> Sequence[Any]:
+    """Returns all studies, the latest first."""
+    return (await connection.execute(select(tables.study).order_by(tables.study.c.id.desc()))).all()
+
+
+async def set_status(connection: AsyncConnection, study: str, status: str) -> None:
+    """Opens or closes a study; in a closed one nobody new can begin."""
+    await connection.execute(update(tables.study).where(tables.study.c.id == study).values(status=status))
+
+
+async def add_participant(
+    connection: AsyncConnection, study: str, *, link: str | None = None, external: str = "", state: str = "invited"
+) -> str:
+    """Adds a participant and returns its id; ``link`` is the hash of the secret in a personal link."""
+    identity = tables.new_id()
+    values = {"study": study, "link": link, "external": external, "state": state, "answers": "{}"}
+    await connection.execute(insert(tables.participant).values(id=identity, created=time.time(), **values))
+    return identity
+
+
+async def participant(connection: AsyncConnection, identity: str) -> Any:
+    """Returns the row of a participant.
+
+    Raises:
+        MissingError: there is none.
+    """
+    row = tables.participant
+    person = (await connection.execute(select(row).where(row.c.id == identity))).one_or_none()
+    if person is None:
+        raise MissingError("there is no such participant")
+    return person
+
+
+async def by_external(connection: AsyncConnection, study: str, external: str) -> Any:
+    """Returns the participant whom a panel knows by this id; ``None`` if there is none."""
+    row = tables.participant
+    query = select(row).where(row.c.study == study, row.c.external == external)
+    return (await connection.execute(query)).one_or_none()
+
+
+async def participants(connection: AsyncConnection, study: str) -> Sequence[Any]:
+    """Returns the participants of a study in the order of joining."""
+    row = tables.participant
+    return (await connection.execute(select(row).where(row.c.study == study).order_by(row.c.id))).all()
+
+
+async def change_participant(
+    connection: AsyncConnection, identity: str, *, state: str | None = None, answers: Mapping[str, Any] | None = None
+) -> None:
+    """Changes a participant's state, and adds to the answers."""
+    person = await participant(connection, identity)
+    values: dict[str, Any] = {"seen": time.time()}
+    if state is not None:
+        values["state"] = state
+        if state in FINISHED:
+            values["finished"] = time.time()
+    if answers:
+        values["answers"] = canonical_json({**parse_json(person.answers, "answers"), **answers})
+    await connection.execute(update(tables.participant).where(tables.participant.c.id == identity).values(**values))
+
+
+FINISHED = ("done", "declined", "no_partner", "not_qualified", "dropped")
+"""The states in which a participation has ended."""
+
+
+async def add_assignments(connection: AsyncConnection, study: str, items: Sequence[tuple[str, int]]) -> None:
+    """Adds open assignments: items, and the slots of each."""
+    rows = [
+        {"id": tables.new_id(), "study": study, "item": item, "slot": slot, "state": "open", "answers": "{}"}
+        for item, slot in items
+    ]
+    if rows:
+        await connection.execute(insert(tables.assignment), rows)
+
+
+async def take(connection: AsyncConnection, study: str, person: str, until: float) -> Any:
+    """Leases the next assignment that is open or whose lease has run out; ``None`` if there is none for this person.
+
+    Nobody gets an item twice. Items that few have done come first, so that all are done evenly.
+    """
+    row, now = tables.assignment, time.time()
+    mine = await current(connection, study, person)
+    if mine is not None:
+        return mine
+    seen = select(row.c.item).where(row.c.study == study, row.c.participant == person)
+    due = (row.c.state == "open") | ((row.c.state == "leased") & (row.c.leased_until < now))
+    due = due & (row.c.slot >= 0)  # those below belong to one person from the beginning
+    query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(seen))
+    query = query.order_by(row.c.slot, row.c.id).limit(1).with_for_update(skip_locked=True)
+    change = update(row).where(row.c.id == query.scalar_subquery())
+    change = change.values(state="leased", participant=person, leased_until=until)
+    return (await connection.execute(change.returning(*row.c))).one_or_none()
+
+
+async def current(connection: AsyncConnection, study: str, person: str) -> Any:
+    """Returns the assignment that a person has leased; ``None`` if there is none."""
+    row = tables.assignment
+    query = select(row).where(row.c.study == study, row.c.participant == person, row.c.state == "leased")
+    return (await connection.execute(query.order_by(row.c.id))).first()
+
+
+async def done_by(connection: AsyncConnection, study: str, person: str) -> int:
+    """Returns how many assignments a person has done."""
+    row = tables.assignment
+    query = select(func.count()).where(row.c.study == study, row.c.participant == person, row.c.state == "done")
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def finish(
+    connection: AsyncConnection, assignment: str, person: str, answers: Mapping[str, Any], seconds: float | None = None
+) -> None:
+    """Records the answers to an assignment.
+
+    Raises:
+        ConflictError: it is not this person's any more, or was sent before.
+    """
+    row = tables.assignment
+    mine = (row.c.id == assignment) & (row.c.participant == person) & (row.c.state == "leased")
+    values = {"state": "done", "answers": canonical_json(dict(answers)), "seconds": seconds, "finished": time.time()}
+    if not (await connection.execute(update(row).where(mine).values(**values))).rowcount:
+        raise ConflictError("this was sent before, or its time was up; the page shows what is next after a reload")
+
+
+async def change_assignment(connection: AsyncConnection, assignment: str, **columns: Any) -> None:
+    """Changes an assignment's row."""
+    await connection.execute(update(tables.assignment).where(tables.assignment.c.id == assignment).values(**columns))
+
+
+async def assignments(connection: AsyncConnection, study: str, *states: str) -> Sequence[Any]:
+    """Returns the assignments of a study, of all states or of some."""
+    row = tables.assignment
+    query = select(row).where(row.c.study == study)
+    query = query.where(row.c.state.in_(states)) if states else query
+    return (await connection.execute(query.order_by(row.c.id))).all()
+
+
+async def progress(connection: AsyncConnection, study: str) -> dict[str, int]:
+    """Returns how many assignments of a study are in each state."""
+    row = tables.assignment
+    query = select(row.c.state, func.count().label("n")).where(row.c.study == study).group_by(row.c.state)
+    return {item.state: item.n for item in await connection.execute(query)}

@@ -1,0 +1,146 @@
+"""What a study has gathered: long-form sheets with a codebook, agreement between annotators and with judges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.errors import InvalidValueError, Where
+from sotopia_env.files import csv_text
+from sotopia_env.json_text import parse_json
+from sotopia_env.people import (
+    Annotation,
+    AnnotationKey,
+    AnnotationRequest,
+    AnnotationSet,
+    QualityRules,
+    agreement_report,
+    human_agreement,
+    screen,
+)
+from sotopia_env.people.sheet import fingerprint
+from sotopia_env.reports import Report
+from sotopia_env.service.store import episodes, studies
+from sotopia_env.service.studies.rating import GOLD_SLOT, REASONING, scores_of
+from sotopia_env.service.studies.settings import AnnotateStudy
+from sotopia_env.world import Episode
+
+COLUMNS = ("study", "participant", "external", "item", "slot", "state", "seconds", "agent", "question", "answer")
+CODEBOOK = {
+    "study": "name of the study",
+    "participant": "code of the person; the same person has the same code throughout",
+    "external": "id by which a panel, such as Prolific, knows the person",
+    "item": "what the answer is about: an episode's or a task's id; empty for the questionnaire",
+    "slot": "which of the people who judge this item, from 0; -1 for the qualification; a seat in a conversation",
+    "state": "done, rejected (by a quality rule) or dropped (no answer in time)",
+    "seconds": "how long the person took for the item",
+    "agent": "the seat that the answer is about; empty for the whole item",
+    "question": "name of the question; a dimension, or a dimension with .reasoning",
+    "answer": "the number, the choice or the text",
+}
+"""What the columns of an export mean."""
+
+
+async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:
+    """Returns every answer of a study, one a row, with the columns :data:`COLUMNS`."""
+    people = {person.id: person for person in await studies.participants(connection, study.id)}
+    answers: list[dict[str, Any]] = []
+    for assignment in await studies.assignments(connection, study.id, "done", "rejected", "dropped"):
+        person = people[assignment.participant]
+        base = {"study": study.name, "participant": person.id, "external": person.external, "item": assignment.item}
+        base |= {"slot": assignment.slot, "state": assignment.state, "seconds": assignment.seconds}
+        for name, value in parse_json(assignment.answers, "assignment").items():
+            agent, _, question = name.partition(".") if name.startswith("agent_") else ("", "", name)
+            answers.append({**base, "agent": agent, "question": question, "answer": value})
+    for person in people.values():
+        gathered = parse_json(person.answers, "participant")
+        base = {"study": study.name, "participant": person.id, "external": person.external, "item": "", "slot": None}
+        for name, value in gathered.get("questionnaire", {}).items():
+            blank = {"seconds": None, "agent": ""}
+            answers.append({**base, "state": person.state, **blank, "question": name, "answer": value})
+    return answers
+
+
+def as_csv(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Returns answers as CSV, guarded against formulas."""
+    return csv_text(COLUMNS, [["" if row[name] is None else row[name] for name in COLUMNS] for row in answers])
+
+
+def as_json_lines(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Returns answers as JSON Lines."""
+    return "".join(json.dumps(dict(row), ensure_ascii=False) + "\n" for row in answers)
+
+
+async def annotation_set(
+    connection: AsyncConnection, study: AnnotateStudy, row: Any
+) -> tuple[AnnotationSet, list[Episode]]:
+    """Returns the annotations of a study as those of a sheet, and the episodes they are about.
+
+    Raises:
+        InvalidValueError: there are none yet.
+    """
+    done = [item for item in await studies.assignments(connection, row.id, "done") if item.slot != GOLD_SLOT]
+    if not done:
+        raise InvalidValueError("nothing was annotated yet", field="study", got=row.name)
+    by_id = {item: await episodes.record_of(connection, item) for item in dict.fromkeys(item.item for item in done)}
+    requests, found = [], []
+    for assignment in done:
+        episode, answers = by_id[assignment.item], parse_json(assignment.answers, "assignment")
+        for agent in episode.task.agents:
+            request = AnnotationRequest(
+                annotation_id=f"{assignment.id}.{agent}",
+                episode=episode.key,
+                agent=agent,
+                slot=assignment.slot,
+                transcript=fingerprint(episode),
+            )
+            requests.append(request)
+            names = [name.removeprefix(f"{agent}.") for name in answers if name.startswith(f"{agent}.")]
+            names = [name for name in names if not name.endswith(REASONING)]
+            reasons = {name: str(answers.get(f"{agent}.{name}{REASONING}") or "") for name in names}
+            seconds = None if assignment.seconds is None else assignment.seconds / len(episode.task.agents)
+            where = Where(record=f"assignment {assignment.id}")
+            scores = scores_of(answers, agent, names)
+            found.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
+    key = AnnotationKey(seed=study.seed, per_episode=study.overlap, dimensions=study.custom, requests=tuple(requests))
+    return AnnotationSet(key, tuple(found)), list(by_id.values())
+
+
+async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> Report:
+    """Returns the agreement of annotators with each other and with the judges of the episodes."""
+    answers, records = await annotation_set(connection, study, row)
+    return agreement_report(human_agreement(records, answers, rules=rules_of(answers)))
+
+
+def rules_of(answers: AnnotationSet) -> QualityRules:
+    """Returns the default rules; that on the difference of two annotators applies where GOAL was annotated."""
+    rules = QualityRules()
+    scored = {name for annotation in answers.annotations for name in annotation.scores}
+    return rules if set(rules.max_difference) <= scored else QualityRules(max_difference={})
+
+
+async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> dict[str, int]:
+    """Rejects annotations by the quality rules and opens a new assignment for each; returns how many by rule.
+
+    An annotator judges all seats of an episode at once, so one bad seat rejects the assignment. Asking again until
+    everything is annotated well is what SOTOPIA-π did by hand (appendix C.5).
+    """
+    answers, _ = await annotation_set(connection, study, row)
+    by_assignment = {
+        removal.annotation.request.annotation_id.rpartition(".")[0]: removal.reason.value
+        for removal in screen(answers, rules_of(answers)).removals
+    }
+    counts: dict[str, int] = {}
+    for assignment in await studies.assignments(connection, row.id, "done"):
+        reason = by_assignment.get(assignment.id)
+        if reason is None or assignment.slot == GOLD_SLOT:
+            continue
+        kept = parse_json(assignment.answers, "assignment")
+        content = json.dumps({**kept, "rejected": reason}, ensure_ascii=False)
+        await studies.change_assignment(connection, assignment.id, state="rejected", answers=content)
+        await studies.add_assignments(connection, row.id, [(assignment.item, assignment.slot)])
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts

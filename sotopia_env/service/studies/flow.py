@@ -1,0 +1,162 @@
+"""A participant's way through a study: what comes next, decided from the database alone.
+
+The page of a participant asks :func:`next_step` and shows it, so it is right after a reload, on another device and
+after a restart. A form sends what was shown, and is refused when that is over.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.json_text import parse_json
+from sotopia_env.service.problems import ConflictError
+from sotopia_env.service.store import studies
+from sotopia_env.service.studies import play, rating
+from sotopia_env.service.studies.forms import Question, Section
+from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy, study_of
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a participant is to do now.
+
+    Attributes:
+        kind: ``consent``, ``instructions``, ``waiting``, ``seat``, ``rating``, ``questionnaire`` or ``end``.
+        study: the study.
+        study_id: its id.
+        person: the participant's row.
+        assignment: the row of the assignment at hand, if any.
+        sections: the form that is shown, if any.
+        details: what else the page shows.
+    """
+
+    kind: str
+    study: PlayStudy | AnnotateStudy | ValidateStudy
+    study_id: str
+    person: Any
+    assignment: Any
+    sections: tuple[Section, ...]
+    details: Any
+
+
+CONSENT = (Section(questions=(Question(name="consent", text="I agree and want to take part.", kind="check"),)),)
+
+
+async def next_step(connection: AsyncConnection, person_id: str) -> Step:
+    """Returns what a participant is to do now; a writing transaction, since it may lease an assignment.
+
+    Raises:
+        MissingError: there is no such participant.
+    """
+    person = await studies.participant(connection, person_id)
+    row = await studies.by_name(connection, person.study)
+    study = study_of(parse_json(row.settings, f"study {row.name}"))
+
+    def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
+        return Step(kind, study, row.id, person, assignment, sections, details)
+
+    if person.state in studies.FINISHED:
+        return step("end")
+    if person.state == "invited":
+        if row.status != "open":
+            raise ConflictError("this study is closed; thank you for your interest")
+        return step("consent", sections=CONSENT)
+    if person.state == "consented":
+        return step("instructions")
+    if person.state == "questionnaire":
+        return step("questionnaire", sections=(Section(questions=study.questionnaire),))
+    if isinstance(study, PlayStudy):
+        stage = await play.stage(connection, study, row.id, person)
+        if stage.kind != "over":
+            return step(stage.kind, stage.assignment, details=stage.details)
+    else:
+        item = await rating.next_item(connection, study, row.id, person)
+        if item is not None:
+            return step("rating", item.assignment, item.sections, item)
+    person = await studies.participant(connection, person_id)
+    if person.state in studies.FINISHED:
+        return step("end")
+    return await _conclude(connection, person_id, study)
+
+
+async def _conclude(
+    connection: AsyncConnection, person_id: str, study: PlayStudy | AnnotateStudy | ValidateStudy
+) -> Step:
+    """The work is over: the questionnaire comes, or the end."""
+    await studies.change_participant(connection, person_id, state="questionnaire" if study.questionnaire else "done")
+    return await next_step(connection, person_id)
+
+
+async def begin(connection: AsyncConnection, person_id: str) -> None:
+    """The instructions are read."""
+    person = await studies.participant(connection, person_id)
+    if person.state == "consented":
+        await studies.change_participant(connection, person_id, state="active")
+
+
+async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> None:
+    """Records whether a person wants to take part."""
+    person = await studies.participant(connection, person_id)
+    if person.state != "invited":
+        return
+    row = await studies.by_name(connection, person.study)
+    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    state = "declined" if not agreed else "consented" if study.instructions else "active"
+    await studies.change_participant(connection, person_id, state=state, answers={"consented_at": time.time()})
+
+
+async def leave(connection: AsyncConnection, person_id: str) -> None:
+    """Lets a person go who waits for a partner, or does not want to go on; what was done stays."""
+    person = await studies.participant(connection, person_id)
+    if person.state in studies.FINISHED:
+        return
+    assignment = await studies.current(connection, person.study, person_id)
+    if assignment is not None:
+        answers = parse_json(assignment.answers, "assignment")
+        if "episode" in answers:
+            raise ConflictError("the conversation is going on: choose `leave` there to end it")
+        await studies.change_assignment(
+            connection, assignment.id, state="open", participant=None, leased_until=None, answers="{}"
+        )
+    waiting = assignment is not None and person.state == "active"
+    done = await studies.done_by(connection, person.study, person_id)
+    state = "done" if done else "no_partner" if waiting else "dropped"
+    await studies.change_participant(connection, person_id, state=state)
+
+
+async def answer(connection: AsyncConnection, person_id: str, values: dict[str, Any]) -> None:
+    """Records the answers to the questionnaire."""
+    person = await studies.participant(connection, person_id)
+    if person.state != "questionnaire":
+        raise ConflictError("this form was sent before; the page shows what is next after a reload")
+    await studies.change_participant(connection, person_id, state="done", answers={"questionnaire": values})
+
+
+async def submit(
+    connection: AsyncConnection, person_id: str, assignment: str, values: dict[str, Any], seconds: float | None
+) -> None:
+    """Records the answers about one item, and measures a new annotator against the gold."""
+    person = await studies.participant(connection, person_id)
+    row = await studies.by_name(connection, person.study)
+    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    assert not isinstance(study, PlayStudy)
+    await studies.finish(connection, assignment, person_id, values, seconds)
+    if isinstance(study, AnnotateStudy):
+        await rating.qualify(connection, study, row.id, person_id)
+
+
+def code_of(step: Step) -> str:
+    """Returns the completion code of a participant who has finished."""
+    codes = step.study.codes
+    by_state = {
+        "done": codes.completed,
+        "declined": codes.declined,
+        "no_partner": codes.no_partner,
+        "not_qualified": codes.not_qualified,
+        "dropped": codes.dropped,
+    }
+    return by_state.get(step.person.state, "")

@@ -1,0 +1,103 @@
+"""Opening a study, and letting people in: by personal links that can be claimed once, or by the study's address."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.service import auth
+from sotopia_env.service.problems import ConflictError, MissingError
+from sotopia_env.service.store import studies, tables
+from sotopia_env.service.studies import play, rating
+from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy
+
+_MOST_LINKS = 1_000
+_LONGEST_ID = 200
+
+
+async def open_study(
+    connection: AsyncConnection, study: PlayStudy | AnnotateStudy | ValidateStudy, owner: str = ""
+) -> str:
+    """Adds a study with all its assignments and returns its id.
+
+    Raises:
+        ConflictError: another study has this name.
+        InvalidValueError: there is nothing to do in it.
+    """
+    items = play.plan(study) if isinstance(study, PlayStudy) else await rating.plan(connection, study)
+    if not items:
+        raise InvalidValueError(
+            "there is nothing to do in this study", field="runs" if study.kind == "annotate" else "tasks"
+        )
+    identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
+    await studies.add_assignments(connection, identity, items)
+    return identity
+
+
+async def add_links(connection: AsyncConnection, study: str, count: int) -> list[str]:
+    """Adds participants and returns the secret of each one's personal link, which is kept nowhere.
+
+    Raises:
+        InvalidValueError: ``count`` is not between 1 and 1,000.
+    """
+    if not 1 <= count <= _MOST_LINKS:
+        raise InvalidValueError(field="count", expected=f"1 to {_MOST_LINKS}", got=count)
+    links = [secrets.token_urlsafe(16) for _ in range(count)]
+    for link in links:
+        await studies.add_participant(connection, study, link=auth.digest(link))
+    return links
+
+
+async def new_link(connection: AsyncConnection, person: str) -> str:
+    """Returns the secret of a new link for a participant, to go on with another device."""
+    link = secrets.token_urlsafe(16)
+    row = tables.participant
+    await connection.execute(update(row).where(row.c.id == person).values(link=auth.digest(link)))
+    return link
+
+
+async def claim(connection: AsyncConnection, secret: str) -> str:
+    """Returns the secret of a session in exchange for that of a personal link.
+
+    Raises:
+        MissingError: the link was claimed before, or never existed.
+    """
+    row = tables.participant
+    mine = update(row).where(row.c.link == auth.digest(secret)).values(link=None).returning(row.c.id, row.c.study)
+    person = (await connection.execute(mine)).one_or_none()
+    if person is None:
+        raise MissingError("this link was used already, or is not complete; ask for a new one")
+    return await _session(connection, person.id, person.study)
+
+
+async def join(connection: AsyncConnection, study: Any, external: str) -> str:
+    """Returns the secret of a session for somebody who comes by the study's own address.
+
+    Args:
+        connection: a writing transaction.
+        study: the study's row.
+        external: the id by which a panel knows the person; who comes again with it goes on.
+
+    Raises:
+        ConflictError: the study is closed.
+        InvalidValueError: the id is too long.
+    """
+    if len(external) > _LONGEST_ID:
+        raise InvalidValueError(field="PROLIFIC_PID", expected=f"at most {_LONGEST_ID} characters", got=len(external))
+    known = await studies.by_external(connection, study.id, external) if external else None
+    if known is not None:
+        return await _session(connection, known.id, study.id)
+    if study.status != "open":
+        raise ConflictError("this study is closed; thank you for your interest")
+    person = await studies.add_participant(connection, study.id, external=external)
+    return await _session(connection, person, study.id)
+
+
+async def _session(connection: AsyncConnection, person: str, study: str) -> str:
+    kind = (await studies.by_name(connection, study)).kind
+    role: auth.Role = "participant" if kind == "play" else "annotator"
+    return await auth.open_session(connection, person, role, study)

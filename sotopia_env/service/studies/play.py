@@ -1,0 +1,181 @@
+"""Conversations of a play study: planning them, finding partners, and what has become of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env import naming
+from sotopia_env.json_text import parse_json
+from sotopia_env.records import canonical_json
+from sotopia_env.service import live
+from sotopia_env.service.live import LiveSpec
+from sotopia_env.service.store import episodes, studies, tables
+from sotopia_env.service.studies.settings import PERSON, PlayStudy
+from sotopia_env.world import Rules, Task
+
+_HERE = 30.0
+"""Seconds after which a person whose page has not asked again is taken to have gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a participant of a play study is.
+
+    Attributes:
+        kind: ``waiting`` (for a partner), ``seat`` (in a conversation) or ``over`` (there is no other one).
+        assignment: the row at hand.
+        details: for a seat the episode's and the agent's id; for waiting until when.
+    """
+
+    kind: str
+    assignment: Any = None
+    details: Any = None
+
+
+def tasks_of(study: PlayStudy) -> Sequence[Task]:
+    """Returns the tasks of a study, in order."""
+    return tuple(naming.task_set(study.tasks, study.n, study.seed, study.level))
+
+
+def plan(study: PlayStudy) -> list[tuple[str, int]]:
+    """Returns the assignments of a study: one for each seat that a person takes.
+
+    An item is one conversation, and its slots are its seats: with other participants as partners the seats of a
+    conversation belong together, with a policy each seat is a conversation of its own.
+    """
+    items: list[tuple[str, int]] = []
+    for index, task in enumerate(tasks_of(study)):
+        for repeat in range(study.repeats):
+            seats = range(len(task.agents))
+            if study.partner == PERSON:
+                items += [(canonical_json([index, repeat]), seat) for seat in seats]
+                continue
+            chosen = {"first": seats[:1], "second": seats[1:2], "both": seats}[study.seats]
+            items += [(canonical_json([index, repeat, seat]), seat) for seat in chosen]
+    return items
+
+
+async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
+    """Returns where a participant is, after finding a partner or the next conversation if one is due."""
+    assignment = await studies.current(connection, study_id, person.id)
+    if assignment is not None and "episode" in (answers := parse_json(assignment.answers, "assignment")):
+        return await _playing(connection, study, study_id, person, assignment, answers)
+    if await studies.done_by(connection, study_id, person.id) >= study.per_person:
+        return Stage("over")
+    until = time.time() + study.wait_seconds
+    if assignment is None:
+        assignment = await _take_seat(connection, study, study_id, person.id, until)
+        if assignment is None:
+            return Stage("over")
+    elif assignment.leased_until < time.time():
+        await _release(connection, assignment.id)
+        await studies.change_participant(connection, person.id, state="no_partner")
+        return Stage("over")
+    await studies.change_participant(connection, person.id)  # the page has asked: the person is here
+    if await _begin_if_complete(connection, study, study_id, assignment):
+        return await stage(connection, study, study_id, person)
+    return Stage("waiting", assignment, {"until": assignment.leased_until})
+
+
+async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str, until: float) -> Any:
+    """Leases a seat: beside somebody who waits, if anybody does."""
+    if study.partner == PERSON:
+        await _release_absent(connection, study_id)
+        for waiting in await _waiting(connection, study_id):
+            free = await _free_seat(connection, study_id, waiting.item, person)
+            if free is not None:
+                columns = {"state": "leased", "participant": person, "leased_until": until}
+                await studies.change_assignment(connection, free.id, **columns)
+                return await studies.current(connection, study_id, person)
+    return await studies.take(connection, study_id, person, until)
+
+
+async def _waiting(connection: AsyncConnection, study_id: str) -> Sequence[Any]:
+    leased = await studies.assignments(connection, study_id, "leased")
+    return [row for row in leased if "episode" not in parse_json(row.answers, "assignment")]
+
+
+async def _free_seat(connection: AsyncConnection, study_id: str, item: str, person: str) -> Any:
+    row = tables.assignment
+    query = select(row).where(row.c.study == study_id, row.c.item == item)
+    seats = (await connection.execute(query.order_by(row.c.slot))).all()
+    if any(seat.participant == person for seat in seats):
+        return None
+    return next((seat for seat in seats if seat.state == "open"), None)
+
+
+async def _release_absent(connection: AsyncConnection, study_id: str) -> None:
+    """Opens the seats of people who closed the page while they waited."""
+    for row in await _waiting(connection, study_id):
+        person = await studies.participant(connection, row.participant)
+        if person.seen is None or person.seen < time.time() - _HERE:
+            await _release(connection, row.id)
+
+
+async def _release(connection: AsyncConnection, assignment: str) -> None:
+    await studies.change_assignment(connection, assignment, state="open", participant=None, leased_until=None)
+
+
+async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> bool:
+    """Begins the conversation once every seat that a person takes is taken."""
+    row = tables.assignment
+    query = select(row).where(row.c.study == study_id, row.c.item == assignment.item)
+    seats = (await connection.execute(query.order_by(row.c.slot))).all()
+    if any(seat.state != "leased" for seat in seats):
+        return False
+    index = parse_json(f'{{"item": {assignment.item}}}', "assignment")["item"][0]
+    task = tasks_of(study)[index]
+    people = {task.agents[seat.slot]: seat.participant for seat in seats}
+    spec = LiveSpec(
+        task=task,
+        rules=Rules(max_turns=study.max_turns),
+        seed=study.seed,
+        policies={agent: episodes.PERSON if agent in people else study.partner for agent in task.agents},
+        evaluator=study.evaluator,
+        turn_seconds=study.turn_seconds,
+        on_timeout=study.on_timeout,
+        tag=f"study:{study.name}",
+        study=study_id,
+    )
+    episode = await live.begin(connection, spec, participants=people)
+    for seat in seats:
+        answers = canonical_json({"episode": episode, "agent": task.agents[seat.slot]})
+        await studies.change_assignment(connection, seat.id, answers=answers, leased_until=None)
+    return True
+
+
+async def _playing(
+    connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any, assignment: Any, answers: dict[str, Any]
+) -> Stage:
+    """In a conversation, or just after one: then it is done, or the person had dropped out of it."""
+    episode = await live.LiveEpisode.load(connection, answers["episode"])
+    if not episode.ended:
+        return Stage("seat", assignment, answers)
+    if dropped_out(episode, answers["agent"]):
+        await studies.change_assignment(connection, assignment.id, state="dropped", finished=time.time())
+        await studies.change_participant(connection, person.id, state="dropped")
+        return Stage("over")
+    await studies.finish(connection, assignment.id, person.id, answers)
+    return await stage(connection, study, study_id, person)
+
+
+def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:
+    """Whether the last turn of a seat was taken for a person who had not answered in time."""
+    own = [item for item in episode.table.turns if item.turn.actor == agent]
+    generation = own[-1].generation if own else None
+    return generation is not None and generation.parse_failure == live.LATE_ANSWER
+
+
+async def settle(connection: AsyncConnection, study: PlayStudy, study_id: str) -> None:
+    """Records what has become of conversations whose people never came back, and opens the seats of dropouts again."""
+    for row in await studies.assignments(connection, study_id, "leased"):
+        answers = parse_json(row.answers, "assignment")
+        if "episode" in answers:
+            person = await studies.participant(connection, row.participant)
+            await _playing(connection, study, study_id, person, row, answers)

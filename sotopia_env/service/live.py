@@ -246,7 +246,7 @@ async def act(
     """
     async with database.write() as connection:
         live = await LiveEpisode.load(connection, episode, lock=True)
-        if await _is_repeated(connection, episode, agent, key):
+        if await is_repeated(connection, episode, agent, key):
             return live
         _check_possible(live, agent, action, turn)
         await _take(connection, live, agent, action, Generation(latency=seconds))
@@ -270,7 +270,12 @@ def _check_possible(live: LiveEpisode, agent: str, action: Action, turn: int) ->
         raise InvalidActionError(problem, field="move")
 
 
-async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
+async def is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
+    """Whether an action with this key was taken before.
+
+    Raises:
+        ConflictError: by another seat.
+    """
     row = tables.submission
     query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
     sender = (await connection.execute(query)).scalar_one_or_none()

@@ -129,8 +129,7 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
     seats = (await connection.execute(query.order_by(row.c.slot))).all()
     if any(seat.state != "leased" for seat in seats):
         return False
-    index = parse_json(f'{{"item": {assignment.item}}}', "assignment")["item"][0]
-    task = tasks_of(study)[index]
+    task = tasks_of(study)[_item(assignment.item)[0]]
     people = {task.agents[seat.slot]: seat.participant for seat in seats}
     spec = LiveSpec(
         task=task,
@@ -160,9 +159,24 @@ async def _playing(
     if dropped_out(episode, answers["agent"]):
         await studies.change_assignment(connection, assignment.id, state="dropped", finished=time.time())
         await studies.change_participant(connection, person.id, state="dropped")
+        await _plan_again(connection, study, study_id, assignment)
         return Stage("over")
     await studies.finish(connection, assignment.id, person.id, answers)
     return await stage(connection, study, study_id, person)
+
+
+async def _plan_again(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> None:
+    """Adds the conversation that somebody dropped out of once more, as an item of its own."""
+    item = _item(assignment.item)
+    seats = range(len(tasks_of(study)[item[0]].agents)) if study.partner == PERSON else [assignment.slot]
+    again = canonical_json([*item, assignment.id])
+    await studies.add_assignments(connection, study_id, [(again, seat) for seat in seats])
+
+
+def _item(text: str) -> list[Any]:
+    """The parts of an item: index of the task, repeat, seat, and the assignment that it repeats, if any."""
+    parts: list[Any] = parse_json(f'{{"item": {text}}}', "assignment")["item"]
+    return parts
 
 
 def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:

@@ -56,7 +56,7 @@ async def plan(connection: AsyncConnection, study: AnnotateStudy | ValidateStudy
         items = [task.id for task in tasks_of(study)]
     else:
         row = tables.episode
-        query = select(row.c.id).where(row.c.run.in_(study.runs), row.c.record.is_not(None))
+        query = select(row.c.id).where(row.c.run.in_(study.runs), row.c.status == "done")
         items = list((await connection.execute(query.order_by(row.c.id))).scalars())
         gold = {example.episode for example in study.gold}
         items = [item for item in items if item not in gold]

@@ -202,4 +202,4 @@ def study_of(values: Any, where: str = "") -> PlayStudy | AnnotateStudy | Valida
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"] if part not in ("play", "annotate", "validate"))
-        raise InvalidValueError.of(invalid_part(first), field=path, where=where) from None
+        raise InvalidValueError.of(invalid_part(first), field=path or "kind", where=where) from None

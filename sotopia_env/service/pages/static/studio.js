@@ -1,18 +1,21 @@
 // What pages need beyond htmx. Every page works without it, except for live updates.
 
 // Forms with data-draft keep what was typed: a reload or another device shows it again.
-for (const form of document.querySelectorAll("form[data-draft]")) {
-  let timer = 0;
-  form.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      const body = new URLSearchParams(new FormData(form));
-      body.set("form", form.dataset.draft);
-      fetch(form.dataset.draftTo ?? "/study/draft", { method: "POST", body });
-    }, 700);
-  });
-  form.addEventListener("submit", () => clearTimeout(timer));
+function keepDrafts(root) {
+  for (const form of root.querySelectorAll("form[data-draft]")) {
+    let timer = 0;
+    form.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        const body = new URLSearchParams(new FormData(form));
+        body.set("form", form.dataset.draft);
+        fetch(form.dataset.draftTo ?? "/study/draft", { method: "POST", body });
+      }, 700);
+    });
+    form.addEventListener("submit", () => clearTimeout(timer));
+  }
 }
+keepDrafts(document);
 
 // A slider shows its number.
 for (const slider of document.querySelectorAll("input[data-output]")) {
@@ -20,4 +23,24 @@ for (const slider of document.querySelectorAll("input[data-output]")) {
   const show = () => { output.textContent = slider.value; };
   slider.addEventListener("input", show);
   show();
+}
+
+// A live part of a page asks for itself anew whenever the server says that something has changed.
+for (const part of document.querySelectorAll("[data-live]")) {
+  const source = new EventSource(part.dataset.live);
+  const last = Number(part.dataset.number);
+  let timer = 0;
+  source.addEventListener("message", (event) => {
+    if (Number(event.lastEventId) <= last) return; // the page shows it already
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const answer = await fetch(part.dataset.view);
+      if (!answer.ok) return;
+      const scrolled = window.scrollY;
+      part.innerHTML = await answer.text();
+      keepDrafts(part);
+      window.scrollTo(0, scrolled);
+      part.querySelector(".turn:last-child")?.classList.add("new");
+    }, 30);
+  });
 }

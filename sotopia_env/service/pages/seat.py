@@ -1,0 +1,156 @@
+"""The page of a seat that a person takes, a researcher's own or a participant's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import RedirectResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.requests import HTTPConnection
+
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.service import auth, live
+from sotopia_env.service.auth import Principal
+from sotopia_env.service.context import Services, ServicesDep, services
+from sotopia_env.service.live import LiveEpisode
+from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.problems import ConflictError, MissingError, UnauthorizedError
+from sotopia_env.service.seat import read_action, seat_page
+from sotopia_env.service.store import drafts, episodes
+
+router = APIRouter()
+
+
+async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Principal:
+    """A dependency that lets only the person of the seat through: its participant, or a researcher in a free seat."""
+    principal = await auth.principal_of(connection)
+    if principal is None:
+        raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
+    async with services(connection).database.read() as database:
+        seats = await episodes.participants(database, episode)
+    owner = seats.get(agent, "")
+    if owner != principal.id and not (owner == "" and "run" in principal.scopes):
+        # The same answer for a seat of somebody else's and for one that does not exist.
+        raise MissingError("there is no such seat for you")
+    return principal
+
+
+Sitter = Annotated[Principal, Depends(sitter)]
+
+
+async def _load(parts: Services, episode: str, agent: str) -> LiveEpisode:
+    async with parts.database.read() as connection:
+        state = await LiveEpisode.load(connection, episode)
+    if agent not in state.spec.people:
+        raise MissingError("there is no such seat for you")
+    return state
+
+
+async def _show(
+    request: Request,
+    parts: Services,
+    person: Principal,
+    state: LiveEpisode,
+    agent: str,
+    *,
+    template: str = "seat.html",
+    fields: dict[str, str] | None = None,
+    problem: str = "",
+    status: int = 200,
+) -> Response:
+    if fields is None:
+        async with parts.database.read() as connection:
+            fields = await drafts.load(connection, person.id, _form(state, agent))
+    return render(
+        request,
+        template,
+        status,
+        seat=seat_page(state, agent),
+        address=f"/seat/{state.id}/{agent}",
+        number=state.number,
+        fields=fields,
+        problem=problem,
+        key=secrets.token_urlsafe(12),
+        now=time.time(),
+        in_study=bool(person.study),
+        limit=state.table.observe(agent).turn_limit,
+    )
+
+
+def _form(state: LiveEpisode, agent: str) -> str:
+    """The name of a turn's draft: one for every turn, so that nothing of the last one appears in the next."""
+    return f"seat:{state.id}:{agent}:{len(state.table.turns)}"
+
+
+@router.get("/seat/{episode}/{agent}")
+async def page(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """The seat as it is now."""
+    return await _show(request, parts, person, await _load(parts, episode, agent), agent)
+
+
+@router.get("/seat/{episode}/{agent}/view")
+async def view(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """The part of the page that changes."""
+    state = await _load(parts, episode, agent)
+    return await _show(request, parts, person, state, agent, template="_seat.html")
+
+
+@router.get("/seat/{episode}/{agent}/changes", response_class=EventSourceResponse)
+async def changes(
+    parts: ServicesDep, person: Sitter, episode: str, agent: str, last_event_id: Annotated[int, Header()] = 0
+) -> AsyncIterator[ServerSentEvent]:
+    """Says that something has changed, and nothing of what: the page asks for what its seat may see."""
+    async for event in parts.hub.follow(episode, last_event_id):
+        if event.kind != "answer":  # nobody may know who has answered in a round that is not complete
+            yield ServerSentEvent(raw_data="changed", id=str(event.number))
+
+
+@router.post("/seat/{episode}/{agent}")
+async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """Takes the person's action."""
+    form = await request.form()
+    fields = {name: str(value) for name, value in form.items()}
+    state = await _load(parts, episode, agent)
+    turn = int(fields["turn"]) if fields.get("turn", "").isdecimal() else -1
+    try:
+        if turn == len(state.table.turns) and agent in state.table.acting:
+            action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
+        else:
+            raise ConflictError("that turn is over already; this is how things are now")
+        shown = fields.get("shown", "")
+        seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else 0.0
+        key = fields.get("key", "") or secrets.token_urlsafe(12)
+        await live.act(parts.database, episode, agent, action, turn=turn, key=key[:100], seconds=seconds)
+    except InvalidValueError as error:
+        return await _show(request, parts, person, state, agent, fields=fields, problem=str(error), status=422)
+    except ConflictError as error:
+        if await _was_taken(parts, episode, agent, fields.get("key", "")):
+            return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+        state = await _load(parts, episode, agent)
+        return await _show(request, parts, person, state, agent, problem=str(error), status=409)
+    async with parts.database.write() as connection:
+        await drafts.clear(connection, person.id, _form(state, agent))
+    await parts.hub.notify(episode)
+    return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+
+
+async def _was_taken(parts: Services, episode: str, agent: str, key: str) -> bool:
+    """Whether this very form was sent before, as by a double click: then there is nothing to explain."""
+    async with parts.database.read() as connection:
+        return await live.is_repeated(connection, episode, agent, key)
+
+
+@router.post("/seat/{episode}/{agent}/draft")
+async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """Keeps what was typed and not yet sent."""
+    state = await _load(parts, episode, agent)
+    fields = {name: str(value) for name, value in (await request.form()).items()}
+    if fields.pop("turn", "") == str(len(state.table.turns)):
+        kept = {name: value for name, value in fields.items() if name not in ("key", "shown", "form")}
+        async with parts.database.write() as connection:
+            await drafts.save(connection, person.id, _form(state, agent), kept)
+    return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The only door to language models.
+"""Clients for language models: hosted, or on an OpenAI-compatible server. All calls to remote models use this package.
 
 ::
 

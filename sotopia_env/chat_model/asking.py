@@ -1,8 +1,8 @@
-"""The one loop that asks a model until its answer can be read: ask, read, complain, ask again, shorten.
+"""The loop that asks a model until its answer can be read: send, read, complain and ask again, or shorten the question.
 
-Policies, interviews, judges and writers differ in what they ask, in how they read an answer and in how they word a
-complaint. How often a model is asked again, what happens to a question that is too long, and which answer counts in the
-end is decided here.
+Policies, interviews, judges and writers share this loop. Each has its own questions, its own reader of answers and its
+own wording of complaints. The loop decides how often a model is asked again, how a question that is too long is
+shortened, and which answer counts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.errors import ContextLengthError
 
 T = TypeVar("T")
+# A context variable, so that concurrent tasks of the same process can still call real models.
 _stand_in: ContextVar[Callable[[ChatModel], ChatModel] | None] = ContextVar("stand_in", default=None)
 
 
 @contextmanager
-def asking_instead(stand_in: Callable[[ChatModel], ChatModel]) -> Iterator[None]:
-    """Within this context, ``stand_in(model)`` is asked in the place of a model, so that nothing is sent or sampled."""
+def replacing_models(stand_in: Callable[[ChatModel], ChatModel]) -> Iterator[None]:
+    """Calls ``stand_in(model)`` instead of any model within this context, so that nothing is sent or sampled."""
     token = _stand_in.set(stand_in)
     try:
         yield
@@ -31,18 +32,18 @@ def asking_instead(stand_in: Callable[[ChatModel], ChatModel]) -> Iterator[None]
 
 
 async def complete(model: ChatModel, request: ChatRequest) -> ChatReply:
-    """Returns the answer of the model, or of the one that :func:`asking_instead` puts in its place."""
+    """Returns the answer of the model, or of its replacement within :func:`replacing_models`."""
     stand_in = _stand_in.get()
     return await (model if stand_in is None else stand_in(model)).complete(request)
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """An answer that was refused.
+    """A refused answer.
 
     Attributes:
-        text: of the answer, as the model wrote it.
-        reason: why it was refused.
+        text: the text of the answer, as the model wrote it.
+        reason: why the answer was refused.
     """
 
     text: str
@@ -50,22 +51,22 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
-    """A request, and how much of the question it leaves out."""
+class ShortenedRequest:
+    """A request, and the number of units of the question (such as turns) that it omits."""
 
     request: ChatRequest
     omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Answered(Generic[T]):
-    """The end of a question.
+class AskResult(Generic[T]):
+    """The result of asking a question.
 
     Attributes:
-        value: what the last answer was read as.
-        reason: why that answer was refused, too; empty when it was accepted.
+        value: the value read from the last answer.
+        reason: why the last answer was refused; empty if it was accepted.
         replies: every answer, at least one.
-        omitted: how much of the question was left out when the last answer was given.
+        omitted: the number of units of the question that the last request omitted.
     """
 
     value: T
@@ -85,49 +86,51 @@ def _never(omitted: int) -> int | None:
 
 async def ask(
     model: ChatModel,
-    prompt: Callable[[int, Sequence[Complaint]], Prompted],
+    prompt: Callable[[int, Sequence[Complaint]], ShortenedRequest],
     read: Callable[[ChatReply], tuple[T, str]],
     *,
     reasks: int,
     shorten: Callable[[int], int | None] = _never,
     convert: Callable[[ChatReply], ChatReply] | None = None,
-) -> Answered[T]:
+) -> AskResult[T]:
     """Asks until an answer is accepted or the re-asks are used up.
 
     Args:
-        model: to be asked.
-        prompt: returns the request that leaves out at least so much of the question, after these complaints. The
-            number of complaints becomes the request's ``reask``.
-        read: returns what an answer was read as, and why it is refused; empty to accept it.
-        reasks: how often the model is asked again.
-        shorten: returns how much to leave out when leaving out so much was not enough; ``None`` when no more may be.
-        convert: returns the reply that is read, repeated in complaints and kept, such as function calls as text.
+        model: the model to ask.
+        prompt: returns a request that omits at least the given number of units of the question and includes the given
+            complaints. The number of complaints becomes the request's ``reask``.
+        read: returns the value of an answer, and the reason to refuse the answer; an empty reason accepts it.
+        reasks: how often the model may be asked again.
+        shorten: returns the number of units to omit after omitting the given number was not enough; ``None`` if the
+            question cannot be shortened further.
+        convert: converts a reply before it is read, repeated in complaints and stored, such as function calls to text.
 
     Raises:
-        ContextLengthError: not even the shortest first request fits. Where a request with complaints does not, the
-            last answer stands.
+        ContextLengthError: not even the shortest first request fits. If a request with complaints does not fit, the
+            last answer is returned instead.
         ModelCallError: a call failed for good.
         BudgetExceededError: the ledger's limit is reached.
     """
-    answered: Answered[T] | None = None
+    result: AskResult[T] | None = None
     complaints: list[Complaint] = []
     omitted = 0
     while True:
-        prompted = prompt(omitted, complaints)
+        shortened = prompt(omitted, complaints)
         try:
-            reply = await complete(model, replace(prompted.request, reask=len(complaints)))
+            reply = await complete(model, replace(shortened.request, reask=len(complaints)))
         except ContextLengthError:
-            fewer = shorten(prompted.omitted)
-            if fewer is not None:
-                omitted = fewer
+            more = shorten(shortened.omitted)
+            # A shorter request repeats this attempt: the model has not answered, so it is not a re-ask.
+            if more is not None:
+                omitted = more
                 continue
-            if answered is None:
+            if result is None:
                 raise
-            return answered
+            return result
         reply = reply if convert is None else convert(reply)
         value, reason = read(reply)
-        replies = (*(answered.replies if answered else ()), reply)
-        answered = Answered(value, reason, replies, prompted.omitted)
+        replies = (*(result.replies if result else ()), reply)
+        result = AskResult(value, reason, replies, shortened.omitted)
         if not reason or len(replies) > reasks:
-            return answered
+            return result
         complaints.append(Complaint(reply.text, reason))

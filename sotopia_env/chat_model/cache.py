@@ -1,4 +1,4 @@
-"""A cache of answers on disk, so that no question is paid for twice. Off by default.
+"""A cache of answers on disk, so that the same question is not paid for twice. Off by default.
 
 Only answers that the caller accepts are stored: an unreadable verdict would be useless the next time, too.
 """
@@ -22,11 +22,11 @@ from sotopia_env.records import canonical_json
 
 logger = logging.getLogger(__name__)
 
-_VERSION = 2  # of the key and of the stored value
+_VERSION = 2  # the version of the key and of the stored value
 _FILE = "answers.sqlite"
 _TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
-_SECONDS = 60  # to wait for another process that is writing
-# ValueError: text that is no Unicode, such as half of a surrogate pair.
+_SECONDS = 60  # the maximum wait for another process that is writing
+# ValueError: text that is not valid Unicode, such as half of a surrogate pair.
 _ERRORS = (sqlite3.Error, OSError, ValueError)
 _REPLY: TypeAdapter[ChatReply] = TypeAdapter(ChatReply)
 
@@ -41,13 +41,14 @@ class CacheInfo:
 
 
 class ResponseCache:
-    """Answers by everything that determines them, including the replicate index and the number of the re-ask.
+    """A cache of answers, keyed by everything that determines them, including the replicate and re-ask numbers.
 
-    They lie as JSON text in one SQLite file, which several processes may use at once; anything else in it is no answer.
+    Answers are stored as JSON text in one SQLite file, which several processes may use at once. Rows that cannot be
+    read are ignored.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """Opens the cache, and makes its directory if there is none.
+        """Opens the cache, and creates its directory if necessary.
 
         Raises:
             InvalidValueError: the directory cannot be used.
@@ -57,7 +58,7 @@ class ResponseCache:
         self._has_failed = False
 
     def key(self, identity: str, parameters: dict[str, Any], request: ChatRequest) -> str:
-        """Returns the key of a question to a model; role and label, which a model never sees, are left out."""
+        """Returns the cache key of a request; role and label are not part of it, since they are not sent to a model."""
         question = {
             "version": _VERSION,
             "model": identity,
@@ -71,12 +72,13 @@ class ResponseCache:
             "replicate": request.replicate,
             "reask": request.reask,
         }
-        if request.tools:  # keys from before there were any stay as they are
+        # Added only if there are tools, so that keys stored before the field existed stay valid.
+        if request.tools:
             question["tools"] = request.tools
         return hashlib.sha256(canonical_json(question).encode("utf-8", "surrogatepass")).hexdigest()
 
     def get(self, key: str) -> ChatReply | None:
-        """Returns the answer stored under ``key``, at no cost; ``None`` if there is none that can be read."""
+        """Returns the answer stored under ``key``, with a cost of 0; ``None`` without a readable one."""
         try:
             row = self._answers.execute("SELECT reply FROM answers WHERE key = ?", (key,)).fetchone()
         except _ERRORS as error:
@@ -86,12 +88,12 @@ class ResponseCache:
             return None
         try:
             reply = _REPLY.validate_python(decode_json(row[0]))
-        except ValueError:  # of pydantic, or no JSON
+        except ValueError:  # invalid JSON, or a pydantic error
             return None
         return replace(reply, cost=0.0, latency=0.0, attempts=0, cached=True)
 
     def store(self, key: str, reply: ChatReply) -> None:
-        """Stores an answer. A failure is only logged, since the caller has the answer already."""
+        """Stores an answer. A failure is only logged, since the caller already has the answer."""
         try:
             text = _REPLY.dump_json(reply).decode("utf-8")
             self._answers.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, text))
@@ -99,7 +101,8 @@ class ResponseCache:
             self._warn("stored", error)
 
     def _warn(self, operation: str, error: Exception) -> None:
-        level = logging.DEBUG if self._has_failed else logging.WARNING  # a full disk fails at every answer
+        # One warning is enough: with a full disk, every answer fails.
+        level = logging.DEBUG if self._has_failed else logging.WARNING
         self._has_failed = True
         logger.log(level, "%s: an answer could not be %s (%r)", self._directory, operation, error)
 
@@ -111,14 +114,15 @@ class ResponseCache:
 def _open(directory: Path) -> sqlite3.Connection:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Autocommit. One connection serves all threads of a run, one after the other.
+        # ``isolation_level=None`` is autocommit. One connection serves all threads of a run, one at a time.
         connection = sqlite3.connect(directory / _FILE, timeout=_SECONDS, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last answers, never the file
+        # A power cut may lose the last answers, but cannot damage the file (SQLite manual, PRAGMA synchronous).
+        connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(_TABLE)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidValueError(f"the cache cannot be opened there ({reason})", where=directory) from None
+        raise InvalidValueError(f"the cache cannot be opened ({reason})", where=directory) from None
     return connection
 
 
@@ -133,7 +137,7 @@ def cache_info(directory: str | Path) -> CacheInfo:
     """Returns the size of a cache.
 
     Raises:
-        InvalidValueError: there is no cache.
+        InvalidValueError: ``directory`` does not hold a cache.
     """
     path = _existing(directory)
     with closing(_open(path)) as answers:
@@ -142,10 +146,10 @@ def cache_info(directory: str | Path) -> CacheInfo:
 
 
 def clear_cache(directory: str | Path) -> int:
-    """Removes every answer and returns how many there were.
+    """Removes all answers and returns their number.
 
     Raises:
-        InvalidValueError: there is no cache.
+        InvalidValueError: ``directory`` does not hold a cache.
     """
     with closing(_open(_existing(directory))) as answers:
         count = answers.execute("DELETE FROM answers").rowcount

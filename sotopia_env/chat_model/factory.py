@@ -37,19 +37,20 @@ def make_model(
 
     Args:
         spec: ``local/NAME`` (or ``openai-compatible/NAME``) for a model on an OpenAI-compatible server at
-            ``api_base``; otherwise ``PROVIDER/NAME`` as litellm has it.
-        options: how the model is reached. Budget, fallbacks and cache are a pool's, and not read here.
-        max_tokens: limit on answers, in tokens, for requests that name none.
-        fallbacks: models to ask, in this order, when this one fails for good. A name is on the same server (for
-            ``local/``) or with the same provider, under the same limits; for anything else give a model.
-        ledger: counts every call; its limits hold.
-        cache_dir: folder of the response cache; ``None`` for no cache.
-        rng: source of the jitter.
-        settings: fields of :class:`ModelOptions`, in place of ``options``, such as ``api_base``.
+            ``api_base``; otherwise ``PROVIDER/NAME`` as in litellm.
+        options: the connection options and limits of the model. Budget, fallbacks and cache are not read from here:
+            they belong to a pool.
+        max_tokens: the limit on answers, in tokens, for requests without their own limit.
+        fallbacks: the models to call, in this order, when this one fails for good. A name must be on the same server
+            (for ``local/``) or of the same provider, with the same limits; pass a model for anything else.
+        ledger: records every call and enforces its limits.
+        cache_dir: the directory of the response cache; ``None`` for no cache.
+        rng: the source of random jitter.
+        settings: fields of :class:`ModelOptions`, such as ``api_base``, instead of ``options``.
 
     Raises:
-        UnknownNameError: there is no such provider, or no such setting.
-        InvalidValueError: another argument is not valid, limits contradict each other, or a key is missing.
+        UnknownNameError: the provider or a setting is unknown.
+        InvalidValueError: another argument is invalid, limits contradict each other, or a key is missing.
     """
     options = options or settings_of(settings, ModelOptions, "")
     limits = Limits(options.concurrency, options.rpm, options.tpm)
@@ -97,12 +98,13 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
     """Returns the transport to a model; see :func:`make_model`.
 
     Raises:
-        UnknownNameError: there is no such provider.
-        InvalidValueError: an option is not valid, or a key is missing.
+        UnknownNameError: the provider is unknown.
+        InvalidValueError: an option is invalid, or a key is missing.
     """
     key_variable = of_model(options.api_key_env, spec)
     prefix, _, model = spec.partition("/")
     base = _base_url(of_model(options.api_base, spec))
+    # Each transport imports its HTTP client, so only the one that is needed is imported.
     if prefix not in DIRECT:
         from sotopia_env.chat_model.transports.hosted import HostedTransport
 
@@ -111,7 +113,7 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
         raise InvalidValueError(field="model", expected=f"a name after {prefix + '/'!r}", got=spec)
     if base is None:
         raise InvalidValueError(
-            "the server's base URL is not given",
+            "the server's base URL is missing",
             field="api_base",
             hint=f"{spec!r} needs one, such as 'http://localhost:8000/v1'",
         )
@@ -128,7 +130,8 @@ def _base_url(api_base: str | None) -> str | None:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         raise InvalidValueError(field="api_base", expected="a URL such as 'http://localhost:8000/v1'") from None
-    if parts.username or parts.password or parts.query:  # not repeated in the message: it may be a secret
+    # The message must not contain the URL, since its user, password or query may be secret.
+    if parts.username or parts.password or parts.query:
         raise InvalidValueError(
             field="api_base", expected="a URL without user, password or query", hint="keys belong in the environment"
         )

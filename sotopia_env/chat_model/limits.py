@@ -1,4 +1,4 @@
-"""Limits on the requests and tokens of one model, at once and per minute, and the limiter that enforces them."""
+"""Limits on the concurrent requests of one model and its requests and tokens per minute, and their limiter."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sotopia_env.errors import BudgetExceededError, InvalidValueError, check_who
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
+# The upper bound on a prompt counts a token for every two bytes of UTF-8, about twice what tokenizers give for English.
 BYTES_PER_TOKEN = 2
-"""Of UTF-8 text, at least: about twice as many tokens as tokenizers find in English."""
-_FRAME = 8
+_FRAME = 8  # upper bound on the tokens of a chat template around one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Limits:
     """Limits on the requests to one model.
 
     Attributes:
-        concurrency: requests in flight at once.
+        concurrency: the number of requests in flight at once.
         rpm: requests per minute; ``None`` for no limit.
-        tpm: tokens per minute, prompt and answer; ``None`` for no limit.
+        tpm: tokens per minute, of prompts and answers; ``None`` for no limit.
     """
 
     concurrency: int = 128
@@ -44,17 +44,17 @@ class Limits:
             )
 
     def check_answer(self, max_tokens: int | None) -> None:
-        """Raises :class:`InvalidValueError` if one answer may be longer than a minute's tokens."""
+        """Raises :class:`InvalidValueError` if one answer may have more tokens than the limit per minute."""
         if max_tokens is not None and self.tpm is not None and max_tokens > self.tpm:
             raise InvalidValueError(
                 field="max_tokens", expected=f"an answer of no more than tpm {self.tpm} allows", got=max_tokens
             )
 
     def check_prompt(self, request: ChatRequest) -> int:
-        """Returns the tokens of a prompt, roughly, where there is a limit on tokens per minute, and 0 where not.
+        """Returns the approximate number of tokens in a prompt, or 0 without a limit on tokens per minute.
 
         Raises:
-            BudgetExceededError: one prompt has more than a minute's tokens.
+            BudgetExceededError: the prompt has more tokens than the limit per minute.
         """
         estimate = 0 if self.tpm is None else estimate_tokens(request)
         if self.tpm is not None and estimate > self.tpm:
@@ -65,10 +65,10 @@ class Limits:
 
 
 class Bucket:
-    """A token bucket that may go into debt, which shrinks by ``per_minute / 60`` a second.
+    """A token bucket that may go into debt, which shrinks by ``per_minute / 60`` per second.
 
-    A caller waits until the debt before its own is paid. There is no surplus: no minute sees more than ``per_minute``
-    requests (or tokens, plus those of one request), first come, first served.
+    A caller waits until all earlier debt is paid, first come, first served. Unused capacity is not saved up: no minute
+    has more than ``per_minute`` requests (or tokens, plus the tokens of one request).
     """
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,6 +79,7 @@ class Bucket:
     def take(self, amount: float) -> float:
         """Takes ``amount`` and returns the seconds to wait before using it."""
         now = self._clock()
+        # ``_paid_at`` in the past is unused capacity; ``max`` discards it, so that no burst can follow an idle time.
         start = max(now, self._paid_at)
         self._paid_at = start + amount / self._rate
         return start - now
@@ -89,14 +90,14 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class Slot:
-    """Permission for one request in flight; reports to the limiter the tokens of the answer."""
+class RequestSlot:
+    """Permission for one request in flight; reports the tokens of the answer to the limiter."""
 
     tokens: Bucket | None
     estimate: int
 
     def settle(self, reply: ChatReply) -> None:
-        """Replaces the estimate by the server's count; what it does not count is estimated."""
+        """Replaces the estimate by the server's count; tokens that the server does not count stay estimated."""
         if self.tokens is not None:
             prompt = self.estimate if reply.prompt_tokens is None else reply.prompt_tokens
             answer = -(-len(reply.reasoning + reply.text) // _CHARACTERS_PER_TOKEN)
@@ -105,14 +106,14 @@ class Slot:
 
 
 class _PlainSlot:
-    """A slot without limits per minute: the common case, so it costs as little as possible."""
+    """A slot without limits per minute. This is the common case, so it avoids a generator-based context manager."""
 
     __slots__ = ("_semaphore",)
 
     def __init__(self, semaphore: asyncio.Semaphore) -> None:
         self._semaphore = semaphore
 
-    async def __aenter__(self) -> Slot:
+    async def __aenter__(self) -> RequestSlot:
         await self._semaphore.acquire()
         return _NO_ESTIMATE
 
@@ -120,11 +121,11 @@ class _PlainSlot:
         self._semaphore.release()
 
 
-_NO_ESTIMATE = Slot(None, 0)
+_NO_ESTIMATE = RequestSlot(None, 0)
 
 
 class Limiter:
-    """Holds requests back until they are within the limits."""
+    """Delays requests until they are within the limits."""
 
     def __init__(
         self,
@@ -139,19 +140,19 @@ class Limiter:
         self._semaphore: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def slot(self, request: ChatRequest) -> AbstractAsyncContextManager[Slot]:
+    def slot(self, request: ChatRequest) -> AbstractAsyncContextManager[RequestSlot]:
         """Waits for a free slot and for the limits per minute, and occupies the slot.
 
-        A failed attempt still counts towards the minute, as it does on servers.
+        A failed attempt counts towards the limits per minute, as it does on servers.
         """
         return self._slot_with_rate(request) if self._requests or self._tokens else _PlainSlot(self._slots())
 
     @asynccontextmanager
-    async def _slot_with_rate(self, request: ChatRequest) -> AsyncIterator[Slot]:
+    async def _slot_with_rate(self, request: ChatRequest) -> AsyncIterator[RequestSlot]:
         async with self._slots():
             estimate = self._limits.check_prompt(request)
             await self._wait_for_rate(estimate)
-            yield Slot(self._tokens, estimate)
+            yield RequestSlot(self._tokens, estimate)
 
     async def _wait_for_rate(self, estimate: int) -> None:
         amounts = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, estimate)) if bucket]
@@ -166,6 +167,7 @@ class Limiter:
             raise
 
     def _slots(self) -> asyncio.Semaphore:
+        # An asyncio semaphore belongs to one event loop, but a model may be used in several loops one after another.
         loop = asyncio.get_running_loop()
         if self._semaphore is None or self._loop is not loop:
             self._semaphore, self._loop = asyncio.Semaphore(self._limits.concurrency), loop
@@ -173,20 +175,21 @@ class Limiter:
 
 
 def estimate_tokens(request: ChatRequest) -> int:
-    """Returns roughly how many tokens the prompt has: a quarter of its characters, and a few for each message."""
+    """Returns an estimate of the tokens in the prompt: a quarter of its characters, plus 4 for each message."""
     characters = sum(len(text) for text in _texts(request))
     return characters // _CHARACTERS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(request.messages)
 
 
 def most_tokens(request: ChatRequest) -> int:
-    """Returns more tokens than the prompt has in nearly any text: one for every two bytes, and a few per message."""
+    """Returns an upper bound on the tokens in nearly any prompt: one for every two bytes, plus 8 for each message."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in _texts(request))
-    size += 0 if request.schema is None else len(json.dumps(request.schema))  # some providers count it
+    # Some providers bill the schema as part of the prompt.
+    size += 0 if request.schema is None else len(json.dumps(request.schema))
     return size // BYTES_PER_TOKEN + _FRAME * len(request.messages)
 
 
 def _texts(request: ChatRequest) -> Iterator[str]:
-    """Everything in a request that is billed as prompt."""
+    """Yields all texts of a request that are billed as part of the prompt."""
     for message in request.messages:
         yield message["content"]
         yield from (call["function"]["arguments"] for call in message.get("tool_calls", ()))

@@ -1,4 +1,4 @@
-"""The record of how language models are reached and what they may spend: of a command line, a run and a stage alike."""
+"""Connection options and limits of language models, shared by the command line, runs and training stages."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from sotopia_env.errors import InvalidValueError, Verbatim, check_whole
 from sotopia_env.settings import Settings
 
 EVERY = ""
-"""Key of the value for every model that is not named."""
+"""The key of the value for every model without its own."""
 _T = TypeVar("_T")
 
 
 def _by_model(value: Any) -> Any:
-    """A value for every model as a mapping."""
+    """Returns a single value as a mapping with the key :data:`EVERY`."""
     return {} if value is None else value if isinstance(value, Mapping) else {EVERY: value}
 
 
 def _switch(value: Any) -> Any:
-    """``on`` and ``off`` are truth values in YAML."""
+    """Returns ``on`` or ``off`` for a truth value, since YAML 1.1 reads these words as booleans."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -38,43 +38,43 @@ def _price(value: Any) -> Any:
 def _retries(value: Any) -> Any:
     if not isinstance(value, int):
         return value
-    check_whole("", value, 0)  # without a name of its own: it is the field that holds it
+    check_whole("", value, 0)  # without a name: the error is reported under the name of the field
     return RetryPolicy(value)
 
 
 PriceText = Annotated[Price, BeforeValidator(_price), PlainSerializer(Price.text, return_type=str, when_used="json")]
-"""A price, which is ``PROMPT,COMPLETION`` in files."""
+"""A price, written as ``PROMPT,COMPLETION`` in files."""
 Texts = Annotated[Mapping[str, str], BeforeValidator(_by_model)]
 Prices = Annotated[Mapping[str, PriceText], BeforeValidator(_by_model)]
 
 
 class ModelOptions(Settings):
-    """How the models of a run or of a stage are reached, and what they may spend.
+    """Connection options and limits of the models of a run or of a training stage.
 
-    Where a value may differ from model to model it is a mapping from the model's name, with :data:`EVERY` for the rest;
-    a single value is for every model.
-    API keys are never options; they are environment variables.
+    A value that may differ between models is a mapping from the model's name, with the key :data:`EVERY` for all other
+    models; a single value applies to every model. API keys are never options, but environment variables.
 
     Attributes:
-        api_base: base URLs, such as ``http://localhost:8000/v1``.
-        api_key_env: environment variables that hold the keys. The one for every model is not used for a model with an
-            address of its own (a judge's ``api_base=``), which gets a key only if it is named.
-        concurrency: requests in flight at once, per model.
+        api_base: the base URLs, such as ``http://localhost:8000/v1``.
+        api_key_env: the environment variables that hold the keys. The one for every model is not used for a model with
+            its own address (a judge's ``api_base=``), which gets a key only if one is given for it by name.
+        concurrency: the number of requests in flight at once, per model.
         rpm: requests per minute, per model; ``None`` for no limit.
         tpm: tokens per minute, per model; ``None`` for no limit.
-        timeout: seconds one attempt may take.
+        timeout: seconds that one attempt may take.
         retries: how often a failed request is sent again, or a whole policy.
-        patience: how long to wait for an unresponsive model: seconds, or a text such as ``10m``; ``None`` is what
-            ``retries`` says, 10 minutes by default.
-        fallbacks: models to ask, in this order, when one fails for good. Where a model has an address of its own (a
-            judge's ``api_base=``), fallbacks of its provider are asked there too, with its key, unless ``api_base``
-            names them.
-        structured: ``auto`` asks servers to enforce a request's schema; where one refuses, for a JSON object, with the
-            schema in the prompt, and else does without. ``on`` insists, ``off`` never asks.
-        cache_dir: directory of judges' cached answers; ``None`` for no cache. Agents' answers are never cached.
+        patience: how long to wait for an unresponsive model: seconds, or a text such as ``10m``; ``None`` uses the
+            value in ``retries``, by default 10 minutes.
+        fallbacks: the models to call, in this order, when one fails for good. If a model has its own address (a
+            judge's ``api_base=``), fallbacks of the same provider are called at that address, with its key, unless
+            ``api_base`` gives their address.
+        structured: ``auto`` asks servers to enforce a request's schema; if a server refuses, it asks for a JSON object
+            with the schema in the prompt, and finally for plain text. ``on`` requires enforcement, ``off`` never asks.
+        cache_dir: the directory of judges' cached answers; ``None`` for no cache. Agents' answers are never cached.
         max_cost: US dollars that the whole run may spend.
         max_tokens: tokens that the whole run may use.
-        price: of tokens, where the list price is missing or wrong: ``PROMPT,COMPLETION`` in US dollars per million.
+        price: the price of tokens if the list price is missing or wrong: ``PROMPT,COMPLETION`` in US dollars per
+            million.
     """
 
     api_base: Texts = Field(default_factory=dict)
@@ -94,16 +94,17 @@ class ModelOptions(Settings):
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """How failed requests are sent again."""
+        """The policy for failed requests, with ``patience`` applied."""
         return self.retries if self.patience is None else replace(self.retries, patience=self.patience)
 
     def share(self, count: int, spent: Totals) -> ModelOptions:
-        """Returns what one of ``count`` processes may use: an equal part of the limits and of what is left to spend.
+        """Returns the options of one of ``count`` processes: an equal part of the limits and of the remaining budget.
 
-        ``spent`` must be below the limits; what interrupted calls may have used is not left.
+        ``spent`` must be below the limits. The possible use of interrupted calls counts as spent.
         """
         cost = None if self.max_cost is None else (self.max_cost - spent.cost - spent.doubtful_cost) / count
         left = None if self.max_tokens is None else self.max_tokens - spent.tokens - spent.doubtful_tokens
+        # A limit of 0 is invalid, so every process gets at least 1.
         tokens = None if left is None else max(1, left // count)
         rpm, tpm = (limit and max(1, limit // count) for limit in (self.rpm, self.tpm))
         concurrency = max(1, self.concurrency // count)
@@ -114,9 +115,9 @@ class ModelOptions(Settings):
         """Raises :class:`InvalidValueError` if ``count`` processes would exceed a limit with one request each.
 
         Args:
-            count: of the processes.
-            longest: tokens that one answer may have.
-            field: that gives the count, in the message.
+            count: the number of processes.
+            longest: the maximum number of tokens in one answer.
+            field: the name of the setting with the count, for the message.
         """
         for limit_name, limit in (("model concurrency", self.concurrency), ("rpm", self.rpm), ("tpm", self.tpm)):
             if limit is not None and limit < count:
@@ -124,11 +125,11 @@ class ModelOptions(Settings):
         if self.tpm is not None and self.tpm // count < longest:
             raise InvalidValueError(
                 field=field,
-                expected=f"a part of tpm for each that holds an answer of max_tokens {longest}",
+                expected=f"a share of tpm of at least max_tokens {longest} for each",
                 got=Verbatim(f"{self.tpm // count} of {self.tpm} for each of {count}"),
             )
 
 
 def of_model(option: Mapping[str, _T], model: str) -> _T | None:
-    """Returns the value of an option for a model: its own, or that of every model."""
+    """Returns the value of an option for a model: its own, or that for every model."""
     return option.get(model, option.get(EVERY))

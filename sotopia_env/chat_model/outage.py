@@ -1,9 +1,10 @@
-"""Outages: while a model does not answer, its calls wait together, and one at a time finds out whether it does again.
+"""Outages: while a model is unresponsive, all its calls wait, and one call at a time probes whether it responds again.
 
-A call closes the gate of its model when its retries are used up and no request that was sent meanwhile was answered,
-which would make the failure its own; and when the server asks to wait for longer than a retry may. While the gate is
-closed, all calls of the model wait; they probe in turn, so that no single request can keep it closed, and the first
-answer opens it. When the patience is over, the run ends, to be continued later.
+A call closes the model's gate in two cases: its retries are used up and the model has not answered any request sent
+since its previous failure (an answer would show that the failure concerns this call only), or the server asks for a
+longer wait than a retry may have. While the gate is closed, all calls of the model wait. They probe in turn, so that no
+single bad request can keep the gate closed, and the first answer opens it. When the patience is used up, the run ends
+and can be continued later.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _KINDS: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", 
 
 
 def is_silence(failure: FailedAttempt) -> bool:
-    """Whether a failure may mean that the model answers nobody for the time being."""
+    """Whether a failure may mean that the model is temporarily unresponsive."""
     return failure.kind in _KINDS and failure.retryable
 
 
 @dataclass(slots=True)
 class Outage:
-    """A time in which a model does not answer.
+    """A period in which a model does not answer.
 
     Attributes:
-        since: when the gate was closed, by its clock.
-        due: when the next probe may be sent, likewise.
-        probes: how many were sent in vain.
+        since: the time when the gate was closed, by the gate's clock.
+        due: the time when the next probe may be sent, by the gate's clock.
+        probes: the number of probes that failed.
     """
 
     since: float
@@ -45,48 +46,49 @@ class Outage:
 
 
 class Gate:
-    """Holds back the calls of one model during an outage.
+    """Delays the calls of one model during an outage.
 
     Attributes:
-        outage: the present one; ``None`` while the gate is open.
-        clock: in seconds.
+        outage: the current outage; ``None`` while the gate is open.
+        clock: returns the time in seconds.
     """
 
     def __init__(
         self, name: str, policy: RetryPolicy, rng: random.Random, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begins open.
+        """Creates an open gate.
 
         Args:
-            name: of the model, for the log.
-            policy: its waits between probes, and its patience.
-            rng: source of the jitter.
-            clock: in seconds.
+            name: the name of the model, for the log.
+            policy: the policy for the wait between probes, and for the patience.
+            rng: the source of random jitter.
+            clock: returns the time in seconds.
         """
         self.outage: Outage | None = None
         self.clock = clock
         self._name, self._policy, self._rng = name, policy, rng
-        self._answered = float("-inf")  # when the latest of the answered requests was sent
+        self._answered = float("-inf")  # the time of sending of the latest request that was answered
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def is_outage(self, failure: FailedAttempt, exhausted: bool, since: float) -> bool:
-        """Whether a failure is no matter of the one call.
+        """Whether a failure affects the model as a whole and not only this call.
 
         Args:
-            failure: of an attempt.
+            failure: the failure of an attempt.
             exhausted: whether the call's retries are used up.
-            since: time of the call's failure before, infinite for its first; an answer to a request that was sent later
-                makes this failure the call's own.
+            since: the time of the call's previous failure, infinite for its first one. If a request sent after that
+                time was answered, the failure concerns this call only.
         """
         if not is_silence(failure):
             return False
+        # A long wait is requested of all clients, so it closes the gate at once and does not use up retries.
         is_long = self._policy.is_long(failure.wait)
         return is_long or self.outage is not None or (exhausted and self._answered < since)
 
     def note_answer(self, sent: float) -> None:
-        """Opens the gate if a request that was sent since it was closed is answered, if only by a refusal.
+        """Opens the gate if a request sent after the gate was closed is answered, even by a refusal.
 
-        Requests that were under way may be answered by a server that takes no more.
+        Answers to earlier requests do not count: a server may complete those without accepting new ones.
         """
         self._answered = max(self._answered, sent)
         if self.outage is not None and sent >= self.outage.since:
@@ -94,20 +96,22 @@ class Gate:
             self.open()
 
     def open(self) -> None:
-        """Lets all calls pass."""
+        """Opens the gate, so that all waiting calls proceed."""
         self.outage = None
         if self._loop is asyncio.get_running_loop():
             self._opened.set()
 
     def close(self, failure: FailedAttempt, is_probe: bool) -> bool:
-        """Closes the gate, or keeps it closed after a probe; returns whether there is patience left.
+        """Closes the gate, or keeps it closed after a probe; returns ``False`` when the patience is used up.
 
         Args:
-            failure: of the attempt.
-            is_probe: whether the attempt was a probe; others that were under way change nothing.
+            failure: the failure of the attempt.
+            is_probe: whether the attempt was a probe; other attempts do not prolong an outage.
         """
         now, is_new = self.clock(), self.outage is None
         outage = self.outage = self.outage or Outage(now, now)
+        # Only a probe may prolong the outage. Hundreds of requests sent before the gate closed may still fail, and
+        # each would otherwise count as a probe and double the delay until the next one.
         if not (is_probe or is_new):
             return True
         patience = self._policy.patience
@@ -122,17 +126,18 @@ class Gate:
 
     @asynccontextmanager
     async def passage(self) -> AsyncIterator[bool]:
-        """Waits while the gate is closed; the value says whether the request to be sent is a probe."""
+        """Waits while the gate is closed; the value is whether the request to be sent is a probe."""
         if self.outage is not None:
             self._bind()
-            async with self._turn:  # first come, first served; who probed in vain queues up again
+            # asyncio locks are fair: a call whose probe failed goes to the end of the queue.
+            async with self._turn:
                 if await self._is_probe():
                     yield True
                     return
         yield False
 
     async def _is_probe(self) -> bool:
-        """Waits until a probe is due, and returns whether the gate is still closed then."""
+        """Waits until a probe is due, and returns whether the gate is still closed at that time."""
         if self.outage is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.outage.due - self.clock()):
@@ -140,7 +145,7 @@ class Gate:
         return self.outage is not None
 
     def _bind(self) -> None:
-        """Makes lock and event for the running loop."""
+        """Creates the lock and the event for the running event loop."""
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._turn, self._opened = asyncio.Lock(), asyncio.Event()

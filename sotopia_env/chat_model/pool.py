@@ -1,4 +1,4 @@
-"""The language models of one run: each made once, with one ledger, checked together before the first episode."""
+"""The language models of one run: each made once, with a shared ledger, and checked before the first episode."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def _provider(model: str) -> str:
 class ModelPool:
     """The models of one run, made by name, and opened, checked and closed together.
 
-    An instance is a ``ModelMaker`` for policies, and :meth:`judge` a model factory for judges. Agents and judges that
-    name the same model share its connections and its limits.
+    An instance is a ``ModelMaker`` for policies, and :meth:`judge` is a model factory for judges. Agents and judges
+    that name the same model share its connections and its limits.
 
     Attributes:
-        options: how the models are reached.
+        options: the connection options and limits of the models.
         ledger: counts every call of every model, in memory until :meth:`open`.
-        longest: the most tokens that one answer may have, of those that :meth:`check_answers` has seen.
+        longest: the largest ``max_tokens`` of an answer in the settings passed to :meth:`check_answers`.
     """
 
     def __init__(self, options: ModelOptions | None = None) -> None:
-        """Prepares; nothing is connected.
+        """Creates an empty pool, without connecting to anything.
 
         Raises:
             InvalidValueError: a limit is not a positive number.
@@ -50,13 +50,13 @@ class ModelPool:
         self._judges: dict[tuple[str, str | None], RemoteModel] = {}
 
     def check_answers(self, *settings: Mapping[str, Any]) -> None:
-        """Refuses limits that contradict each other.
+        """Checks that no answer may be longer than the limits of a minute or of the whole run.
 
         Args:
-            settings: parameters of the policies and evaluators that ask the models.
+            settings: the parameters of the policies and evaluators that call the models.
 
         Raises:
-            InvalidValueError: one answer may have more tokens than a minute or the whole run.
+            InvalidValueError: ``max_tokens`` of one answer exceeds the limit per minute or that of the whole run.
         """
         limits = Limits(tpm=self.options.tpm)
         for longest in _answers(settings):
@@ -73,8 +73,8 @@ class ModelPool:
         """Returns the model that ``spec`` names, the same one every time.
 
         Raises:
-            UnknownNameError: there is no such provider.
-            InvalidValueError: an option cannot be meant, options contradict each other, or a key is missing.
+            UnknownNameError: the provider is unknown.
+            InvalidValueError: an option is invalid, options contradict each other, or a key is missing.
         """
         key = (spec, api_base)
         model = self._models.get(key) or self._models.setdefault(
@@ -85,14 +85,15 @@ class ModelPool:
         return self._judges.get(key) or self._judges.setdefault(key, self._with_cache(model))
 
     def judge(self, spec: str, *, api_base: str | None = None) -> ChatModel:
-        """Returns the model that ``spec`` names for a judge; it may keep its answers."""
+        """Returns the model that ``spec`` names for a judge, whose answers may be cached."""
         return self(spec, "judge", api_base=api_base)
 
     def _make(self, spec: str, api_base: str | None, fallbacks: tuple[str, ...], key: str | None = None) -> RemoteModel:
-        """Makes a model; ``key`` is the variable of the key that belongs to ``api_base``, if it has one."""
+        """Makes a model; ``key`` is the environment variable with the key for ``api_base``, if there is one."""
         options = self.options
+        # A key for every model is not sent to a model's own ``api_base``: that server may belong to a third party.
         if not api_base:
-            self._keep_keys_at_home(spec)
+            self._check_shared_values(spec)
             key = of_model(options.api_key_env, spec)
         else:
             key = options.api_key_env.get(spec) or key
@@ -106,11 +107,15 @@ class ModelPool:
         )
 
     def _spare(self, name: str, spec: str, api_base: str | None, key: str | None) -> RemoteModel:
+        # A fallback of the same provider is assumed to be on the judge's server, unless it has its own address.
         same_server = _provider(name) == _provider(spec) and self.options.api_base.get(name) is None
         return self._make(name, api_base, (), key) if api_base and same_server else self._make(name, None, ())
 
-    def _keep_keys_at_home(self, spec: str) -> None:
-        """Refuses one address for models of one's own and a provider's: each would get the other's key or prompts."""
+    def _check_shared_values(self, spec: str) -> None:
+        """Refuses one address or key for both self-hosted models and a provider's models.
+
+        Each server would otherwise receive the key or the prompts that are meant for the other.
+        """
         for field, value in (("api_base", self.options.api_base), ("api_key_env", self.options.api_key_env)):
             if EVERY in value and spec not in value:
                 self._sharing.setdefault(field, {})[spec.startswith(_OWN_SERVERS)] = spec
@@ -127,25 +132,24 @@ class ModelPool:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models made so far, as they were named."""
+        """The names of the models made so far, as the user wrote them."""
         return tuple(dict.fromkeys(name for name, _ in self._models))
 
     async def check(self) -> None:
-        """Checks that every model answers.
+        """Checks that every model is available.
 
         Raises:
-            InvalidValueError: nothing answers at a base URL, or a server does not accept the key; and an option names
-                a model that the run does not have.
+            InvalidValueError: no server responds at a base URL, or a server does not accept the key.
             UnknownNameError: a server does not have a model.
         """
         await asyncio.gather(*(check(model) for model in self._models.values()))
 
     def open(self, directory: Path) -> None:
-        """Begins to write the ledger in ``directory``, taking up the sums of the run's earlier parts.
+        """Opens the ledger in ``directory`` for writing, and adds the sums of earlier calls of the run.
 
         Raises:
-            InvalidValueError: another process writes it.
-            BudgetExceededError: the limit was reached already.
+            InvalidValueError: another process writes this ledger.
+            DamagedRecordError: a line of the ledger cannot be read.
         """
         if self._models:
             self.ledger.open(directory)
@@ -158,7 +162,7 @@ class ModelPool:
 
 
 def _answers(settings: object) -> Iterator[int]:
-    """Every ``max_tokens`` in parameters, of whatever is made of other policies or judges too."""
+    """Yields every ``max_tokens`` in parameters, also in those of nested policies or judges."""
     if isinstance(settings, Mapping):
         longest = settings.get("max_tokens")
         if isinstance(longest, int):

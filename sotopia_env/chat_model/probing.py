@@ -1,7 +1,7 @@
-"""Report of what an OpenAI-compatible server takes and gives, found out with about ten requests.
+"""Report on the features of an OpenAI-compatible server, determined with about ten requests.
 
-Each row of :data:`ROWS` is one request and the reading of its answer. A server may ignore a field that it does not
-know, so what counts is the answer, not the status.
+Each row of :data:`ROWS` sends a request and evaluates its answer. A server may ignore an unknown field without an
+error, so the result depends on the answer, not on the status code.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, one_line
 from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.direct import DirectTransport
-from sotopia_env.chat_model.transports.form import Capabilities, Form
+from sotopia_env.chat_model.transports.form import Capabilities, RequestForm
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.errors import ContextLengthError
 from sotopia_env.json_text import decode_json
 from sotopia_env.settings import settings_of
 
 Result = Literal["yes", "no", "ignored"]
-"""It works; the server refuses it; the server answers as if it had not been asked for."""
+"""``yes``: the feature works; ``no``: the server refuses it; ``ignored``: the server answers as if without it."""
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {"mood": {"enum": ["calm", "tense"]}, "doors": {"type": "integer"}},
@@ -39,8 +39,8 @@ _TOOL = {"type": "function", "function": {"name": "room", "description": "Descri
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One row: what was asked for, whether the server has it, and what it answered."""
+class FeatureResult:
+    """One row of the report: the name of a feature, whether the server has it, and details of the answer."""
 
     name: str
     result: Result
@@ -48,14 +48,14 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Probe:
-    """The conversation with one server.
+class ServerProbe:
+    """The requests to one server, and the state that later requests depend on.
 
     Attributes:
-        transport: to the model.
+        transport: the transport to the model.
         timeout: seconds for a request.
-        capabilities: what its refusals of plain requests have taught.
-        requests: sent so far, beside the one for the list of models.
+        capabilities: the accepted form of requests, learned from refusals of plain requests.
+        requests: the number of requests so far, excluding the one for the list of models.
         plain: the answer to the plain question.
     """
 
@@ -65,13 +65,13 @@ class Probe:
     requests: int = 0
     plain: ChatReply = field(default_factory=lambda: ChatReply(""))
 
-    async def ask(self, request: ChatRequest, form: Form) -> ChatReply:
+    async def ask(self, request: ChatRequest, form: RequestForm) -> ChatReply:
         """Returns the answer to one request."""
         reply: ChatReply = await self._timed(self.transport.attempt(request, form, self._mark()))
         return reply
 
     async def ask_plainly(self, request: ChatRequest) -> ChatReply:
-        """Returns the answer to a request, in whatever form the server takes it."""
+        """Returns the answer to a request, in the first form that the server accepts."""
         while True:
             form = self.capabilities.form
             try:
@@ -81,11 +81,11 @@ class Probe:
                     raise
 
     async def call_tool(self, choice: object) -> Mapping[str, Any]:
-        """Returns the message that answers a request which must be answered with a call of the tool."""
+        """Returns the answer to a request that requires a call of the tool, as a message."""
         body = {"model": self.transport.model, "messages": list(_ASK.messages), "tools": [_TOOL], "tool_choice": choice}
         body[self.capabilities.form.limit] = 64
         answer, _ = await self._timed(self.transport.send(json.dumps(body).encode(), self._mark()))
-        read_completion(answer, 0.0)  # raises for anything else
+        read_completion(answer, 0.0)  # raises FailedAttempt unless ``answer`` is a chat completion
         message: Mapping[str, Any] = answer["choices"][0]["message"]
         return message
 
@@ -101,76 +101,82 @@ class Probe:
             raise FailedAttempt("timeout", f"no answer within {self.timeout:g} seconds") from None
 
 
-async def _plain(probe: Probe) -> Finding:
+async def _plain(probe: ServerProbe) -> FeatureResult:
     probe.plain = await probe.ask_plainly(_ASK)
-    usual, form = Form(), probe.capabilities.form
+    usual, form = RequestForm(), probe.capabilities.form
     changes = [
         f"{name} {getattr(form, name)}" for name in form.__slots__ if getattr(form, name) != getattr(usual, name)
     ]
     words = ", ".join([f"{probe.plain.latency:.1f} s", *changes])
-    return Finding("plain", "yes", f"{words}: {_shown(probe.plain.text)}")
+    return FeatureResult("plain", "yes", f"{words}: {_excerpt(probe.plain.text)}")
 
 
-async def _system(probe: Probe) -> Finding:
+async def _system(probe: ServerProbe) -> FeatureResult:
     await probe.ask_plainly(_WITH_SYSTEM)
     is_merged = probe.capabilities.form.system == "merged"
-    return Finding("system", "no" if is_merged else "yes", "put before the user's first message" if is_merged else "")
+    return FeatureResult(
+        "system", "no" if is_merged else "yes", "prepended to the user's first message" if is_merged else ""
+    )
 
 
-async def _usage(probe: Probe) -> Finding:
+async def _usage(probe: ServerProbe) -> FeatureResult:
     prompt, completion = probe.plain.prompt_tokens, probe.plain.completion_tokens
     if prompt is None or completion is None:
-        return Finding("usage", "no", "tokens are not counted: limits on tokens take their most")
-    return Finding("usage", "yes", f"{prompt} prompt and {completion} answer tokens")
+        return FeatureResult("usage", "no", "tokens are not counted; limits assume the maximum")
+    return FeatureResult("usage", "yes", f"{prompt} prompt and {completion} answer tokens")
 
 
-async def _limit(probe: Probe) -> Finding:
+async def _limit(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask_plainly(replace(_ASK, max_tokens=4))
-    longest = len(reply.text) > 60 if reply.completion_tokens is None else reply.completion_tokens > 4
-    return Finding("max_tokens", "ignored" if longest else "yes", f"as {probe.capabilities.form.limit}")
+    # Four tokens of English have about 16 characters; 60 allow for tokens that are unusually long.
+    is_longer = len(reply.text) > 60 if reply.completion_tokens is None else reply.completion_tokens > 4
+    return FeatureResult("max_tokens", "ignored" if is_longer else "yes", f"as {probe.capabilities.form.limit}")
 
 
-async def _sampling(probe: Probe) -> Finding:
+async def _sampling(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask_plainly(replace(_ASK, seed=2))
     if reply.text != probe.plain.text:
-        return Finding("sampling", "yes")
-    return Finding("sampling", "ignored", "two seeds at temperature 1 give the same answer")
+        return FeatureResult("sampling", "yes")
+    return FeatureResult("sampling", "ignored", "two seeds at temperature 1 give the same answer")
 
 
-async def _schema(probe: Probe) -> Finding:
+async def _schema(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask(replace(_ASK, schema=_SCHEMA, max_tokens=128), _form(probe, schema="json_schema"))
-    return Finding("schema", "yes" if _follows(reply.text) else "ignored", _shown(reply.text))
+    return FeatureResult("schema", "yes" if _follows(reply.text) else "ignored", _excerpt(reply.text))
 
 
-async def _json_object(probe: Probe) -> Finding:
+async def _json_object(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask(replace(_ASK, schema=_SCHEMA, max_tokens=128), _form(probe, schema="json_object"))
-    kind = "follows its schema" if _follows(reply.text) else "not its schema"
-    return Finding("json_object", "yes" if _is_object(reply.text) else "ignored", f"{kind}: {_shown(reply.text)}")
+    kind = "follows the schema" if _follows(reply.text) else "does not follow the schema"
+    return FeatureResult(
+        "json_object", "yes" if _is_object(reply.text) else "ignored", f"{kind}: {_excerpt(reply.text)}"
+    )
 
 
-async def _logprobs(probe: Probe) -> Finding:
+async def _logprobs(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask(replace(_ASK, logprobs=True), _form(probe, token_ids="absent"))
     count = len(reply.logprobs or ())
-    return Finding("logprobs", "yes" if count else "ignored", f"of {count} tokens" if count else "")
+    return FeatureResult("logprobs", "yes" if count else "ignored", f"of {count} tokens" if count else "")
 
 
-async def _token_ids(probe: Probe) -> Finding:
+async def _token_ids(probe: ServerProbe) -> FeatureResult:
     reply = await probe.ask(replace(_ASK, logprobs=True), _form(probe))
     own, prompt = len(reply.token_ids or ()), len(reply.prompt_token_ids or ())
-    return Finding(
+    return FeatureResult(
         "token ids", "yes" if own else "ignored", f"{own} of the answer, {prompt} of the prompt" if own else ""
     )
 
 
-async def _tools(probe: Probe) -> Finding:
+async def _tools(probe: ServerProbe) -> FeatureResult:
+    # Some servers force a call only if the function is named, others only with "required".
     for choice in ({"type": "function", "function": {"name": "room"}}, "required"):
         message = await probe.call_tool(choice)
         if calls := message.get("tool_calls"):
-            return Finding("tools", "yes", _shown(json.dumps(calls)))
-    return Finding("tools", "ignored", _shown(str(message.get("content"))))
+            return FeatureResult("tools", "yes", _excerpt(json.dumps(calls)))
+    return FeatureResult("tools", "ignored", _excerpt(str(message.get("content"))))
 
 
-ROWS: tuple[tuple[str, Callable[[Probe], Awaitable[Finding]]], ...] = (
+ROWS: tuple[tuple[str, Callable[[ServerProbe], Awaitable[FeatureResult]]], ...] = (
     ("plain", _plain),
     ("system", _system),
     ("usage", _usage),
@@ -182,30 +188,30 @@ ROWS: tuple[tuple[str, Callable[[Probe], Awaitable[Finding]]], ...] = (
     ("token ids", _token_ids),
     ("tools", _tools),
 )
-"""The rows, in the order in which they are asked; without the first there are no others."""
+"""The rows, in the order of their requests; if the first one fails, the others are skipped."""
 
 
 async def probe_server(
     api_base: str, model: str, *, api_key_env: str | None = None, timeout: float = 60.0
-) -> tuple[Finding, ...]:
-    """Returns what a server has, in the order of :data:`ROWS`; only the first row if it answers no plain question.
+) -> tuple[FeatureResult, ...]:
+    """Returns the features of a server in the order of :data:`ROWS`, or only the first row if that one fails.
 
     Args:
-        api_base: base URL, such as ``http://localhost:8000/v1``.
-        model: its name on the server.
-        api_key_env: environment variable that holds the key.
+        api_base: the base URL, such as ``http://localhost:8000/v1``.
+        model: the name of the model on the server.
+        api_key_env: the environment variable that holds the key.
         timeout: seconds for one request.
 
     Raises:
-        InvalidValueError: nothing answers at the base URL, or it does not accept the key.
-        UnknownNameError: it lists models, and this one is not among them.
+        InvalidValueError: no server responds at the base URL, or it does not accept the key.
+        UnknownNameError: the server lists its models, and this one is not among them.
     """
     options = settings_of(
         {"api_base": api_base, "api_key_env": api_key_env, "timeout": timeout, "concurrency": 1}, ModelOptions, ""
     )
     transport = make_transport(f"{DIRECT[0]}/{model}", options)
     assert isinstance(transport, DirectTransport)
-    probe, findings = Probe(transport, timeout), []
+    probe, findings = ServerProbe(transport, timeout), []
     try:
         await transport.check()
         for name, row in ROWS:
@@ -217,18 +223,18 @@ async def probe_server(
     return tuple(findings)
 
 
-async def _row(name: str, row: Callable[[Probe], Awaitable[Finding]], probe: Probe) -> Finding:
+async def _row(name: str, row: Callable[[ServerProbe], Awaitable[FeatureResult]], probe: ServerProbe) -> FeatureResult:
     try:
         return await row(probe)
     except (FailedAttempt, ContextLengthError) as failure:
-        return Finding(name, "no", str(failure))
+        return FeatureResult(name, "no", str(failure))
 
 
-def _form(probe: Probe, **changes: str) -> Form:
+def _form(probe: ServerProbe, **changes: str) -> RequestForm:
     return replace(probe.capabilities.form, **changes)
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     return one_line(redact(text))[:60]
 
 

@@ -11,31 +11,32 @@ from sotopia_env.world.episode import Usage
 from sotopia_env.world.observation import ChatMessage, FunctionCall
 
 Role = Literal["agent", "judge"]
-"""On whose account a call is: the ledger sums agents and judges separately."""
+"""The account of a call: the ledger sums the calls of agents and of judges separately."""
 
 Failure = tuple[ModelFailure | Literal["unconstrained"], str]
-"""Kind and message of something that failed and was survived."""
+"""The kind and message of a failure from which the call recovered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question to a model.
+    """One request to a model.
 
     Attributes:
-        messages: the conversation; system first.
-        role: on whose account the call goes.
-        temperature: sampling temperature; ``None`` leaves it to the server.
-        max_tokens: limit on the answer, in tokens; ``None`` leaves it to the server.
-        seed: passed to servers that take one.
-        tools: functions of which the answer is to be one call, each with ``name``, ``description`` and ``parameters``
-            (a JSON schema); empty where the answer is a text. A model that cannot call functions answers with text.
-        schema: JSON schema of the answer; used where the server enforces schemas, ignored where not (the answer is
-            parsed and validated by the caller in any case).
-        logprobs: whether to ask for token ids and log-probabilities, where the server has them.
-        replicate: distinguishes repeated identical questions, so that a response cache answers them separately.
-        reask: how many answers to this question were refused before; likewise.
-        label: name of the question in the ledger (an episode's key and turn); never sent to a model.
-        accepts: whether an answer is usable; a response cache stores and returns no other. ``None``: every one.
+        messages: the conversation; the system message comes first.
+        role: the account of the call.
+        temperature: the sampling temperature; ``None`` leaves it to the server.
+        max_tokens: the limit on the answer, in tokens; ``None`` leaves it to the server.
+        seed: the sampling seed, for servers that accept one.
+        tools: the functions, one of which the answer must call, each with ``name``, ``description`` and ``parameters``
+            (a JSON schema); empty for a text answer. A model that cannot call functions answers with text.
+        schema: the JSON schema of the answer; ignored by servers that do not enforce schemas (the caller parses and
+            validates the answer in any case).
+        logprobs: whether to request token ids and log-probabilities, if the server has them.
+        replicate: distinguishes repeated identical requests, so that a response cache stores their answers separately.
+        reask: the number of refused answers to this question; the response cache stores re-asks separately, too.
+        label: the name of the request in the ledger (an episode's key and turn); never sent to a model.
+        accepts: returns whether an answer is usable; a response cache stores and returns usable answers only.
+            ``None`` accepts every answer.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -52,7 +53,7 @@ class ChatRequest:
     accepts: Callable[[ChatReply], bool] | None = field(default=None, compare=False, repr=False)
 
     def is_usable(self, reply: ChatReply) -> bool:
-        """Whether an answer is worth storing."""
+        """Returns whether the caller accepts an answer."""
         return self.accepts is None or self.accepts(reply)
 
 
@@ -62,21 +63,21 @@ class ChatReply:
 
     Attributes:
         text: the utterance, without reasoning.
-        reasoning: thinking that the server sent in a field of its own or in a thinking block; never part of ``text``.
-        finish_reason: why the server stopped, in its own word (``stop``, ``length``, …).
-        prompt_tokens: as counted by the server; ``None`` when it does not count.
-        completion_tokens: likewise, reasoning included.
-        cost: in US dollars; ``None`` when price or tokens are unknown, never 0 for "unknown".
-        latency: seconds of the answered attempt.
-        model: name and version as answered by the server.
-        attempts: how many attempts it took.
+        reasoning: the reasoning that the server sent in a separate field or in a thinking block.
+        finish_reason: why the server stopped, in the server's term (``stop``, ``length``, …).
+        prompt_tokens: the server's count of prompt tokens; ``None`` if it does not count them.
+        completion_tokens: the server's count of answer tokens, including reasoning; ``None`` if it does not count them.
+        cost: the cost in US dollars; ``None`` (never 0) if the price or the number of tokens is unknown.
+        latency: the duration of the successful attempt, in seconds.
+        model: the name and version that the server reports.
+        attempts: the number of attempts.
         fallback: whether a declared fallback model answered.
-        cached: whether the response cache answered; then nothing was spent.
-        token_ids: sampled token ids, where the server gives them.
-        logprobs: their log-probabilities, where the server gives them.
-        prompt_token_ids: token ids of the prompt as the server rendered it, where it gives them.
-        failures: every failed attempt before this answer, and why its decoder could not keep to the schema.
-        calls: the functions that the model called, as it wrote them.
+        cached: whether the answer comes from the response cache, at no cost.
+        token_ids: the sampled token ids, if the server sends them.
+        logprobs: the log-probabilities of these tokens, if the server sends them.
+        prompt_token_ids: the token ids of the prompt as the server rendered it, if it sends them.
+        failures: every failed attempt before this answer, and why decoding could not be constrained to the schema.
+        calls: the function calls in the answer, as the model wrote them.
     """
 
     text: str
@@ -113,7 +114,7 @@ class ChatModel(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Everything that changes its answers, as JSON; no secrets."""
+        """All settings that influence the answers, as JSON; no secrets."""
         ...
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -122,7 +123,7 @@ class ChatModel(Protocol):
         Raises:
             ContextLengthError: the conversation does not fit the model.
             BudgetExceededError: the ledger's limit is reached; nothing was sent.
-            ModelCallError: the call failed for good, after the retries that are allowed.
+            ModelCallError: the call failed after all permitted retries.
         """
         ...
 
@@ -133,12 +134,12 @@ class ChatModel(Protocol):
 
 @runtime_checkable
 class CountsTokens(Protocol):
-    """A chat model that knows its own tokenizer."""
+    """A chat model that can count tokens with its tokenizer."""
 
     def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
-        """Returns the number of tokens of a conversation, up to where the answer begins, functions included."""
+        """Returns the number of tokens in a conversation up to the start of the answer, including functions."""
         ...
 
     def answer_tokens(self, text: str) -> int:
-        """Returns the number of tokens that an answer of this text takes, its end included."""
+        """Returns the number of tokens in an answer with this text, including the end-of-turn token."""
         ...

@@ -1,4 +1,4 @@
-"""A model on a server: its routes, ledger and cache together."""
+"""A model on a server, with its fallbacks, its ledger and its response cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class RemoteModel:
     """A :class:`~sotopia_env.chat_model.protocol.ChatModel` on a server; made by ``make_model``.
 
-    It belongs to one event loop at a time; a new loop gets new connections.
+    It can be used in one event loop at a time; a new loop gets new connections.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class RemoteModel:
         ledger: Ledger | None = None,
         cache: ResponseCache | None = None,
     ) -> None:
-        """Makes the model of its parts.
+        """Creates a model.
 
         Args:
-            routes: to the model itself, then to its fallbacks.
-            max_tokens: limit on answers for requests that name none.
-            structured: whether schemas are enforced by the server; see ``make_model``.
-            ledger: counts every call, and may refuse it.
-            cache: stores answers.
+            routes: the route to the model itself, then those to its fallbacks.
+            max_tokens: the limit on answers, in tokens, for requests without their own limit.
+            structured: whether servers are asked to enforce schemas; see ``make_model``.
+            ledger: records every call, and refuses calls beyond its limits.
+            cache: stores answers; ``None`` for no cache.
 
         Raises:
-            InvalidValueError: the ledger limits the cost, and the price of a model is not known.
+            InvalidValueError: the ledger limits the cost, but the price of a model is unknown.
         """
         self.routes = tuple(routes)
         self._max_tokens = max_tokens
@@ -66,9 +66,9 @@ class RemoteModel:
         if unknown:
             raise InvalidValueError(
                 field="max_cost",
-                expected="a model whose price is known",
+                expected="a model with a known price",
                 got=Verbatim(", ".join(map(repr, unknown))),
-                hint="declare its price (zero for a server of your own), or limit max_tokens instead",
+                hint="declare its price (zero for your own server), or limit max_tokens instead",
             )
 
     @property
@@ -78,14 +78,14 @@ class RemoteModel:
 
     @property
     def price(self) -> Price | None:
-        """Cost of its tokens; ``None`` when that is not known."""
+        """The price of the model's tokens; ``None`` if unknown."""
         return self.routes[0].price
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Everything that changes answers: model, fallbacks, limits.
+        """All settings that influence answers: model, fallbacks, limits.
 
-        The server's address is not part of it, so a run can be resumed when the server has moved.
+        The server's address is not included, so that a run can be resumed after the server has moved.
         """
         return {
             "model": self.name,
@@ -109,7 +109,8 @@ class RemoteModel:
             Call(self._ledger, self.name, request).end(hit)
             return hit
         reply = await self._ask(request)
-        if not reply.fallback and request.is_usable(reply):  # a fallback's answer is not the model's own
+        # The key names the model itself, so the answer of a fallback is not stored under it.
+        if not reply.fallback and request.is_usable(reply):
             self._cache.store(key, reply)
         return reply
 
@@ -123,10 +124,11 @@ class RemoteModel:
             outcome = "too_long"
             raise
         finally:
-            call.end(reply, outcome)  # also after a failure or cancellation: every request is recorded
+            # Also after a failure or cancellation, since requests that were sent may be billed.
+            call.end(reply, outcome)
 
     async def check(self) -> None:
-        """Raises :class:`InvalidValueError` if a server or a model can be seen not to be there."""
+        """Checks the servers and models of all routes; see :func:`check`."""
         for route in self.routes:
             await route.transport.check()
 
@@ -145,10 +147,10 @@ class RemoteModel:
 
 
 async def check(model: ChatModel) -> None:
-    """Finds out, before any episode starts, whether a model is there: one cheap request to a server of the user's own.
+    """Checks, before any episode starts, that a model is available, with one cheap request to a self-hosted server.
 
     Raises:
-        InvalidValueError: nothing answers at the base URL, or the server does not accept the key.
+        InvalidValueError: no server responds at the base URL, or the server does not accept the key.
         UnknownNameError: the server does not have the model; the message offers the nearest name.
     """
     if isinstance(model, RemoteModel):
@@ -156,17 +158,17 @@ async def check(model: ChatModel) -> None:
 
 
 async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call) -> ChatReply:
-    """Returns the answer of the first model that does not fail for good; the reply says whether it is a fallback.
+    """Returns the answer of the first model that does not fail for good; ``fallback`` is set if it is not the first.
 
-    A conversation that is too long and a budget that is spent are not the model's failures, and end the call at once.
-    Only the last model is waited for when it answers nobody.
+    A conversation that is too long, or a spent budget, is not a failure of the model and ends the call at once. Only
+    the last model is waited for while it is unresponsive.
 
     Raises:
-        ContextLengthError: the conversation does not fit.
+        ContextLengthError: the conversation does not fit the model.
         BudgetExceededError: the ledger's limit is reached.
-        ModelRefusedError: every model refused, as each would any other request.
-        ModelUnavailableError: the last model was waited for in vain.
-        ModelCallError: of the last model.
+        ModelRefusedError: every model refuses this and every other request.
+        ModelUnavailableError: the last model did not respond in time.
+        ModelCallError: every model failed; the error is that of the last one.
     """
     failures: list[Failure] = []
     all_final = True
@@ -183,8 +185,9 @@ async def first_answer(routes: Sequence[Route], request: ChatRequest, call: Call
             failures.append((error.kind, str(error)))
             logger.warning("%s; falling back to %r", error, routes[index + 1].transport.name)
         else:
+            # Nearly every call succeeds at the first attempt; its reply needs no copy.
             if call.attempts == 1:
-                return reply  # unchanged: nearly every call
+                return reply
             failures += reply.failures
             return replace(reply, attempts=call.attempts, fallback=index > 0, failures=tuple(failures))
     raise AssertionError("unreachable: there is at least one route")

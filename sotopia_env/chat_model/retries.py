@@ -13,7 +13,7 @@ from sotopia_env.errors import InvalidValueError, check_whole
 
 
 def retry_after(headers: Mapping[str, Any], now: datetime | None = None) -> float | None:
-    """Returns the seconds a server asks to wait, zero or more; ``None`` when it does not say, or unreadably.
+    """Returns the seconds a server asks to wait, zero or more; ``None`` if the headers contain no readable wait.
 
     Reads ``Retry-After`` (RFC 9110 §10.2.3: seconds, or an HTTP date) and ``retry-after-ms``, which some servers add.
     """
@@ -38,6 +38,7 @@ def _until(date: str, now: datetime) -> float | None:
         moment = parsedate_to_datetime(date)
     except ValueError:
         return None
+    # ``parsedate_to_datetime`` returns a naive datetime for the zone "-0000"; HTTP dates are always in GMT.
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - now).total_seconds())
@@ -51,7 +52,7 @@ def read_patience(value: str | float) -> float:
     """Returns the seconds in a number, or in a text such as ``90``, ``90s``, ``10m`` or ``1.5h``.
 
     Raises:
-        InvalidValueError: it is none.
+        InvalidValueError: ``value`` is not such a number or text.
     """
     text = str(value).strip()
     factor = _UNITS.get(text[-1:], 0)
@@ -60,7 +61,7 @@ def read_patience(value: str | float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise InvalidValueError(expected="seconds, zero or more, or such as '10m' or '1h'", got=value)
+        raise InvalidValueError(expected="seconds, zero or more, or a text such as '10m' or '1h'", got=value)
     return seconds
 
 
@@ -69,17 +70,17 @@ class RetryPolicy:
     """The number of retries, and the wait before each.
 
     The wait is exponential with full jitter: uniform between zero and ``min(cap, base * 2**n)`` seconds before retry
-    n = 0, 1, … (so that callers that failed together do not retry together). Where the server names a wait, the wait
-    is that and between zero and ``base`` seconds more. A model that stays silent is waited for with
-    :mod:`sotopia_env.chat_model.outage`.
+    n = 0, 1, … (so that callers that failed together do not retry together). If the server asks for a wait, between
+    zero and ``base`` seconds are added to it. :mod:`sotopia_env.chat_model.outage` handles longer silence of a model.
 
     Attributes:
-        retries: how many times a request is sent again at most.
-        empty_retries: how many of these may follow an answer without text, which is paid for every time.
-        base: seconds.
-        cap: seconds.
-        patience: seconds to wait for a model that answers no call, before the run ends, to be continued later; 0 for
-            none, so that calls fail when their retries are used up.
+        retries: the maximum number of times that a request is sent again.
+        empty_retries: the maximum number of these retries that may follow an answer without text, since such answers
+            are billed.
+        base: the upper bound of the first wait, in seconds.
+        cap: the upper bound of every wait, in seconds.
+        patience: seconds to wait for an unresponsive model before the run ends (it can be continued later); 0 for no
+            wait, so that calls fail when their retries are used up.
     """
 
     retries: int = 6
@@ -96,11 +97,12 @@ class RetryPolicy:
                 raise InvalidValueError(field=name, expected="seconds, zero or more", got=getattr(self, name))
 
     def is_long(self, wait: float | None) -> bool:
-        """Whether the server asks to wait for more than ``cap``, which no single call does."""
+        """Whether the server asks for a wait of more than ``cap``, the maximum for a single retry."""
         return wait is not None and wait > self.cap
 
     def delay(self, retry: int, wait: float | None, rng: random.Random) -> float:
-        """Returns the seconds to wait before ``retry`` (0 for the first); at least ``wait``, if the server asks it."""
+        """Returns the seconds before ``retry`` (0 for the first); at least ``wait``, if the server asks for a wait."""
         if wait is not None:
             return wait + rng.uniform(0.0, self.base)
+        # The exponent is bounded, since ``2.0 ** retry`` overflows for large numbers of retries.
         return rng.uniform(0.0, min(self.cap, self.base * 2.0 ** min(retry, 60)))

@@ -1,4 +1,4 @@
-"""The route to one model: its limits, its retries, its transport."""
+"""The route to one model: its transport with limits, retries and outage handling."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sotopia_env.chat_model.limits import Limiter, Limits
 from sotopia_env.chat_model.outage import Gate, is_silence
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
-from sotopia_env.chat_model.spending.budget import Price, Requirement, Usage
+from sotopia_env.chat_model.spending.budget import Price, Requirement, UsageEstimator
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
-from sotopia_env.chat_model.transports.form import Capabilities, Form, Structured
+from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, Structured
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.chat_model.transports.transport import Transport
 from sotopia_env.errors import (
@@ -31,7 +31,7 @@ from sotopia_env.errors import (
 logger = logging.getLogger(__name__)
 
 _REFUSED_CALLS = 3
-"""Calls in a row that a model which has never answered may refuse, before it is believed to refuse them all."""
+"""Number of consecutive refused calls after which a model that has never answered is taken to refuse every call."""
 
 
 class _GateClosed(Exception):  # noqa: N818 - an event
@@ -39,7 +39,7 @@ class _GateClosed(Exception):  # noqa: N818 - an event
 
 
 class Route:
-    """Sends requests to one model, within its limits, as often as the retry policy allows."""
+    """Sends requests to one model, within its limits, with retries."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Route:
         price: Price | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Makes the route of its parts.
+        """Creates a route.
 
         Args:
             transport: sends one request.
-            limits: of the requests.
+            limits: the limits on concurrent requests, and on requests and tokens per minute.
             retries: the policy for failed requests.
-            timeout: seconds one attempt may take.
-            structured: whether schemas are enforced by the server.
-            price: cost of tokens as the user declares it; ``None`` takes the transport's.
-            rng: source of the jitter; by default a generator of its own, seeded by the system.
+            timeout: seconds that one attempt may take.
+            structured: whether the server is asked to enforce schemas.
+            price: the price of tokens declared by the user; ``None`` uses that of the transport.
+            rng: the source of random jitter; by default a new generator seeded by the system.
         """
         if not 0 < timeout < float("inf"):
             raise InvalidValueError(field="timeout", expected="seconds, above zero", got=timeout)
@@ -70,37 +70,40 @@ class Route:
         self._declared_price = price
         self.retries = retries
         self._limiter = Limiter(limits)
-        self._usage = Usage(self.price)
+        self._usage = UsageEstimator(self.price)
         self._timeout = timeout
         self._capabilities = Capabilities(transport.name, structured)
         self._rng = rng or random.Random()
         self._gate = Gate(transport.name, retries, self._rng)
-        self._refusals = 0  # number of final failures
-        self._refused_calls = 0  # in a row, by a model that has never answered
-        self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest
+        self._refusals = 0  # number of failures that every other request would share
+        self._refused_calls = 0  # consecutive refused calls while the model has never answered
+        self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest refusal
         self._has_answered = False
         self._keys = secrets()
 
     async def ask(self, request: ChatRequest, call: Call, patient: bool = True) -> ChatReply:
         """Returns the answer; ``call`` records every attempt.
 
-        Requests that wait for a slot while the model refuses another for good are not sent.
+        If the model refuses another request for good, requests that are still waiting for a slot are not sent.
 
         Args:
-            request: the question.
-            call: its record.
-            patient: whether to wait for a model that answers nobody; there may be another one to ask.
+            request: the request.
+            call: the record of the call.
+            patient: whether to wait for an unresponsive model; ``False`` if a fallback can be called instead.
 
         Raises:
-            ContextLengthError: the conversation does not fit.
+            ContextLengthError: the conversation does not fit the model.
             BudgetExceededError: the ledger's limit is reached.
-            ModelRefusedError: the model refuses this request as it would every other.
-            ModelUnavailableError: the model was waited for in vain.
-            ModelCallError: no attempt brought a usable answer.
+            ModelRefusedError: the model refuses this and every other request.
+            ModelUnavailableError: the model did not respond in time.
+            ModelCallError: no attempt returned a usable answer.
         """
+        # ``call`` may already contain the attempts at another model, for which this route is the fallback.
         before, retry, empty, refusals = call.attempts, 0, 0, self._refusals
         patient = patient and self.retries.patience > 0
-        latest = math.inf  # time of the call's latest failure
+        # Time of this call's previous failure. It is infinite before the first one, so that no answer to another
+        # request counts as later: only an answer after a failure shows that the failure concerns this call alone.
+        latest = math.inf
         failures: list[tuple[ModelFailure, str]] = []
         while True:
             delay: float | None = 0.0
@@ -112,18 +115,21 @@ class Route:
                     continue
                 except FailedAttempt as failure:
                     failures.append((failure.kind, str(failure)))
+                    # Empty answers are billed, so they have their own, lower limit of retries.
                     empty += failure.kind == "empty"
                     since, latest = latest, self._gate.clock()
                     attempts = call.attempts - before
                     if patient and self._gate.is_outage(failure, retry >= self.retries.retries, since):
                         if not self._gate.close(failure, is_probe):
                             raise self._give_up(failure, attempts) from None
+                        # An outage is not this call's failure: after it, the call has all its retries again.
                         retry = 0
                         continue
                     delay = self._delay(failure, retry, empty)
                     if delay is None:
                         raise self._final_error(failure, attempts) from None
                     logger.debug("%s: %s; again in %.2f s", self.transport.name, failure, delay)
+            # Outside the gate's context: a waiting probe would hold the lock and keep other calls from probing.
             await asyncio.sleep(delay)
             retry += 1
 
@@ -134,7 +140,8 @@ class Route:
         return self.retries.delay(retry, failure.wait, self._rng)
 
     def _give_up(self, failure: FailedAttempt, attempts: int) -> ModelUnavailableError:
-        """The end of the patience, for all calls that wait."""
+        """Ends the wait for the model for all waiting calls, and returns their error."""
+        # The gate opens so that the waiting calls proceed; ``_attempt`` then raises the refusal in each of them.
         self._gate.open()
         message = f"no answer within a patience of {self.retries.patience:g} s: {self._reason(failure, attempts)}"
         message = f"model {self.transport.name!r}: {message}"
@@ -143,6 +150,8 @@ class Route:
         return self._refusal
 
     def _final_error(self, failure: FailedAttempt, attempts: int) -> ModelCallError:
+        # Servers report a wrong model or key in many ways. Several refusals in a row by a model that has never
+        # answered are taken as such, so that a run stops instead of failing in each of its episodes.
         if not (self._has_answered or failure.final or is_silence(failure)):
             self._refused_calls += 1
             failure.final = self._refused_calls >= _REFUSED_CALLS
@@ -160,11 +169,13 @@ class Route:
 
     async def _attempt(self, request: ChatRequest, call: Call, refusals: int, is_probe: bool) -> ChatReply:
         async with self._limiter.slot(request) as slot:
+            # While this request waited for its slot, another may have shown that the model refuses or is silent.
             if self._refusals > refusals:
                 raise self._refusal.with_traceback(None)
             if self._gate.outage is not None and not is_probe:
                 raise _GateClosed
-            async with self._reservation(request, call):  # after the wait for a slot: the budget may have changed
+            # The budget is reserved last, since the amount left may have changed during the wait for a slot.
+            async with self._reservation(request, call):
                 reply = self._with_price(await self._answer(request, call))
                 call.bill(reply, lambda: self._usage.of(request).most)
                 if call.ledger.budget.limited:
@@ -186,12 +197,13 @@ class Route:
         return call.ledger.budget.reserve(requirement_now)
 
     def _with_price(self, reply: ChatReply) -> ChatReply:
+        # A price declared by the user takes precedence over the transport's cost, and that over the list price.
         if self.price is None or (self._declared_price is None and reply.cost is not None):
             return reply
         return replace(reply, cost=self.price.of_reply(reply))
 
     async def _answer(self, request: ChatRequest, call: Call) -> ChatReply:
-        """Redacts the answer, and remembers whether the model has answered, or refused for good."""
+        """Returns the redacted answer, and notes whether the model has answered, or refused for good."""
         sent = self._gate.clock()
         try:
             reply = redact_reply(await self._in_form(request, call), self._keys)
@@ -201,8 +213,10 @@ class Route:
         except FailedAttempt as failure:
             if not is_silence(failure):
                 self._gate.note_answer(sent)
+            # A model that has answered before exists, so a 404 without an explicit code may come from a gateway whose
+            # backend is down. Keys and quotas can be withdrawn at any time.
             if failure.status not in (401, 402, 429) and self._has_answered and not failure.explicit:
-                failure.final = False  # the model has answered before: a gateway may be down
+                failure.final = False
             if failure.final:
                 self._refusals, self._refusal = self._refusals + 1, failure
             raise
@@ -211,7 +225,7 @@ class Route:
         return reply
 
     async def _in_form(self, request: ChatRequest, call: Call) -> ChatReply:
-        """Sends the request; where the server does not take something in it, again in another form."""
+        """Sends the request, and again in another form if the server does not accept one of its fields."""
         while True:
             form = self._capabilities.form
             try:
@@ -220,12 +234,13 @@ class Route:
                 if not self._capabilities.learn(failure, request, form):
                     raise
 
-    async def _send(self, request: ChatRequest, form: Form, call: Call) -> ChatReply:
+    async def _send(self, request: ChatRequest, form: RequestForm, call: Call) -> ChatReply:
         mark = call.record_request()
         try:
             async with asyncio.timeout(self._timeout):
                 return await self.transport.attempt(request, form, mark)
         except TimeoutError:
+            # The server may still complete the request and bill it.
             self._mark_doubtful(request, call)
             raise FailedAttempt("timeout", f"no answer within {self._timeout:g} seconds", doubtful=True) from None
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""Long work: a pool of workers, its early end, and its progress."""
+"""Execution of long work: a pool of workers, early stopping, and a progress bar."""
 
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import GRACE, Dropped, Stop, Terminated, stop_on_signals

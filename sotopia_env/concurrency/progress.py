@@ -1,4 +1,4 @@
-"""The progress of long work, on stderr when it is a terminal: done, failed, in flight, calls and cost."""
+"""A progress bar for long work on stderr, if that is a terminal: items done, failed and in flight, calls and cost."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 
 from sotopia_env.chat_model import Ledger
 
-_EVERY = 0.5
-_WINDOW = 20
+_EVERY = 0.5  # seconds between two refreshes
+_WINDOW = 20  # refreshes over which the rate of calls is averaged: 10 seconds
 
 
 class Progress:
-    """Counts, and shows a line with a bar, the time that is left, and what the models do.
+    """Counts items of work, and shows a bar with the remaining time and the use of the models.
 
     Attributes:
-        in_flight: pieces of work under way, the waiting ones included.
-        held: pieces that wait for what is left of the budget.
-        failed: pieces that failed.
+        in_flight: the number of items in progress, including those that wait for the budget.
+        queued: the number of items that wait for the budget.
+        failed: the number of items that failed.
     """
 
     def __init__(self, total: int, initial: int, visible: bool | None, unit: str, ledger: Ledger | None = None) -> None:
-        """Begins.
+        """Creates the counters, and shows the bar if it is visible.
 
         Args:
-            total: pieces of work.
-            initial: of these, how many were done before.
-            visible: whether to show anything; ``None`` does if stderr is a terminal.
-            unit: what a piece is called, in the plural.
-            ledger: of the models; without one only the work itself is shown.
+            total: the total number of items.
+            initial: the number of items that were done before.
+            visible: whether to show the bar; ``None`` shows it if stderr is a terminal.
+            unit: the name of the items, in the plural.
+            ledger: the ledger of the models, whose sums are shown; ``None`` shows the items only.
         """
-        self.in_flight = self.held = 0
+        self.in_flight = self.queued = 0
         self.failed = 0
         self._ledger = ledger
         self._bar: Any = None
@@ -46,11 +46,11 @@ class Progress:
             self._bar = tqdm(total=total, initial=initial, unit=f" {unit}", file=sys.stderr, dynamic_ncols=True)
 
     def begin(self) -> None:
-        """One more piece is under way."""
+        """Counts one more item in progress."""
         self.in_flight += 1
 
     def end(self, done: bool = True, failed: bool = False) -> None:
-        """A piece is no longer under way: it is done, it failed, or it was dropped (neither)."""
+        """Counts an item as ended: done, failed, or dropped (neither of both)."""
         self.in_flight -= 1
         self.failed += failed
         if self._bar is not None and (done or failed):
@@ -58,23 +58,23 @@ class Progress:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Counts a piece as waiting while this is open."""
-        self.held += 1
+        """Counts an item as waiting for the budget while the context is open."""
+        self.queued += 1
         try:
             yield
         finally:
-            self.held -= 1
+            self.queued -= 1
 
     def advance(self, count: int) -> None:
-        """So many pieces were done elsewhere."""
+        """Advances the bar by ``count`` items that were done elsewhere, for instance in other processes."""
         if self._bar is not None:
             self._bar.update(count)
 
     def figures(self) -> str:
-        """Returns what is shown behind the bar."""
+        """Returns the text after the bar."""
         parts = [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.in_flight - self.held} in flight"] if self.in_flight > self.held else []
-        parts += [f"{self.held} waiting for the budget"] if self.held else []
+        parts += [f"{self.in_flight - self.queued} in flight"] if self.in_flight > self.queued else []
+        parts += [f"{self.queued} waiting for the budget"] if self.queued else []
         if self._ledger is not None:
             totals = self._ledger.totals()
             if totals.attempts:
@@ -92,7 +92,7 @@ class Progress:
 
     @asynccontextmanager
     async def refreshed(self) -> AsyncIterator[None]:
-        """Keeps the line fresh as long as this is open, also when nothing is finished for a while."""
+        """Refreshes the bar regularly while the context is open, even while no item ends."""
         refresher = asyncio.create_task(self._refresh_forever()) if self._bar is not None else None
         try:
             yield

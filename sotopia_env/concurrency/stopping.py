@@ -1,8 +1,9 @@
-"""The early end of long work, by a signal or a spent budget, with everything that was paid for counted.
+"""Early stopping of long work after a signal or a spent budget, without losing results that were paid for.
 
-A stop is requested by a signal (Ctrl-C, SIGTERM), by a spent budget or by a model that refuses every request. From then
-on nothing is begun. Calls in progress are answered and counted, and what they complete is recorded; everything else is
-left as it is, and the same command continues it. What is not done after the grace period is cancelled.
+A stop is requested by a signal (Ctrl-C, SIGTERM), by a spent budget or by a model that refuses every request. After the
+request no further item starts. Calls in progress are completed and counted, and the results that they complete are
+recorded; all other work is left for the next time, when the same command continues it. Work that is not done after the
+grace period is cancelled.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from types import FrameType
 from sotopia_env.errors import BudgetExceededError, ModelRefusedError
 
 GRACE = 20.0
-"""Seconds to wait for what is under way: batch systems commonly kill 30 seconds after SIGTERM."""
+"""Seconds to wait for calls in progress: batch systems commonly kill a process 30 seconds after SIGTERM."""
 
 
-class Dropped(Exception):  # noqa: N818 - not an error: the same command continues what was left
-    """Ends a piece of work that is left for the next time, because the whole is being stopped."""
+class Dropped(Exception):  # noqa: N818 - not an error: the same command continues this item
+    """Ends an item of work that is left for the next time, because all work is being stopped."""
 
 
 class Terminated(KeyboardInterrupt):
-    """What SIGTERM raises where Ctrl-C raises :class:`KeyboardInterrupt`; batch systems send it before they kill."""
+    """Raised for SIGTERM, which batch systems send before they kill a process; Ctrl-C raises the base class."""
 
 
 class Stop:
-    """Whether long work shall end, and why.
+    """A request to stop long work, with its reason.
 
     Attributes:
-        reason: why; empty as long as it goes on. The first reason stays.
-        signal: number of the signal that asked for it, if one did.
-        failure: of a model or its budget that asked for it, if one did.
-        grace: seconds to wait for what is under way.
+        reason: the reason of the first request; empty while there was no request.
+        signal: the number of the signal that requested the stop, if any.
+        failure: the failure of a model or its budget that requested the stop, if any.
+        grace: seconds to wait for calls in progress.
     """
 
     def __init__(self, grace: float = GRACE) -> None:
@@ -48,28 +49,29 @@ class Stop:
         self._event: asyncio.Event | None = None
 
     def ask(self, reason: str) -> None:
-        """Asks for the end; also from a signal handler or another thread."""
+        """Requests the stop; may be called from a signal handler or another thread."""
         self.reason = self.reason or reason
         if self._loop is not None and self._event is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
     def fail(self, failure: BudgetExceededError | ModelRefusedError) -> None:
-        """Asks for the end, because everything else would fail likewise."""
+        """Requests the stop because all other items would fail in the same way."""
         self.failure = self.failure or failure
         self.ask(str(failure))
 
     def check(self) -> None:
-        """Raises :class:`Dropped` once the end was asked for."""
+        """Raises :class:`Dropped` after a request to stop."""
         if self.reason:
             raise Dropped(self.reason)
 
     @property
     def interruption(self) -> KeyboardInterrupt:
-        """What the signal raises in the end."""
+        """The exception to raise for the signal after the work has stopped."""
         return Terminated(self.reason) if self.signal == signal.SIGTERM else KeyboardInterrupt(self.reason)
 
     async def wait(self) -> None:
-        """Returns once the end was asked for."""
+        """Waits for a request to stop."""
+        # Created here, since an event belongs to the running loop, and a Stop may be made outside of one.
         self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
         if not self.reason:
             await self._event.wait()
@@ -77,13 +79,14 @@ class Stop:
 
 @contextmanager
 def woken_by_signals() -> Iterator[None]:
-    """Makes signals wake the running event loop; in the main thread, where nobody else sees to it.
+    """Makes signals wake the running event loop of the main thread, unless another wakeup descriptor is set.
 
-    A signal that comes in the moment before the loop begins to wait for its events is otherwise handled only when
-    the wait is over, which may be the whole grace period.
+    A signal that arrives just before the loop starts to wait for events is otherwise handled only when that wait ends,
+    which may take the whole grace period.
     """
+    # Python runs signal handlers in the main thread only, and only there may the descriptor be set.
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield
         return
     loop = asyncio.get_running_loop()
     reader, writer = socket.socketpair()
@@ -91,6 +94,7 @@ def woken_by_signals() -> Iterator[None]:
     writer.setblocking(False)
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     try:
+        # An existing descriptor belongs to another library, such as a running ``asyncio.Runner``: it is restored.
         if before == -1:
             loop.add_reader(reader, reader.recv, 4096)
         else:
@@ -106,13 +110,13 @@ def woken_by_signals() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
-    """Makes the first Ctrl-C or SIGTERM ask for the end, and the next one raise :class:`KeyboardInterrupt` at once.
+    """Makes the first Ctrl-C or SIGTERM request the stop, and the second raise :class:`KeyboardInterrupt` at once.
 
-    For the main thread only. A third one does what it did before.
+    For the main thread only. From the third signal on, the previous handlers apply again.
 
     Args:
-        stop: gets the request.
-        say: writes what happens, in one sentence.
+        stop: receives the request.
+        say: shows a message of one sentence to the user.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -129,7 +133,7 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
             _raise_safely(stop.interruption)
             return
         if stop.grace:
-            say(f"stopping: no more than {stop.grace:g} s for answers under way; the same signal again stops at once")
+            say(f"stopping: at most {stop.grace:g} s for calls in progress; the same signal again stops at once")
 
     for number in before:
         signal.signal(number, handle)
@@ -140,10 +144,10 @@ def stop_on_signals(stop: Stop, say: Callable[[str], object]) -> Iterator[None]:
 
 
 def _raise_safely(interruption: KeyboardInterrupt) -> None:
-    """Raises it here, or, while an event loop runs in this thread, from a callback of its own.
+    """Raises the exception at once or, while an event loop runs in this thread, from a separate callback.
 
-    Raised in the midst of the loop's work, it may take a callback with it that is about to run. The task that waits
-    for that callback never ends then, cancelled or not, and the process with it.
+    Raised in the middle of the loop's own code, the exception could discard a callback that is about to run. The task
+    that waits for this callback would then never end, even if cancelled, and neither would the process.
     """
     try:
         loop = asyncio.get_running_loop()

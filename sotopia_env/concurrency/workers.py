@@ -1,4 +1,4 @@
-"""A pool of workers: many pieces of work, several at a time, with one rule for its early end."""
+"""A pool of workers that process many items concurrently, with common rules for errors and early stopping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def check_limits(concurrency: int, timeout: float | None) -> None:
-    """Raises :class:`InvalidValueError` unless these are a number of workers and a time limit."""
+    """Raises :class:`InvalidValueError` unless the number of workers and the time limit are valid."""
     check_whole("concurrency", concurrency, 1)
     if timeout is not None and not timeout > 0:
         raise InvalidValueError(field="timeout", expected="seconds above 0 or None", got=timeout)
@@ -26,20 +26,20 @@ def check_limits(concurrency: int, timeout: float | None) -> None:
 async def work_through(
     items: Iterable[_T], work: Callable[[_T], Awaitable[bool]], stop: Stop, progress: Progress, concurrency: int
 ) -> None:
-    """Does ``work`` on every item, several at a time, until all are done or ``stop`` is requested.
+    """Calls ``work`` for every item, several at a time, until all are done or ``stop`` is requested.
 
-    Workers share one iterator, so memory grows with the concurrency, not with the number of items. A spent budget and
-    a model that refuses every request request the stop; the error is then ``stop.failure``, and raising it is left to
-    the caller, who may have results to write first. After the request no item is begun; those in progress have the
-    grace period to end, and are then cancelled. Any other exception cancels everything at once and is raised.
+    Workers share one iterator, so memory grows with the concurrency, not with the number of items. A spent budget, or a
+    model that refuses every request, requests the stop. The error is then in ``stop.failure``; it is not raised, since
+    the caller may have results to write first. After the request no item starts; those in progress have the grace
+    period to end, and are then cancelled. Any other exception cancels all work at once and is raised.
 
     Args:
-        items: taken one by one, when a worker is free.
-        work: returns whether it succeeded. It raises :class:`Dropped` if the item is left for the next time, and any
-            of :data:`~sotopia_env.errors.FATAL` where every other item would fail likewise.
+        items: the items, taken one by one whenever a worker is free.
+        work: returns whether the item succeeded. It raises :class:`Dropped` to leave the item for the next time, and
+            one of :data:`~sotopia_env.errors.FATAL` if every other item would fail in the same way.
         stop: ends the work early.
         progress: counts the items, and is shown until the work ends.
-        concurrency: number of workers.
+        concurrency: the number of workers.
     """
     queue = iter(items)
 
@@ -47,7 +47,7 @@ async def work_through(
         for item in queue:
             if stop.reason:
                 return
-            success: bool | None = None  # neither done nor failed: left for the next time
+            success: bool | None = None  # None: neither done nor failed, but left for the next time
             progress.begin()
             try:
                 success = await work(item)
@@ -56,14 +56,15 @@ async def work_through(
             except Dropped:
                 pass
             progress.end(done=success is True, failed=success is False)
-            await asyncio.sleep(0)  # work that never waits would keep the others, and signals, from their turn
+            # Work that never awaits would otherwise block the other workers and the handling of signals.
+            await asyncio.sleep(0)
 
     async with progress.refreshed():
         await _all_or_first_error([worker() for _ in range(concurrency)], stop)
 
 
 async def _all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop: Stop) -> None:
-    """Waits for all; the first error (a full disk, Ctrl-C) cancels the rest and leaves as itself."""
+    """Waits for all workers; the first error (a full disk, Ctrl-C) cancels the others and is raised unchanged."""
     tasks = [asyncio.create_task(worker) for worker in workers]
     everything = asyncio.gather(*tasks)
     request = asyncio.create_task(stop.wait())
@@ -76,25 +77,28 @@ async def _all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop
                 await everything
     finally:
         request.cancel()
+        # Cancelling ``everything`` is not enough: after an error, ``gather`` is done while other tasks still run.
         for task in tasks:
             task.cancel()
         await asyncio.gather(everything, *tasks, return_exceptions=True)
 
 
 def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
-    """Returns ``work`` for callers without an event loop, under its name without ``_async``.
+    """Returns a blocking version of ``work``, named without the suffix ``_async``.
 
-    What is returned raises :class:`InvalidValueError` where a loop is running, and says what to await there.
+    The returned function raises :class:`InvalidValueError` within a running event loop, with the coroutine to await
+    instead.
     """
     name = work.__name__.removesuffix("_async")
 
     @wraps(work)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        if is_inside_a_loop():  # a run that was waited for in a thread could not be interrupted by Ctrl-C
+        # Running the coroutine in another thread would work, too, but Ctrl-C could not interrupt it.
+        if is_inside_a_loop():
             hint = f"await {work.__name__}() there"
-            raise InvalidValueError(f"{name}() was called where an event loop is running", hint=hint)
+            raise InvalidValueError(f"{name}() was called within a running event loop", hint=hint)
         return wait(work(*args, **kwargs))
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"As :func:`{work.__name__}`, for callers without an event loop."
+    run.__doc__ = f"Blocking version of :func:`{work.__name__}`, for callers without an event loop."
     return run

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from sotopia_env.chat_model.asking import Answered, Complaint, Prompted, ask
+from sotopia_env.chat_model.asking import AskResult, Complaint, ShortenedRequest, ask
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, CountsTokens
 from sotopia_env.errors import (
     ContextLengthError,
@@ -203,12 +203,12 @@ class LLMPolicy:
         read: Callable[[ChatReply], tuple[T, str]],
         question: str = "",
         complaint_prompt: str = "agent_reask",
-    ) -> Answered[T]:
+    ) -> AskResult[T]:
         """The model's answer to the observation and a question; ``frame`` is the request without messages."""
         turns = len(observation.turns)
         window = replace(self._window, count=self._counter(frame))
 
-        def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
+        def prompt(omitted: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
             echoes = [m for c in complaints for m in complaint(_writable(c.text), c.reason, complaint_prompt)]
 
             def messages(count: int) -> list[ChatMessage]:
@@ -219,7 +219,7 @@ class LLMPolicy:
                 return with_calls(conversation) if frame.tools else conversation
 
             dropped = max(omitted, window.dropped(turns, messages))
-            return Prompted(replace(frame, messages=tuple(messages(dropped))), dropped)
+            return ShortenedRequest(replace(frame, messages=tuple(messages(dropped))), dropped)
 
         try:
             return await ask(
@@ -285,7 +285,7 @@ def _failures(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
     return tuple([EpisodeError(kind=kind, message=_writable(message)) for kind, message in failures])
 
 
-def _generation(asked: Answered[Action | ParseFailure], latency: float) -> Generation:
+def _generation(asked: AskResult[Action | ParseFailure], latency: float) -> Generation:
     last, answer = asked.reply, asked.value
     return Generation(
         text=_writable(last.text),

@@ -1,4 +1,4 @@
-"""The admission of episodes to a run with a limit: near the limit those that were begun finish before others begin."""
+"""Admission of episodes to a run with a budget: near the limit, episodes in progress finish before new ones start."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sotopia_env.storage.manifest import UnfinishedPart
 from sotopia_env.world.episode import RecordedTurn, Usage
 
 MARGIN = 1.1
-"""Of the expectation: a call is sent only where the most that it may use is left, about twice what it uses."""
+"""Factor on the expected use. A call is only sent if its upper bound, about twice its real use, is still available."""
 FIRST = 8
-"""Episodes under way at once in a run with a limit, until one has shown what an episode uses."""
+"""Maximum number of concurrent episodes in a run with a limit until the first one has finished."""
 
 
 @dataclass(slots=True)
 class _Sum:
-    """Tokens and US dollars; an unknown cost adds nothing, for only a known one can be limited."""
+    """Tokens and US dollars; an unknown cost counts as 0, since only known costs can be limited."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -31,13 +31,13 @@ class _Sum:
 
 @dataclass(slots=True)
 class Admission:
-    """Lets an episode begin when what is left of the budget is enough for it and for those under way.
+    """Admits an episode when the remaining budget is enough for it and for the episodes in progress.
 
-    An episode is expected to use as much as the longest one that has ended in this process, and its share of what the
-    judges have used. Without a limit, or without models, everything is admitted at once.
+    An episode is expected to use as much as the longest one that has ended in this process, plus an average share of
+    the judges' use. Without a limit, or without models, everything is admitted at once.
 
     Attributes:
-        ledger: of the models, with its limits.
+        ledger: the ledger of the models, with its limits; ``None`` for a run without models.
     """
 
     ledger: Ledger | None
@@ -53,11 +53,12 @@ class Admission:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a limit, so that anything may have to wait."""
+        """Whether there is a limit, so that episodes may have to wait."""
         return self.ledger is not None and self.ledger.budget.limited
 
     async def enter(self, key: str, begun: list[UnfinishedPart]) -> None:
-        """Waits until the episode may begin, or go on from what was ``begun`` before."""
+        """Waits until the episode may start, or continue from the recorded parts in ``begun``."""
+        # Every waiting episode checks again after each event, and only those that fit leave the loop.
         while not self._fits():
             self._event.clear()
             await self._event.wait()
@@ -67,12 +68,12 @@ class Admission:
                 self.note(key, part.turn)
 
     def note(self, key: str, turn: RecordedTurn) -> None:
-        """Adds what a turn of an episode under way has used."""
+        """Adds the use of one turn of an episode in progress."""
         if turn.generation is not None and self.ledger is not None:
             self._under_way[key].add(_used(turn.generation.usage, self.ledger))
 
     def leave(self, key: str, finished: bool) -> None:
-        """Takes an episode out that has ended; one that was ``finished`` shows what an episode uses."""
+        """Removes an episode that has ended; if it was ``finished``, its use updates the expectation."""
         used = self._under_way.pop(key)
         if finished:
             self._count += 1
@@ -82,9 +83,13 @@ class Admission:
 
     def _fits(self) -> bool:
         if self.ledger is None or not self.limited or not self._under_way:
-            return True  # alone, an episode may use all that is left
+            # An episode that runs alone may use the whole remaining budget: waiting longer would not free any.
+            return True
         if not self._count:
             return len(self._under_way) < FIRST
+        # Expected use of one episode: the longest finished one, plus the judges' use since the start per finished
+        # episode. The new episode needs all of it; each episode in progress needs what it has not used yet, and at
+        # least 0 if it is already longer than any finished one.
         judged = _spent(self.ledger.totals("judge"))
         tokens = self._longest.tokens + (judged.tokens - self._judged.tokens) / self._count
         cost = self._longest.cost + (judged.cost - self._judged.cost) / self._count
@@ -98,7 +103,7 @@ def _spent(totals: Totals) -> Amount:
 
 
 def _used(usage: Usage, ledger: Ledger) -> Amount:
-    """What a turn has used; where the server did not count it, as much as the ledger holds for such a call."""
+    """Returns the use of a turn; if the server did not report it, the ledger's average for unreported calls."""
     if usage.tokens is not None:
         return Amount(usage.tokens, usage.cost or 0.0)
     totals = ledger.totals()

@@ -1,7 +1,7 @@
-"""Another evaluation of a run on disk: interruptible, resumable, and no good verdict is lost to a failure.
+"""Evaluation of a run on disk: interruptible, resumable, and without loss of scores when an evaluator fails.
 
-Verdicts are appended to a side file of the run directory as they come, so that none that was paid for is lost when the
-work is interrupted. A complete side file is merged into the episodes, whose file is replaced at once, and removed.
+Verdicts are appended to a side file of the run directory as they arrive, so that no verdict is paid for twice after an
+interruption. A complete side file is merged into the episodes, whose file is replaced atomically, and then removed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class EvaluationResult:
     """Counts of an evaluation of a run.
 
     Attributes:
-        episodes: how many the run has.
-        evaluated: how many the evaluator was asked about in this call.
-        kept: how many had a verdict of the same evaluator with the same parameters, or had got one before an
-            interruption.
-        unscored: how many the evaluator has not scored now.
-        refused: how many keep an earlier verdict of that name because the evaluator failed this time.
-        reason: why, of the first that was unscored or refused.
-        stopped: why the work ended before it was done; empty when it did not.
+        episodes: the number of episodes in the run.
+        evaluated: the number of episodes evaluated in this call.
+        kept: the number of episodes that already had a verdict of the same evaluator with the same parameters,
+            including verdicts from before an interruption.
+        unscored: the number of episodes that the evaluator failed to score.
+        refused: the number of episodes that keep an earlier verdict of that name because the evaluator failed now.
+        reason: why the first of the unscored and refused episodes was not scored.
+        stopped: why the work ended before it was done; empty if it was done.
     """
 
     episodes: int
@@ -51,36 +51,36 @@ class EvaluationResult:
     stopped: str = ""
 
 
-class _Line(Record):
-    """An evaluation in the side file; ``content`` tells the transcript it is about from another under the same key."""
+class _StoredVerdict(Record):
+    """An evaluation in the side file; ``content`` is the hash of the transcript, since a key alone may be reused."""
 
     key: str
     content: str
     evaluation: Evaluation
 
 
-def _side_journal(folder: Path, judge: Named) -> Journal[_Line]:
-    """The verdicts so far of this evaluator with these parameters, and those of a panel's judges."""
+def _side_journal(folder: Path, judge: Named) -> Journal[_StoredVerdict]:
+    """Returns the journal of verdicts of this evaluator with these parameters, and of a panel's judges."""
     identity = canonical_json([judge.name, judge.parameters])
     file = folder / f"evaluations-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsonl"
-    return Journal(file, _Line, lambda line: (line.key, line.content))
+    return Journal(file, _StoredVerdict, lambda line: (line.key, line.content))
 
 
 def is_pending(episode: Episode, judge: Named, force: bool) -> bool:
-    """Whether an episode is to be evaluated: it has no scores of this name and parameters, or ``force`` wants all."""
+    """Whether an episode needs an evaluation: it lacks scores of this name and parameters, or ``force`` is set."""
     evaluation = episode.evaluation(judge.name)
     scored = evaluation is not None and evaluation.unscored is None and evaluation.parameters == judge.parameters
     return force or not scored
 
 
 @dataclass(slots=True)
-class _Job:
+class _RunEvaluation:
     """The evaluation of one run."""
 
     directory: RunDirectory
     evaluator: Evaluator
     judge: Named
-    side: Journal[_Line]
+    side: Journal[_StoredVerdict]
     timeout: float | None
     force: bool
     progress: Progress
@@ -90,7 +90,7 @@ class _Job:
     reasons: list[str] = field(default_factory=list)
 
     def pending(self) -> Iterator[Episode]:
-        """The episodes that still need a verdict."""
+        """Yields the episodes that still need a verdict."""
         for episode in read_run(self.directory.path):
             _, verdict = self._verdicts(episode)
             scored = verdict is not None and verdict.unscored is None
@@ -100,33 +100,35 @@ class _Job:
                 yield episode
 
     def _verdicts(self, episode: Episode) -> tuple[Collection[Evaluation], Evaluation | None]:
-        """The evaluations by the judges of a panel, and the verdict itself; ``None`` where there is none yet."""
+        """Returns the evaluations by the judges of a panel, and the verdict, or ``None`` before the first one."""
         lines = self.side.records((episode.key, episode.turns_hash)) if self.side else []
+        # Lines are in order of writing, so a later evaluation by the same judge replaces an earlier one.
         latest = {line.evaluation.evaluator: line.evaluation for line in lines}
         verdict = latest.pop(self.judge.name, None)
         return latest.values(), verdict
 
     async def work(self, episode: Episode) -> bool:
-        """Evaluates an episode and keeps the verdict; a failure of the evaluator is one too, and counted later."""
+        """Evaluates an episode and stores the verdict; a failure of the evaluator is stored as an unscored verdict."""
         begun, append = self._begun(episode), partial(self._append, episode)
         append((await evaluate_episode(begun, self.evaluator, self.timeout, append)).evaluations[-1])
         self.evaluated += 1
         return True
 
     def _append(self, episode: Episode, evaluation: Evaluation) -> None:
-        self.side.append(_Line(key=episode.key, content=episode.turns_hash, evaluation=evaluation))
+        self.side.append(_StoredVerdict(key=episode.key, content=episode.turns_hash, evaluation=evaluation))
 
     def _begun(self, episode: Episode) -> Episode:
-        """The episode with what the judges of a panel have answered already; with ``force``, in this work only."""
+        """Returns the episode with the stored evaluations by the judges of a panel; with ``force``, only new ones."""
         judges, _ = self._verdicts(episode)
         if self.force and isinstance(self.evaluator, Panel):
             names = {judge.name for judge in self.evaluator.judges}
+            # A panel does not call a judge whose evaluation is in the episode; ``force`` asks every judge again.
             others = tuple(item for item in episode.evaluations if item.evaluator not in names)
             episode = episode.model_copy(update={"evaluations": others})
         return _with(episode, judges)
 
     def merge(self) -> None:
-        """Puts the verdicts into the episodes, all or none."""
+        """Adds the verdicts to the episodes, all or none."""
         self.directory.replace_episodes(self._merged(episode) for episode in read_run(self.directory.path))
 
     def _merged(self, episode: Episode) -> Episode:
@@ -161,27 +163,28 @@ async def evaluate_run_async(
     stop: Stop | None = None,
     ledger: Ledger | None = None,
 ) -> EvaluationResult:
-    """Adds an evaluation to every episode of a run, beside those it has; one by the same name is replaced.
+    """Adds an evaluation to every episode of a run; other evaluations are kept, one of the same name is replaced.
 
-    An episode that this evaluator has scored with the same parameters is left as it is, so an interrupted call is
-    continued by the same call; verdicts given before the interruption are kept. A failure never replaces scores that
-    an evaluator of this name gave before. Turns, keys and the order of the episodes stay as they are, and the file is
-    exchanged at once when all are evaluated: until then the episodes are as they were.
+    An episode that this evaluator has scored with the same parameters is not evaluated again, so the same call
+    continues an interrupted one, with the verdicts from before the interruption. A failure never replaces scores from
+    an evaluator of this name. Turns, keys and the order of the episodes do not change. The file of episodes is
+    replaced atomically once all episodes are evaluated; until then it is unchanged.
 
     Args:
-        run_dir: the run.
+        run_dir: the directory of the run.
         evaluator: scores each episode.
-        concurrency: evaluations under way at once, at least 1.
-        timeout: seconds for one evaluation; ``None`` waits for ever. It cannot stop an evaluator that never awaits.
-        progress: whether to show a progress bar on stderr; by default if that is a terminal.
-        force: ask about every episode again, and let failures replace scores too.
-        stop: ends the work early; verdicts given until then are kept beside the episodes, for the next call.
-        ledger: of the evaluator's models; its sums are shown with the progress, and who answered is noted.
+        concurrency: the number of concurrent evaluations, at least 1.
+        timeout: seconds for one evaluation; ``None`` for no limit. It cannot stop an evaluator that never awaits.
+        progress: whether to show a progress bar on stderr; by default if stderr is a terminal.
+        force: whether to evaluate every episode again, and let failures replace scores.
+        stop: ends the work early; verdicts so far are stored beside the episodes, for the next call.
+        ledger: the ledger of the evaluator's models; the progress bar shows its sums, and the run records the models
+            that answered.
 
     Raises:
-        InvalidValueError: no run is there, its episodes are gone, or another process is writing to it.
+        InvalidValueError: ``run_dir`` does not hold a run with episodes, or another process is writing to it.
         DamagedRecordError: a record cannot be read.
-        ModelRefusedError: a model refuses every request; verdicts given until then are kept for the next call.
+        ModelRefusedError: a model refuses every request; verdicts so far are stored for the next call.
     """
     check_limits(concurrency, timeout)
     check_members("evaluator", "an evaluator", evaluator, Evaluator)
@@ -203,10 +206,10 @@ async def evaluate_directory(
     stop: Stop | None = None,
     ledger: Ledger | None = None,
 ) -> EvaluationResult:
-    """As :func:`evaluate_run_async`, for a run directory that is open; ``bar`` shows the progress."""
+    """Does the same as :func:`evaluate_run_async`, for an open run directory; ``bar`` shows the progress."""
     judge, stop, merged = named(evaluator), stop or Stop(), False
     side = _side_journal(directory.path, judge)
-    job = _Job(directory, evaluator, judge, side, timeout, force, bar)
+    job = _RunEvaluation(directory, evaluator, judge, side, timeout, force, bar)
     try:
         await work_through(job.pending(), job.work, stop, bar, concurrency)
         if side and not stop.reason:
@@ -214,6 +217,7 @@ async def evaluate_directory(
         merged = not stop.reason
         directory.note_models(ledger.answered() if ledger else {})
     finally:
+        # An empty side file is removed, too; one with verdicts is removed only when the episodes contain them.
         side.close(remove=merged or not side)
     if isinstance(stop.failure, ModelRefusedError):
         raise stop.failure

@@ -1,4 +1,4 @@
-"""Records of ours written in a foreign format."""
+"""Export of this package's records to a foreign format."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     Args:
         source: a folder of imports, a run directory, or a file of episodes, tasks, scenarios, rows or a cast.
         file: ``.jsonl`` for JSON Lines, ``.json`` for an array.
-        format: foreign format; ``None`` takes that of the import, where it was one.
+        format: the name of the foreign format; ``None`` uses that of the import, if ``source`` is one.
 
     Raises:
-        InvalidValueError: there is nothing of the kind in ``source``, the file's name or the format is not clear, or
-            the format is only read.
-        UnknownNameError: there is no such format.
+        InvalidValueError: ``source`` has no records of the format's kind, the format cannot be determined or written,
+            or the file's name has another suffix.
+        UnknownNameError: ``format`` is unknown.
         DamagedRecordError: a record cannot be read.
     """
     source, file = Path(source), Path(file)
@@ -39,12 +39,15 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     write = foreign.write
     if write is None:
         written = [name for name, other in FORMATS.items() if other.write is not None]
-        raise InvalidValueError(f"{foreign.name} is only read", field="format", expected=f"one of {', '.join(written)}")
+        raise InvalidValueError(
+            f"{foreign.name} can be read but not written", field="format", expected=f"one of {', '.join(written)}"
+        )
     if file.suffix not in SUFFIXES:
         raise InvalidValueError(
             expected=f"a name that ends with {' or '.join(SUFFIXES)} for {foreign.name}", where=file
         )
     count = 0
+    # The sources are read while the export is written: it must not replace one of them.
     if file.exists() and source.resolve() in (file.resolve(), file.resolve().parent):
         raise InvalidValueError(
             expected="a file outside the records that are exported", hint="choose another", where=file
@@ -74,8 +77,8 @@ def _new_file(file: Path) -> Iterator[BinaryIO]:
 def _only_format(source: Path) -> str:
     names = sorted({entry["format"] for entry in read_report(source)["files"] if entry["converted"]})
     if len(names) != 1:
-        got = f"imports of {', '.join(names)}" if names else "no folder of imports"
-        raise InvalidValueError(field="format", expected="a name", hint=f"{source} holds {got}")
+        got = f"holds imports of {', '.join(names)}" if names else "is not a folder of imports"
+        raise InvalidValueError(field="format", expected="a name", hint=f"{source} {got}")
     return str(names[0])
 
 
@@ -110,7 +113,7 @@ def _tasks(source: Path) -> Iterator[Task]:
 
 
 def _scenarios(source: Path) -> Iterator[Scenario]:
-    """Scenarios; of tasks, each id's first."""
+    """Yields the scenarios in ``source``; for tasks, the first scenario of each id."""
     if not _holds_tasks(source):
         yield from (read_record(Scenario, line, where) for where, line in _lines(source))
         return
@@ -121,7 +124,7 @@ def _scenarios(source: Path) -> Iterator[Scenario]:
 
 
 def _holds_tasks(source: Path) -> bool:
-    """Whether it is a folder, whose tasks are meant, or a file that begins with a task."""
+    """Whether ``source`` is a folder, whose tasks are then exported, or a file that begins with a task."""
     if source.is_dir():
         return True
     first = next((parse_json(line, where) for where, line in _lines(source)), None)
@@ -129,7 +132,7 @@ def _holds_tasks(source: Path) -> bool:
 
 
 def _people(source: Path, kind: Kind) -> Iterator[Any]:
-    """Characters, or relationships with the characters of their cast; of tasks, those of all tasks."""
+    """Yields characters, or relationships with the characters of their cast; for tasks, those of all tasks."""
     file = source / CAST if source.is_dir() else source
     if not file.is_file() or file.suffix == ".jsonl":
         if kind is Kind.CHARACTER:

@@ -1,16 +1,16 @@
-"""A forecast of what a run asks of its models: counts of turns × first prompts × limits. Nothing is sent for it.
+"""Forecast of the calls, tokens and cost of a run: turns × first prompts × limits. Nothing is sent to a model.
 
-Every policy gets the opening of its task, and the evaluator an episode without turns, with a stand-in for the model
-that never gives a usable answer. That shows the first prompt of a seat and of the evaluation, and how many questions,
-re-asks included, a turn or an evaluation needs at most. How often these are asked follows from the limit on turns.
+Every policy receives the opening of its task, and the evaluator an episode without turns, with a stand-in for the model
+that never gives a usable answer. The recorded requests show the first prompt of a seat and of the evaluation, and the
+maximum number of requests for one turn or one evaluation, including re-asks. The turn limit gives their number.
 
-- From below: each of these questions once, as long as the first prompts. Later prompts are longer, by the turns before
-  them, and episodes may end early.
-- From above: every re-ask too, every prompt grown by as many answers of the longest length as an episode has turns (or
-  filling the model's context, where that is known), and every answer as long as its limit. A token is counted for every
-  two bytes of UTF-8 text, about twice what tokenizers find in English.
+- Lower estimate: one request per turn, each with a prompt of the first prompt's length. Later prompts are longer,
+  since they contain the earlier turns; on the other hand, episodes may end early.
+- Upper bound: every re-ask is sent, every prompt also contains an answer of maximum length for each turn of the episode
+  (or fills the model's context, if its size is known), and every answer has the maximum length. One token is counted
+  for every two bytes of UTF-8 text, about twice the number that tokenizers give for English.
 
-Requests that fail and are sent again, and fallback models, are not counted.
+Requests that are sent again after a failure, and fallback models, are not counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sotopia_env.chat_model import (
     Role,
     estimate_tokens,
 )
-from sotopia_env.chat_model.asking import asking_instead
+from sotopia_env.chat_model.asking import replacing_models
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from sotopia_env.runs.spec import ResolvedRun, RunSpec
 
 FRAME = 64
-"""Tokens around an utterance in a prompt, such as its speaker's name, at most."""
+"""Maximum number of tokens around an utterance in a prompt, such as the speaker's name."""
 SCRIPTED = 512
-"""Tokens of an utterance of a policy without a model, at most."""
+"""Maximum number of tokens in an utterance of a policy without a model."""
 _ECHO = 4_000
-"""Tokens of a stand-in's answer, at most: a re-ask repeats it."""
+"""Maximum number of tokens in the answer of a :class:`StandIn`, which a re-ask repeats."""
 _REMEDY: Mapping[Role, str] = {"agent": "PROVIDER/MODEL:max_tokens=…", "judge": "judge:MODEL:max_tokens=…"}
 
 
@@ -66,14 +66,14 @@ _REMEDY: Mapping[Role, str] = {"agent": "PROVIDER/MODEL:max_tokens=…", "judge"
 
 @dataclass
 class StandIn:
-    """Stand-in for a model that records its requests and gives no usable answer.
+    """Replaces a model, records its requests and gives no usable answer.
 
     Attributes:
-        model: that it stands for.
-        requests: those it got.
-        price: of the model's tokens, where it is known.
-        longest_prompt: tokens of the model's prompts, likewise.
-        longest_answer: tokens of its answers, likewise.
+        model: the model that is replaced.
+        requests: the requests received so far.
+        price: the price of the model's tokens, if known.
+        longest_prompt: the maximum number of tokens in a prompt of the model, if known.
+        longest_answer: the maximum number of tokens in an answer of the model, if known.
     """
 
     model: ChatModel
@@ -90,19 +90,20 @@ class StandIn:
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The model's name."""
         return self.model.name
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's, so that plans have the same keys."""
+        """The model's parameters, so that plans have the same keys as in the real run."""
         return self.model.parameters
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Records the request."""
         self.requests.append(request)
         length = _ECHO if request.max_tokens is None else min(_ECHO, request.max_tokens)
-        return ChatReply(text="é" * length)  # counts as one token each
+        # "é" has two bytes in UTF-8, which the upper bound counts as one token.
+        return ChatReply(text="é" * length)
 
     async def close(self) -> None:
         """Closes the model."""
@@ -113,20 +114,20 @@ _Question = tuple[StandIn, ChatRequest]
 
 
 class StandInModels(ModelPool):
-    """A pool of stand-ins for the models of a run."""
+    """A pool of :class:`StandIn` models in place of the models of a run."""
 
     def __init__(self, options: ModelOptions) -> None:
         super().__init__(options)
         self._stand_ins: list[StandIn] = []
 
     def __call__(self, spec: str, role: Role = "agent", *, api_base: str | None = None) -> ChatModel:
-        """Returns a stand-in for the model that ``spec`` names."""
+        """Returns a :class:`StandIn` for the model that ``spec`` names."""
         self._stand_ins.append(StandIn(super().__call__(spec, "agent", api_base=api_base)))
         return self._stand_ins[-1]
 
-    def asked(self) -> AbstractContextManager[None]:
-        """Within this context, models that this pool did not make, those in this process, have stand-ins too."""
-        return asking_instead(self._in_place_of)
+    def replacing(self) -> AbstractContextManager[None]:
+        """Returns a context in which models from outside this pool, such as local ones, have stand-ins, too."""
+        return replacing_models(self._in_place_of)
 
     def _in_place_of(self, model: ChatModel) -> ChatModel:
         if isinstance(model, StandIn):
@@ -138,7 +139,7 @@ class StandInModels(ModelPool):
         return stand_in
 
     def questions(self) -> list[_Question]:
-        """Returns the requests since the last call, each with who got it."""
+        """Returns the requests since the last call, each with its receiver."""
         questions = [(stand_in, request) for stand_in in self._stand_ins for request in stand_in.requests]
         for stand_in in self._stand_ins:
             stand_in.requests.clear()
@@ -150,18 +151,18 @@ class StandInModels(ModelPool):
 
 @dataclass(slots=True)
 class ModelForecast:
-    """What one model may be asked on one account.
+    """Forecast of the use of one model in one role.
 
     Attributes:
-        model: its name.
-        role: on whose account.
-        price: of its tokens, where it is known.
-        calls: questions, if every turn is taken and every answer can be used.
-        most_calls: questions, with every re-ask.
-        first_prompt: tokens of the longest first prompt, roughly.
-        prompt: tokens of the prompts of ``calls``, if these were as long as the first ones.
-        most_prompt: tokens of the prompts of ``most_calls``; ``None`` when there is no bound.
-        most_answer: tokens of their answers, likewise.
+        model: the name of the model.
+        role: the role, by which costs are accounted.
+        price: the price of the model's tokens, if known.
+        calls: the number of calls if every turn is taken and every answer is usable.
+        most_calls: the number of calls with every re-ask.
+        first_prompt: the approximate number of tokens in the longest first prompt.
+        prompt: the number of prompt tokens in ``calls`` if every prompt were as long as the first one.
+        most_prompt: the maximum number of prompt tokens in ``most_calls``; ``None`` if unbounded.
+        most_answer: the maximum number of answer tokens in ``most_calls``; ``None`` if unbounded.
     """
 
     model: str
@@ -176,12 +177,12 @@ class ModelForecast:
 
     @property
     def cost(self) -> float | None:
-        """US dollars of the prompts of ``calls``; ``None`` when the price is not known."""
+        """The cost of the prompts of ``calls`` in US dollars; ``None`` if the price is unknown."""
         return None if self.price is None else self.price.of(self.prompt, 0)
 
     @property
     def most_cost(self) -> float | None:
-        """US dollars at most; ``None`` when the price is not known or there is no bound."""
+        """The maximum cost in US dollars; ``None`` if the price is unknown or the use is unbounded."""
         if self.price is None or self.most_prompt is None or self.most_answer is None:
             return None
         return self.price.of(self.most_prompt, self.most_answer)
@@ -200,7 +201,7 @@ def _known(tokens: int | None) -> str:
 
 
 def _costs(rows: Sequence[ModelForecast]) -> str:
-    """The dollars of some models."""
+    """Returns the cost of some models as text."""
     low, high = [row.cost for row in rows], [row.most_cost for row in rows]
     if None in low:
         return "price unknown"
@@ -210,21 +211,21 @@ def _costs(rows: Sequence[ModelForecast]) -> str:
 # --- counting -----------------------------------------------------------------------------------------------------
 
 
-class Tally:
-    """Sums of what the plans of a run, or the evaluation of its episodes, may ask."""
+class CallCounter:
+    """Counter of the calls that the plans of a run, or the evaluation of its episodes, may make."""
 
     def __init__(self, models: StandInModels) -> None:
-        """Begins.
+        """Creates a counter with all sums at zero.
 
         Args:
-            models: with which the plans' policies and the evaluator were made.
+            models: the pool with which the plans' policies and the evaluator were made.
         """
         self._models, self._limits = models, Limits(tpm=models.options.tpm)
         self._rows: dict[tuple[str, Role], ModelForecast] = {}
 
     async def of_plans(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> tuple[ModelForecast, ...]:
-        """Returns the sums for episodes that are to be played and evaluated."""
-        with self._models.asked():
+        """Returns the sums for episodes that will be played and evaluated."""
+        with self._models.replacing():
             return await self._of_plans(plans, evaluator)
 
     async def _of_plans(self, plans: Sequence[EpisodePlan], evaluator: Evaluator | None) -> tuple[ModelForecast, ...]:
@@ -234,6 +235,7 @@ class Tally:
             contexts = [max(_contexts(policy.parameters), default=None) for policy in plan.policies]
             answers = [_least(r.max_tokens, s.longest_answer, contexts[n]) for n in seats for s, r in questions[n]]
             scripted = [] if all(questions) else [SCRIPTED]
+            # By its last turn, a prompt has grown by an utterance per turn of the episode, its own seat's included.
             longest = max((answer or 0 for answer in (*answers, *scripted)), default=0) + FRAME
             growth = None if None in answers else longest * turns
             for seat in seats:
@@ -244,14 +246,14 @@ class Tally:
 
     async def of_episodes(self, episodes: Iterable[Episode], evaluator: Evaluator) -> tuple[ModelForecast, ...]:
         """Returns the sums for the evaluation of played episodes, whose prompts are known."""
-        with self._models.asked():
+        with self._models.replacing():
             for episode in episodes:
                 await evaluate_episode(episode, evaluator)
                 self._add(self._models.questions(), 1, 1, 0)
         return tuple(self._rows.values())
 
     async def _opening(self, plan: EpisodePlan, seat: int) -> list[_Question]:
-        """What the policy in ``seat`` asks for the first turn."""
+        """Returns the requests of the policy in ``seat`` for its first turn."""
         policy, agent = plan.policies[seat], plan.task.agents[seat]
         if not isinstance(policy, HumanPolicy):
             await policy.act(observe(initial_state(plan.task, plan.rules, plan.episode_seed), agent), 0)
@@ -260,14 +262,15 @@ class Tally:
     async def _verdict(self, plan: EpisodePlan, evaluator: Evaluator) -> list[_Question]:
         seats = zip(plan.task.agents, map(named, plan.policies), strict=True)
         infos = tuple(PolicyInfo(agent=agent, name=item.name, parameters=item.parameters) for agent, item in seats)
-        with suppress(EvaluationError):  # the stand-in gives no verdict; its requests are recorded
+        # The evaluation fails, since a stand-in gives no usable verdict, but its requests are recorded.
+        with suppress(EvaluationError):
             await evaluator.evaluate_async(Episode(task=plan.task, rules=plan.rules, policies=infos))
         return self._models.questions()
 
     def _add(
         self, questions: Sequence[_Question], calls: int, most: int, growth: int | None, context: int | None = None
     ) -> None:
-        """Adds questions that are asked ``calls`` or up to ``most`` times, with prompts that grow by ``growth``."""
+        """Adds requests sent ``calls`` or at most ``most`` times, with prompts that grow by ``growth`` tokens."""
         for stand_in, request in questions:
             key = stand_in.name, request.role
             row = self._rows.setdefault(key, ModelForecast(*key, stand_in.price))
@@ -292,15 +295,19 @@ def _least(*limits: int | None) -> int | None:
 
 
 def turn_limit(task: Task, rules: Rules) -> int:
-    """Returns the most turns that an episode can have."""
+    """Returns the maximum number of turns in an episode."""
     limit, seats = rules.turn_limit(task), len(task.agents)
     if limit is None:
         return (rules.max_rounds or 0) * seats
+    # A simultaneous round is always completed, so the limit is rounded up to whole rounds.
     return -(-limit // seats) * seats if rules.turn_order is TurnOrder.SIMULTANEOUS else limit
 
 
 def _turns_of(seat: int, seats: int, turns: int, rules: Rules) -> tuple[int, int]:
-    """The turns of a seat if nobody leaves, and at most: among more than two, who stays takes those of who left."""
+    """Returns the number of a seat's turns if no agent leaves, and the maximum number.
+
+    With more than two seats, the turns of an agent that left go to the others; with two, the episode ends.
+    """
     if rules.turn_order is TurnOrder.ROUND_ROBIN:
         own = len(range((seat - rules.first_seat) % seats, turns, seats))
     else:
@@ -309,7 +316,7 @@ def _turns_of(seat: int, seats: int, turns: int, rules: Rules) -> tuple[int, int
 
 
 def _contexts(settings: object) -> Iterator[int]:
-    """Every ``context_limit`` in parameters, of policies that others are made of too."""
+    """Yields every ``context_limit`` in parameters, also in those of policies that a policy is made of."""
     if isinstance(settings, Mapping):
         limit = settings.get("context_limit")
         if isinstance(limit, int):
@@ -326,14 +333,14 @@ def _contexts(settings: object) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class RunForecast:
-    """What a run asks.
+    """Forecast of the calls of a run.
 
     Attributes:
-        planned: its episodes.
-        todo: those that are still to be played, or evaluated.
-        models: what these ask of each model.
-        options: the limits of the run.
-        evaluation: whether it is of an evaluation of episodes that were played.
+        planned: the number of episodes.
+        todo: the number of episodes that are still to be played or evaluated.
+        models: the forecast for each model and role.
+        options: the model options of the run, with its limits.
+        evaluation: whether this is the forecast of an evaluation of recorded episodes.
     """
 
     planned: int
@@ -343,13 +350,13 @@ class RunForecast:
     evaluation: bool = False
 
     def lines(self) -> list[str]:
-        """Returns the forecast in words."""
+        """Returns the forecast as lines of text."""
         done = self.planned - self.todo
         lines = [f"{self.planned} episodes planned: {done} done, {self.todo} to play"]
         if self.evaluation:
             lines = [f"{self.planned} episodes: {done} have these scores, {self.todo} to evaluate"]
         if not self.models:
-            return [*lines, "no model would be asked", "nothing was sent"]
+            return [*lines, "no model would be called", "nothing was sent"]
         total = [f"in all {_costs(self.models)}"] if len(self.models) > 1 else []
         return [*lines, *map(str, self.models), *total, *self._notes(), "nothing was sent"]
 
@@ -358,21 +365,21 @@ class RunForecast:
         again = self.options.retries.retries
         limits = [] if cost is None else [f"max_cost ${cost:g}"]
         limits += [] if tokens is None else [f"max_tokens {tokens}"]
-        notes = [f"not counted: requests that fail, which are sent again up to {again} times"] if again else []
-        notes += [f"not counted: {name}, which is asked when another model fails for good" for name in fallbacks]
-        return [*notes, *([f"the run stops before it would pass {' or '.join(limits)}"] if limits else [])]
+        notes = [f"not counted: failed requests, which are sent again up to {again} times"] if again else []
+        notes += [f"not counted: {name}, the fallback for a model that fails for good" for name in fallbacks]
+        return [*notes, *([f"the run stops before it exceeds {' or '.join(limits)}"] if limits else [])]
 
 
 def check_prompts(spec: RunSpec, directory: Path, workers: int = 1) -> None:
-    """Refuses a limit of tokens per minute that a first prompt of the run exceeds; without such a limit, does nothing.
+    """Checks that no first prompt of the run exceeds the limit of tokens per minute, if there is one.
 
     Args:
-        spec: the run.
-        directory: of the run; episodes that it holds are not played again.
-        workers: processes among which the limit is divided.
+        spec: the specification of the run.
+        directory: the directory of the run; episodes that it holds are not played again.
+        workers: the number of processes among which the limit is divided.
 
     Raises:
-        BudgetExceededError: a prompt has more than a minute's tokens.
+        BudgetExceededError: a prompt has more tokens than the limit per minute.
     """
     if spec.models.tpm is not None:
         models = StandInModels(spec.models.model_copy(update={"tpm": spec.models.tpm // workers}))
@@ -380,40 +387,40 @@ def check_prompts(spec: RunSpec, directory: Path, workers: int = 1) -> None:
 
 
 def forecast(run: ResolvedRun, models: StandInModels, directory: Path, part: Part | None = None) -> RunForecast:
-    """Returns what a run asks; nothing is sent, and nothing is written.
+    """Returns the forecast for a run; nothing is sent, and nothing is written.
 
     Args:
-        run: with policies and an evaluator that ask ``models``.
-        models: the stand-ins.
-        directory: of the run; episodes that it holds are not played again.
-        part: the share that is played.
+        run: the run, with policies and an evaluator that call ``models``.
+        models: the pool of :class:`StandIn` models.
+        directory: the directory of the run; episodes that it holds are not played again.
+        part: the share to play; ``None`` for the whole run.
 
     Raises:
         InvalidValueError: there is nothing to play.
-        BudgetExceededError: a first prompt has more than a minute's tokens.
+        BudgetExceededError: a first prompt has more tokens than the limit per minute.
         DamagedRecordError: ``directory`` holds a record that cannot be read.
     """
     plans = run.plans() if part is None else part.of(run.plans())
-    places = [directory] if part is None else [directory, part.path(directory)]
-    done = {episode.key for place in places if (place / RUN).is_file() for episode in read_run(place)}
+    paths = [directory] if part is None else [directory, part.path(directory)]
+    done = {episode.key for path in paths if (path / RUN).is_file() for episode in read_run(path)}
     todo = [plan for plan in plans if plan.key not in done]
-    rows = asyncio.run(Tally(models).of_plans(todo, run.evaluator))
+    rows = asyncio.run(CallCounter(models).of_plans(todo, run.evaluator))
     return RunForecast(len(plans), len(todo), rows, models.options)
 
 
 def forecast_evaluation(run: Path, evaluator: Evaluator, models: StandInModels, force: bool = False) -> RunForecast:
-    """Returns what another evaluation of a run asks; nothing is sent, and nothing is written.
+    """Returns the forecast for an evaluation of a run on disk; nothing is sent, and nothing is written.
 
-    Verdicts of an interrupted evaluation, which it would not ask for again, are not subtracted.
+    Stored verdicts of an interrupted evaluation are not subtracted, although they would not be requested again.
 
     Args:
-        run: its directory.
-        evaluator: asks ``models``.
-        models: the stand-ins.
-        force: whether episodes that have these scores are evaluated too.
+        run: the directory of the run.
+        evaluator: the evaluator, which calls ``models``.
+        models: the pool of :class:`StandIn` models.
+        force: whether episodes that already have these scores are evaluated, too.
     """
     judge = named(evaluator)
     pending = [is_pending(episode, judge, force) for episode in read_run(run)]
     episodes = (episode for episode in read_run(run) if is_pending(episode, judge, force))
-    rows = asyncio.run(Tally(models).of_episodes(episodes, evaluator))
+    rows = asyncio.run(CallCounter(models).of_episodes(episodes, evaluator))
     return RunForecast(len(pending), sum(pending), rows, models.options, evaluation=True)

@@ -1,8 +1,8 @@
-"""Foreign files imported into a folder, all of it or nothing; the same files give the same bytes.
+"""Import of foreign files into a folder, all or nothing; the same files give the same bytes.
 
-The folder holds, of what there was, ``cast.json`` (characters and relationships), ``scenarios.jsonl``, ``tasks.jsonl``,
-``lists.jsonl``, ``rows.jsonl``, and ``episodes.jsonl`` with a ``run.json``, which make it a run directory; and
-``import.json`` with what became of every file.
+Depending on the records found, the folder holds ``cast.json`` (characters and relationships), ``scenarios.jsonl``,
+``tasks.jsonl``, ``lists.jsonl``, ``rows.jsonl``, and ``episodes.jsonl`` with a ``run.json``, which make it a run
+directory. ``import.json`` reports the result for every file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _FileEntry(BaseModel):
 
 
 class _Report(BaseModel):
-    """What is read of ``import.json``."""
+    """The fields of ``import.json`` that are read back."""
 
     files: list[_FileEntry]
     sha256: dict[str, str]
@@ -52,12 +52,12 @@ class _Report(BaseModel):
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import came to.
+    """The result of an import.
 
     Attributes:
-        folder: where it lies.
-        counts: what became of each file.
-        written: records by file in the folder.
+        folder: the folder that was written.
+        counts: the result for each file that was read.
+        written: the number of records in each file of the folder.
     """
 
     folder: Path
@@ -66,11 +66,11 @@ class ImportReport:
 
     @property
     def refused(self) -> int:
-        """Records that were left out."""
+        """The number of records that were left out."""
         return sum(count.left_out for count in self.counts)
 
     def notes(self) -> dict[tuple[str, str], list[Remark]]:
-        """What contradicts itself in the records, and what was made of it, by file and field."""
+        """Returns, by file and field, the contradictions found in the records and how each was resolved."""
         groups: dict[tuple[str, str], list[Remark]] = {}
         for count in self.counts:
             for note in count.notes:
@@ -78,7 +78,7 @@ class ImportReport:
         return groups
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Why records were left out, with their number, the most frequent reason first."""
+        """Returns the reasons why records were left out, each with a count, the most frequent first."""
         return Counter(refusal.reason for count in self.counts for refusal in count.refused).most_common()
 
 
@@ -93,17 +93,17 @@ def import_files(
     """Imports files into a folder.
 
     Args:
-        files: in any order; what they refer to each other for is found among them.
-        folder: a new one, or one that an import wrote and nobody has changed since, which is written again.
-        format: of all files; ``None`` finds it out for each.
-        keep_going: whether a record that cannot be read is left out and counted; else it ends the import.
-        progress: whether to show a bar on stderr; ``None`` does if that is a terminal.
+        files: the files to import, in any order; references between them are resolved.
+        folder: a new folder, or one that an import wrote and that is unchanged since; such a folder is replaced.
+        format: the format of all files; ``None`` detects it for each file.
+        keep_going: whether a record that cannot be read is left out and counted; otherwise it ends the import.
+        progress: whether to show a progress bar on stderr; ``None`` shows it if stderr is a terminal.
 
     Raises:
-        DamagedRecordError: a file or, unless ``keep_going``, a record cannot be read, or nothing can be; nothing
-            is written then.
-        InvalidValueError: the folder holds something else.
-        UnknownNameError: there is no such format.
+        DamagedRecordError: a file cannot be read, a record cannot be read (unless ``keep_going``), or no record can
+            be read; nothing is written then.
+        InvalidValueError: the folder holds files that no import wrote, or that were changed since.
+        UnknownNameError: ``format`` is unknown.
     """
     folder = Path(folder)
     _check_folder(folder)
@@ -113,6 +113,7 @@ def import_files(
         for product in conversion.products():
             writer.add(product)
         writer.finish(conversion)
+    # A folder that is imported again must not keep files of kinds that the sources no longer contain.
     for name in _FILES:
         if name not in writer.digests:
             (folder / name).unlink(missing_ok=True)
@@ -120,7 +121,7 @@ def import_files(
 
 
 def _check_playable(product: Product) -> None:
-    """Raises :class:`DamagedRecordError` for a task that nobody could load again: a file of tasks is checked as one."""
+    """Raises :class:`DamagedRecordError` for a task that would be refused when the imported tasks are loaded."""
     if product.kind is not Kind.TASK:
         return
     try:
@@ -131,7 +132,7 @@ def _check_playable(product: Product) -> None:
 
 @dataclass
 class _Writer:
-    """The files of a folder, each of which takes its place when all are whole."""
+    """Writer of the files of a folder; they replace existing files only after all have been written."""
 
     folder: Path
     resources: ExitStack
@@ -148,7 +149,7 @@ class _Writer:
             self._run.add(product.value)
 
     def finish(self, conversion: Conversion) -> None:
-        """Writes what is known only now."""
+        """Writes the files that depend on all records: the cast, ``run.json`` and ``import.json``."""
         library = conversion.library
         if library.characters:
             relationships = sorted((ties[0] for ties in library.relationships.values()), key=lambda tie: tie.seats)
@@ -191,7 +192,7 @@ class _Writer:
 
 @dataclass
 class _Run:
-    """What ``run.json`` says of imported episodes."""
+    """The contents of ``run.json`` for imported episodes."""
 
     keys: set[str] = field(default_factory=set)
     tasks: set[str] = field(default_factory=set)
@@ -243,15 +244,15 @@ def _check_folder(folder: Path) -> None:
     for name in (*_FILES, "failures.jsonl", "unfinished.jsonl"):
         file = folder / name
         if file.exists() and _file_digest(file) != digests.get(name):
-            whose = "the file was changed since it was imported" if name in digests else "the file is not of an import"
-            raise InvalidValueError(whose, hint="choose another folder, or remove it", where=file)
+            problem = "the file was changed after the import" if name in digests else "the file is not from an import"
+            raise InvalidValueError(problem, hint="choose another folder, or remove it", where=file)
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Returns what ``import.json`` says; of a folder that no import wrote, that there is nothing.
+    """Returns the contents of ``import.json``; an empty report if the folder was not written by an import.
 
     Raises:
-        DamagedRecordError: it is no report of an import.
+        DamagedRecordError: the file is not the report of an import.
     """
     file = folder / IMPORT
     report = read_json(file, DamagedRecordError) if file.is_file() else {"files": [], "sha256": {}}
@@ -277,7 +278,8 @@ def _file_digest(file: Path) -> str:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Makes the folder; one that was not there goes again when the block fails."""
+    """Creates the folder, and removes it again if the block fails and it did not exist before."""
+    # From the folder up: only directories that this call creates may be removed.
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +297,7 @@ def _new_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _bar(files: Sequence[str | Path], visible: bool | None) -> Iterator[Any]:
-    """Shows how many bytes were read; yields what is told of them, ``None`` without a bar."""
+    """Shows a progress bar of bytes read; yields the function that advances it, or ``None`` without a bar."""
     if not (sys.stderr.isatty() if visible is None else visible):
         yield None
         return

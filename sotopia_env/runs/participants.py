@@ -1,8 +1,8 @@
-"""Runs that many people fill: each person's session plays one episode after another, and sessions may overlap.
+"""Runs with many human participants: each person's session plays one episode after another, and sessions may overlap.
 
-The episode that is being played lies in a directory of its own under ``RUN/playing``, which its process holds; the run
-itself is held only while a session looks at it and while an ended episode is moved into it. What a killed session has
-left is played on by the person's next session, or moved into the run by anybody's.
+The episode in progress is in a subdirectory of ``RUN/playing``, which its process locks; the run itself is locked only
+while a session reads it and while a finished episode is moved into it. After a session was killed, the person's next
+session continues its episode; an episode that had already ended is moved into the run by any session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sotopia_env.world.episode import Evaluator
 
 logger = logging.getLogger(__name__)
 PLAYING = "playing"
-_PATIENCE, _POLL = 30.0, 0.1  # seconds; a session holds the run for less than one
+_PATIENCE, _POLL = 30.0, 0.1  # seconds; a session locks the run for less than one second
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Session:
     """The episodes of one person in a run.
 
     Attributes:
-        plans: all of them, in the order of play; every participant of the run has the same tasks.
-        evaluator: of the run.
+        plans: all episodes of the person, in the order of play; every participant of the run has the same tasks.
+        evaluator: the evaluator of the run, if any.
         run_dir: the run's directory.
     """
 
@@ -44,14 +44,14 @@ class Session:
     run_dir: Path
 
     def todo(self) -> list[EpisodePlan]:
-        """Moves ended episodes into the run, and returns those of the person that are still to be played.
+        """Moves finished episodes into the run, and returns the person's episodes that are still to be played.
 
         Raises:
-            InUseError: another process holds the run for long.
+            InUseError: another process locks the run for more than 30 seconds.
             InvalidValueError: the directory holds another run.
             DamagedRecordError: a record in it cannot be read.
         """
-        with self._held() as run:
+        with self._locked() as run:
             moved = _collect(run)
             todo = [plan for plan in self.plans if plan.key not in run.done]
             if moved:
@@ -59,18 +59,18 @@ class Session:
         return todo
 
     async def play(self, plan: EpisodePlan, ledger: Ledger | None = None) -> RunResult:
-        """Plays an episode, or plays on where it was left; :meth:`todo` then moves it into the run.
+        """Plays an episode, or continues it after an interruption; :meth:`todo` then moves it into the run.
 
         Raises:
             InUseError: the person is playing it in another process.
         """
-        place = self.run_dir / PLAYING / plan.key
+        path = self.run_dir / PLAYING / plan.key
         return await run_episodes_async(
-            [plan], evaluator=self.evaluator, run_dir=place, concurrency=1, progress=False, ledger=ledger
+            [plan], evaluator=self.evaluator, run_dir=path, concurrency=1, progress=False, ledger=ledger
         )
 
     @contextmanager
-    def _held(self) -> Iterator[RunDirectory]:
+    def _locked(self) -> Iterator[RunDirectory]:
         deadline = time.monotonic() + _PATIENCE
         with ExitStack() as stack:
             while True:
@@ -90,21 +90,23 @@ def in_order_of(participant: str, plans: Sequence[EpisodePlan], seed: int) -> li
 
 
 def _collect(run: RunDirectory) -> int:
-    """Moves ended episodes that nobody is playing any more into the run; returns their number."""
+    """Moves finished episodes from directories that are not in use into the run; returns their number."""
     root, moved = run.path / PLAYING, 0
-    for place in sorted(root.iterdir()) if root.is_dir() else ():
-        if not (place / RUN).exists():  # killed before it had written anything, or about to begin
+    for path in sorted(root.iterdir()) if root.is_dir() else ():
+        # Without a manifest, the session is just starting or was killed before it wrote anything.
+        if not (path / RUN).exists():
             continue
         try:
-            with RunDirectory(place):
-                episodes = list(read_run(place))
+            with RunDirectory(path):
+                episodes = list(read_run(path))
         except InUseError:
             continue
         for episode in episodes:
-            run.check(episode, Where(place))
+            run.check(episode, Where(path))
             if episode.key not in run.done:
                 run.append(episode)
                 moved += 1
+        # A directory without a finished episode holds turns that the person's next session continues from.
         if episodes:
-            shutil.rmtree(place)
+            shutil.rmtree(path)
     return moved

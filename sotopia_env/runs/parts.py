@@ -1,9 +1,10 @@
-"""Parts of a run: shares that processes or machines play on their own, and their merging into the run.
+"""Parts of a run: shares that separate processes or machines play, and the merge of these shares into the run.
 
-Part 3 of 16 plays every 16th episode of the plan, from the third, in ``RUN/parts/03-of-16``. That is a run directory
-as any other: locked, and resumed by the same command after a kill. Merging takes everything from the parts into the run
-and removes them; it may be cut short at any moment, and is then finished the next time. An episode is merged under its
-key. A ledger's lines have no key; their merging is announced in a file first, and taken back when it was cut short.
+Part 3 of 16 plays every 16th episode of the plan, starting with the third, in ``RUN/parts/03-of-16``. A part is an
+ordinary run directory: it is locked, and the same command resumes it after a kill. Merging moves all records of the
+parts into the run and removes the parts. A merge may be interrupted at any moment; the next merge completes it. An
+episode is identified by its key. Ledger lines have no key, so the merge of a ledger is first announced in a file, and
+rolled back if it was interrupted.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Part:
     """A share of a run.
 
     Attributes:
-        number: from 1 to ``count``.
-        count: of the parts that the run is divided into.
+        number: the number of this part, from 1 to ``count``.
+        count: the number of parts that the run is divided into.
     """
 
     number: int
@@ -57,11 +58,11 @@ class Part:
         """Returns the part that a text such as ``3/16`` names.
 
         Raises:
-            InvalidValueError: it names none.
+            InvalidValueError: ``text`` does not name a part.
         """
         number, slash, count = text.partition("/")
         if not (slash and number.isdecimal() and count.isdecimal()):
-            raise InvalidValueError(field="part", expected="a number and how many there are, such as 3/16", got=text)
+            raise InvalidValueError(field="part", expected="a part and the number of parts, such as 3/16", got=text)
         return cls(int(number), int(count))
 
     def __str__(self) -> str:
@@ -76,10 +77,10 @@ class Part:
         return run / PARTS / f"{self.number:0{len(str(self.count))}d}-of-{self.count}"
 
     def limits(self, options: ModelOptions, run: Path) -> ModelOptions:
-        """Returns how this part reaches its models: an equal share of every limit, and of what is left to spend.
+        """Returns the model options of this part: an equal share of every limit and of the remaining budget.
 
         Raises:
-            BudgetExceededError: what is merged into the run already has used everything.
+            BudgetExceededError: the calls that are already merged into the run have used up the budget.
         """
         with Ledger(max_cost=options.max_cost, max_tokens=options.max_tokens) as ledger:
             for entry in read_ledger(run) if (run / LEDGER).exists() else ():
@@ -89,7 +90,13 @@ class Part:
 
 
 def take_over(part: RunDirectory, run: Path, keys: Collection[str]) -> None:
-    """Has the part with these episodes leave out what its run has already, and go on with what its run has begun."""
+    """Makes a part skip the episodes that its run has recorded, and continue those that its run has begun.
+
+    Args:
+        part: the directory of the part.
+        run: the directory of the whole run.
+        keys: the keys of the part's episodes.
+    """
     if not (run / RUN).exists():
         return
     part.elsewhere |= {episode.key for episode in read_run(run)}
@@ -100,10 +107,10 @@ def take_over(part: RunDirectory, run: Path, keys: Collection[str]) -> None:
 
 
 def check_division(run: Path, part: Part, config: RunConfig) -> None:
-    """Checks that a part is one of this run, and that the run is divided into as many.
+    """Checks that a part belongs to this run, and that all parts divide the run into the same number of shares.
 
     Raises:
-        InvalidValueError: it is not.
+        InvalidValueError: the part belongs to another run, or to another division of this run.
     """
     if (run / RUN).exists():
         read_manifest(run).adds(config, run)
@@ -113,7 +120,7 @@ def check_division(run: Path, part: Part, config: RunConfig) -> None:
             field="part",
             expected=f"a share like {others[0]}",
             got=str(part),
-            hint="merge what was played first",
+            hint="merge the recorded parts first",
             where=run / PARTS,
         )
 
@@ -123,14 +130,14 @@ def check_division(run: Path, part: Part, config: RunConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """Counts of a merging.
+    """Counts of a merge.
 
     Attributes:
-        planned: episodes of the whole run; ``None`` where it is of several plans.
-        recorded: episodes that it has now.
-        new: how many of these came from parts now.
-        failed: episodes that could not be finished.
-        absent: the parts that were not there, where these were the first to be merged.
+        planned: the number of episodes in the whole run; ``None`` if the run was extended with further plans.
+        recorded: the number of episodes in the run after the merge.
+        new: the number of episodes that this merge added.
+        failed: the number of episodes that could not be finished.
+        absent: the parts without a directory; empty unless this was the first merge of the run.
     """
 
     planned: int | None
@@ -146,18 +153,19 @@ class MergeResult:
 
 
 def merge_run(path: Path) -> MergeResult:
-    """Merges the parts of a run, and checks that every planned episode is there once.
+    """Merges the parts of a run, and checks that every planned episode is recorded once.
 
     Raises:
-        InvalidValueError: no run and no part is there, a part is being played or is one of another run, or a key is
-            that of two different episodes.
-        DamagedRecordError: a record cannot be read, or the episodes are others than those planned.
+        InvalidValueError: ``path`` holds neither a run nor a part, a part is being played or belongs to another run,
+            or two different episodes have the same key.
+        DamagedRecordError: a record cannot be read, or the recorded episodes are not the planned ones.
     """
     parts = [read_manifest(directory) for directory in _directories(path)]
     with RunDirectory(path, parts[0].config if parts else None) as run:
         before = len(run.done)
         merge_parts(run)
         config = run.manifest.config
+        # Plans that were added may overlap with the first one, so the numbers of their episodes cannot be summed.
         planned = None if run.manifest.added else config.episodes
         if len(run.done) == planned and set_hash(run.done) != config.plan_hash:
             raise DamagedRecordError("the episodes are not those planned", field="plan_hash", where=path / RUN)
@@ -170,25 +178,27 @@ def merge_run(path: Path) -> MergeResult:
 
 
 def _absent(names: set[str]) -> tuple[str, ...]:
-    """The parts without a directory, where some have one."""
+    """Returns the parts without a directory; empty if no part has one."""
     count = max((Part.parse(name).count for name in names), default=0)
     return tuple(name for name in (str(Part(number, count)) for number in range(1, count + 1)) if name not in names)
 
 
 def merge_parts(run: RunDirectory) -> None:
-    """Takes everything from the parts of a run into it, and removes them.
+    """Moves all records of a run's parts into the run, and removes the parts.
 
-    Nobody may be writing the run's ledger.
+    The run's ledger must not be open for writing.
 
     Raises:
-        InvalidValueError: a part is being played, or one of another run; or a key is that of two different episodes.
+        InvalidValueError: a part is being played or belongs to another run, or two different episodes have the same
+            key.
     """
     root = run.path / PARTS
     if not root.is_dir():
         return
-    _take_back(run.path)
+    _roll_back(run.path)
     paths = sorted(path for path in root.iterdir() if path.is_dir())
     with ExitStack() as stack:
+        # All parts are locked before anything is merged: a part that is still being played stops the whole merge.
         parts = [stack.enter_context(RunDirectory(path)) for path in _directories(run.path)]
         for part in parts:
             run.note_part(part.manifest)
@@ -197,6 +207,7 @@ def merge_parts(run: RunDirectory) -> None:
         for failure in [failure for part in parts for failure in part.failures.values()]:
             if failure.key not in run.done:
                 run.append_failure(failure)
+        # ``paths`` includes parts killed before they wrote an episode: their ledgers hold calls that were paid for.
         for path in paths:
             _merge_ledger(run.path, path)
     for path in paths:
@@ -205,26 +216,28 @@ def merge_parts(run: RunDirectory) -> None:
 
 
 def _directories(run: Path) -> list[Path]:
-    """The directories of a run's parts, without those whose process was killed before it had written anything."""
+    """Returns the directories of a run's parts, except those whose process was killed before it wrote anything."""
     return sorted(path.parent for path in (run / PARTS).glob(f"*/{RUN}") if (path.parent / EPISODES).exists())
 
 
 def _merge_episodes(run: RunDirectory, part: RunDirectory) -> None:
-    present: dict[str, PlayKey] = {}
+    # Episodes in both places are normal after an interrupted merge; they must then be the same play of the plan.
+    duplicates: dict[str, PlayKey] = {}
     for episode in read_run(part.path):
         run.check(episode, Where(part.path))
         if episode.key in run.done:
-            present[episode.key] = play_key(episode)
+            duplicates[episode.key] = play_key(episode)
         else:
             run.append(episode)
-    for episode in read_run(run.path) if present else ():
-        if present.get(episode.key, play_key(episode)) != play_key(episode):
+    for episode in read_run(run.path) if duplicates else ():
+        if duplicates.get(episode.key, play_key(episode)) != play_key(episode):
             raise InvalidValueError(
-                f"the episode is in {run.path} too, with other turns",
+                f"{run.path} holds another episode with this key and different turns",
                 hint="remove one of the two",
                 where=Where(part.path, record=f"episode {excerpt(episode.key)}"),
             )
-    for key in part.unfinished:  # each begins with what was taken over
+    # A part's unfinished episode starts with the records it took over from the run; only the rest is new.
+    for key in part.unfinished:
         for item in part.unfinished.records(key)[len(run.unfinished.records(key)) :]:
             run.unfinished.append(item)
 
@@ -233,20 +246,22 @@ def _merge_ledger(run: Path, part: Path) -> None:
     target, source, intent = run / LEDGER, part / LEDGER, run / PARTS / _INTENT
     if not source.exists():
         return
+    # A torn last line would otherwise be joined with the first appended one.
     repair_torn_line(target)
     repair_torn_line(source)
+    # Until the source is removed, the intent file allows truncating the target back to its old size.
     size = target.stat().st_size if target.exists() else 0
     write_text_atomically(intent, json.dumps({"part": part.name, "size": size}))
     with target.open("ab") as stream:
         stream.write(source.read_bytes())
         stream.flush()
         os.fsync(stream.fileno())
-    source.unlink()  # from here on the merging stands
+    source.unlink()  # commits the merge
     intent.unlink()
 
 
-def _take_back(run: Path) -> None:
-    """Removes from the run's ledger what a merging that was cut short had added; it is merged again."""
+def _roll_back(run: Path) -> None:
+    """Removes the lines that an interrupted merge added to the run's ledger; they are merged again."""
     intent = run / PARTS / _INTENT
     if not intent.exists():
         return
@@ -254,8 +269,8 @@ def _take_back(run: Path) -> None:
         note = read_json(intent)
         part, size = run / PARTS / str(note["part"]), int(note["size"])
     except (ValueError, KeyError, TypeError):
-        raise InvalidValueError(expected="the note of a merging", where=intent) from None
+        raise InvalidValueError(expected="the note of a merge", where=intent) from None
     if (part / LEDGER).exists() and (run / LEDGER).exists():
-        logger.warning("%s: merging the ledger of part %s was cut short; it is merged again", run, part.name)
+        logger.warning("%s: the merge of the ledger of part %s was interrupted; repeating it", run, part.name)
         os.truncate(run / LEDGER, size)
     intent.unlink()

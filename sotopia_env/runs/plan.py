@@ -1,7 +1,7 @@
 """The episodes of a run: tasks × policies in seats × speaking orders × repeats, each with a fixed identity.
 
-A plan is pure data and costs next to nothing; :mod:`sotopia_env.runs.rollout` plays it. Two plans with the same task
-content, policies, rules, seed and repeat have the same key on every machine, which is what makes a run resumable.
+A plan is cheap, pure data; :mod:`sotopia_env.runs.rollout` plays it. Two plans with the same task content, policies,
+rules, seed and repeat have the same key on every machine, so a run can be resumed anywhere.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class EpisodePlan:
     """One episode to be played.
 
     Attributes:
-        task: what it is about.
+        task: the task to play.
         policies: the policy in each seat, in seat order.
-        rules: order and limits.
+        rules: the order and limits of play.
         seed: the run's seed; any non-negative integer.
-        repeat: number of this repetition, from 0.
-        key: deterministic identity: a readable prefix, then 16 hex digits over the task's content, the policies' names
-            and parameters by seat, rules, seed and repeat.
-        episode_seed: seed of turn order and policies, from (seed, task content, repeat) alone, so that policies are
-            compared on equal luck.
+        repeat: the number of this repetition, from 0.
+        key: the deterministic identity: a readable prefix, then 16 hex digits of a hash over the task's content, the
+            policies' names and parameters by seat, rules, seed and repeat.
+        episode_seed: the seed of turn order and policies. It depends on (seed, task content, repeat) only, so that all
+            policies are compared under the same randomness.
     """
 
     task: Task
@@ -78,10 +78,12 @@ class EpisodePlan:
 def _key(task: Task, policies: Sequence[Configured], rules: Rules, seed: int, repeat: int) -> str:
     identity = [task.content_hash, [policy_identity(policy) for policy in policies], _rules_text(rules), seed, repeat]
     digest = hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:16]
+    # The prefix is for readers only; its parts are cut so that keys can be file names.
     names = "+".join(_slug(policy.name)[:20] for policy in policies)[:60]
     return f"{_slug(task.id)[:40]}.{names}.r{repeat}.{digest}"
 
 
+# A plan has thousands of episodes with the same few rules.
 @lru_cache(maxsize=256)
 def _rules_text(rules: Rules) -> str:
     return json.dumps(asdict(rules), sort_keys=True)
@@ -121,21 +123,23 @@ def plan_episodes(
     """Returns the plan: every task with every matchup, in a fixed order, no episode twice.
 
     Args:
-        tasks: what the episodes are about.
-        matchups: who plays whom. ``(a, b)`` puts a in seat 0 and b in seat 1; in a task with more seats a is the focal
-            policy and b sits in all others. ``(a,)`` is a in every seat; as many policies as seats are seated as given.
-        repeats: how often each is played, with another seed each time; at least 1.
+        tasks: the tasks of the episodes.
+        matchups: the policies that play each other. ``(a, b)`` puts a in seat 0 and b in seat 1; in a task with more
+            seats a is the focal policy and b takes all other seats. ``(a,)`` puts a in every seat. A matchup with one
+            policy per seat assigns them in order.
+        repeats: how often each episode is played, each time with another seed; at least 1.
         seed: the run's seed.
-        rules: order and limits; ``first_seat`` is varied by ``orders``.
-        both_seats: also the swapped assignment; with more than two seats the focal policy sits in every seat in turn.
-        orders: who begins, in round-robin order: ``first`` is as ``rules`` say, ``both`` lets every seat begin once,
-            ``alternate`` the seats in turn from task to task.
-        by_role: ``(a, b)`` puts a in all senders' seats and b in all receivers' seats instead (AgentSense §4.2), and
-            with ``both_seats`` also the other way round.
+        rules: the order and limits of play; ``orders`` varies ``first_seat``.
+        both_seats: whether to include the swapped assignment; with more than two seats, the focal policy takes every
+            seat in turn.
+        orders: which seat acts first in round-robin order: ``first`` follows ``rules``, ``both`` plays one episode
+            with each seat first, ``alternate`` changes the first seat from task to task.
+        by_role: whether ``(a, b)`` puts a in all senders' seats and b in all receivers' seats instead (AgentSense
+            §4.2); with ``both_seats``, also the reverse.
 
     Raises:
-        InvalidValueError: nothing to play, repeats below 1, a matchup that fits no task, ``orders`` other than
-            ``first`` without round-robin order, or ``by_role`` with a task without roles.
+        InvalidValueError: there is nothing to play, ``repeats`` is below 1, a matchup fits no task, ``orders`` is not
+            ``first`` without round-robin order, or ``by_role`` is set for a task without roles.
     """
     check_whole("repeats", repeats, 1)
     if orders not in get_args(Orders):
@@ -151,6 +155,7 @@ def plan_episodes(
             _seatings(task, pairings, both_seats, by_role), _rules(task, number, rules, orders)
         ):
             for repeat in range(repeats):
+                # Matchups can overlap: a policy against itself is the same episode in both seat assignments.
                 plan = EpisodePlan(task, seating, order, seed, repeat)
                 plans.setdefault(plan.key, plan)
     if not plans:
@@ -159,7 +164,7 @@ def plan_episodes(
 
 
 def _rules(task: Task, number: int, rules: Rules, orders: Orders) -> list[Rules]:
-    """The rules with which a task is played, by who begins."""
+    """Returns the rules for playing a task, one for each first seat."""
     seats = len(task.agents)
     if orders == "first":
         return [rules]
@@ -205,7 +210,7 @@ def _seatings(
 
 
 def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConfig:
-    """Returns the configuration that these plans amount to."""
+    """Returns the configuration of a run with these plans."""
     policies = {policy_identity(policy): policy for plan in plans for policy in plan.policies}
     tasks = {plan.task.content_hash for plan in plans}
     return RunConfig(
@@ -223,10 +228,10 @@ def run_config(plans: Sequence[EpisodePlan], evaluator: Named | None) -> RunConf
 
 
 def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode, RunManifest], None]:
-    """Returns what raises :class:`DamagedRecordError` for a recorded episode that is not one of the run.
+    """Returns a function that raises :class:`DamagedRecordError` for a recorded episode that is not part of the run.
 
-    A key is not believed: task, seed, rules and policies of the record must be those of the plan with this key. Of
-    matchups that an earlier command played in the same tasks there is no plan; their key is computed again.
+    The key alone is not trusted: task, seed, rules and policies of the record must be those of the plan with this
+    key. Matchups that an earlier command played in the same tasks have no plan; their keys are computed again.
     """
     by_key = {plan.key: plan for plan in plans}
     sources = {(plan.task.content_hash, plan.episode_seed): (plan.seed, plan.repeat) for plan in plans}
@@ -237,8 +242,8 @@ def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode, RunManifes
         matchup = _matchup(episode.policies)
         if source is None or episode.rules not in rules or all(matchup not in c.matchups for c in manifest.configs):
             return False
-        known = {policy_identity(policy) for policy in manifest.policies}
-        same = all(policy_identity(policy) in known for policy in episode.policies)
+        identities = {policy_identity(policy) for policy in manifest.policies}
+        same = all(policy_identity(policy) in identities for policy in episode.policies)
         return same and episode.key == _key(episode.task, episode.policies, episode.rules, *source)
 
     def check(episode: Episode, manifest: RunManifest) -> None:
@@ -256,7 +261,7 @@ def planned_check(plans: Sequence[EpisodePlan]) -> Callable[[Episode, RunManifes
             field=field,
             expected=expected,
             got=Verbatim(got),
-            hint="the record was changed or is another run's: without its line, the same command plays it again",
+            hint="the record was changed or belongs to another run; remove its line to play the episode again",
         )
 
     return check
@@ -278,7 +283,8 @@ def _recorded_content(episode: Episode) -> Any:
 
 def _content(task: Task, seed: int, rules: Rules, policies: Any) -> Any:
     content = {"task": task.content_hash, "seed": seed, "rules": asdict(rules), "policies": policies}
-    return decode_json(canonical_json(content))  # tuples are lists in a record, and keys are texts
+    # A record has been through JSON, which turns tuples into lists and keys into strings; a plan has not.
+    return decode_json(canonical_json(content))
 
 
 def set_hash(texts: set[str]) -> str:

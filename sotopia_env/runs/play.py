@@ -1,4 +1,4 @@
-"""The play of one episode of a run, from the first turn to the verdict, whatever its policies and its evaluator do."""
+"""Plays and evaluates one episode of a run, and records any failure of its policies or its evaluator."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Watcher(Protocol):
         ...
 
     def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
-        """An episode is done (and evaluated, where it is to be), or there is none, and why."""
+        """An episode is done, and evaluated if the run has an evaluator; or it has failed, with the reason ``why``."""
         ...
 
 
 class _ListenerError(Exception):
-    """Carries what a listener raised, which ends the run and not the episode."""
+    """Wraps the exception of a listener, which ends the run and not only the episode."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -53,10 +53,10 @@ def _kind(error: Exception) -> str:
 async def attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception:
     """Returns what ``work`` returns, or the exception that ended it.
 
-    This is the package's one catch-all: a policy or an evaluator is foreign code, and whatever goes wrong in one
-    episode or one job must be recorded with it and leave its siblings alone. Cancellation and Ctrl-C are not
-    ``Exception`` and pass; so do the end of the budget and of the run, and a model that refuses every request, which
-    are no failure of this episode.
+    This is the package's only catch-all: a policy or an evaluator is foreign code, and an error in one episode or one
+    job must be recorded with it without affecting the others. Cancellation and Ctrl-C are not ``Exception`` and
+    propagate; so do the end of the budget or of the run, and a model that refuses every request, since these are not
+    failures of this episode.
     """
     try:
         async with asyncio.timeout(timeout) as limit:
@@ -64,13 +64,14 @@ async def attempt(work: Awaitable[_T], timeout: float | None) -> _T | Exception:
     except (*FATAL, Dropped, _ListenerError):
         raise
     except Exception as error:  # noqa: BLE001
+        # A TimeoutError may also come from within ``work``; only the limit of this call becomes a "Timeout" record.
         if isinstance(error, TimeoutError) and limit.expired():
             return _OutOfTimeError(f"not finished within {timeout:g} s")
         return error
 
 
 def _ignore(_: Evaluation) -> None:
-    """Does nothing with a judge's evaluation."""
+    """Ignores a judge's evaluation."""
 
 
 async def evaluate_episode(
@@ -79,27 +80,28 @@ async def evaluate_episode(
     timeout: float | None = None,
     on_judged: Callable[[Evaluation], None] = _ignore,
 ) -> Episode:
-    """Returns the episode with this evaluator's verdict; a failure of the evaluator makes it *unscored*, with why.
+    """Returns the episode with this evaluator's verdict, which is *unscored* with a reason if the evaluator fails.
 
-    The judges of a :class:`~sotopia_env.evaluators.evaluator.Panel` are asked one by one, at the same time. Their
-    evaluations come before the panel's own, and one that the episode has already is not asked for again.
+    The judges of a :class:`~sotopia_env.evaluators.evaluator.Panel` are called concurrently. Their evaluations precede
+    the panel's own, and a judge whose evaluation is already in the episode is not called again.
 
     Args:
-        episode: finished.
-        evaluator: scores it.
-        timeout: seconds for the evaluation, or for each judge's; ``None`` waits for ever.
-        on_judged: gets the evaluation of each judge of a panel as soon as it is there.
+        episode: a finished episode.
+        evaluator: scores the episode.
+        timeout: seconds for the evaluation, or for that of each judge; ``None`` for no limit.
+        on_judged: receives the evaluation of each judge of a panel as soon as it is available.
 
     Raises:
-        BudgetExceededError: a model's ledger has reached its limit; the episode is as it was.
-        ModelRefusedError: a model refuses every request; likewise.
+        BudgetExceededError: a model's ledger has reached its limit; no verdict is returned.
+        ModelRefusedError: a model refuses every request; no verdict is returned.
     """
     if not isinstance(evaluator, Panel):
         work = evaluator.evaluate_async(episode)
         return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
     results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)
     for result in results:
-        if isinstance(result, Exception):  # only now: what the others were asked is paid for, and recorded
+        # Raised only after all judges have ended: their calls are paid for, so their evaluations must be recorded.
+        if isinstance(result, Exception):
             raise result
     members = [result for result in results if isinstance(result, MemberResult)]
     for member in members:
@@ -114,7 +116,7 @@ async def evaluate_episode(
 async def _judged(
     episode: Episode, judge: Evaluator, timeout: float | None, on_judged: Callable[[Evaluation], None]
 ) -> MemberResult | Exception:
-    """The judge's scores, recorded or new; an exception only where it ends the run."""
+    """Returns the judge's scores, recorded or new, or the exception if it ends the run."""
     recorded = episode.evaluation(judge.name)
     if recorded is not None and recorded.unscored is None and recorded.parameters == named(judge).parameters:
         return MemberResult(judge.name, recorded)
@@ -131,7 +133,7 @@ async def _judged(
 async def _evaluation(
     episode: Episode, evaluator: Evaluator, work: Awaitable[Evaluation], timeout: float | None
 ) -> Evaluation:
-    """What ``work`` returns; unscored, with why, where it fails."""
+    """Returns the result of ``work``, or an unscored evaluation with the reason if it fails."""
     verdict = await attempt(work, timeout)
     if isinstance(verdict, Evaluation):
         return verdict
@@ -153,36 +155,36 @@ async def play_episode(
     """Plays one planned episode to its end, without evaluating it.
 
     Args:
-        plan: what to play.
-        begun: the same episode as far as it was played before; it goes on from there, and nobody is asked about its
-            turns again. They are not told to ``listeners``.
-        timeout: seconds after which it counts as failed; ``None`` waits for ever. It takes effect where a policy
-            awaits something; one that never does cannot be stopped.
+        plan: the episode to play.
+        begun: the same episode as far as it was played before. Play continues from its last turn; its turns are not
+            generated again and not passed to ``listeners``.
+        timeout: seconds after which the episode counts as failed; ``None`` for no limit. It takes effect where a
+            policy awaits something; one that never awaits cannot be stopped.
         stop: ends the episode before its next turn.
-        listeners: get every turn that is taken.
+        listeners: receive every turn that is taken.
 
     Returns:
-        The episode, or the record of its failure. No other exception of a policy leaves this function.
+        The episode, or the record of its failure. Other exceptions of a policy are not raised.
 
     Raises:
         BudgetExceededError: a model's ledger has reached its limit.
         DamagedRecordError: ``begun`` contradicts the rules.
         ModelRefusedError: a model refuses every request.
-        Dropped: ``stop`` was asked for before the last turn.
-        Exception: whatever a listener raises.
+        Dropped: ``stop`` was requested before the last turn.
+        Exception: any exception of a listener.
     """
     fresh = Table(plan.task, plan.rules, plan.episode_seed, key=plan.key)
     table = fresh if begun is None else Table.resume(begun)
 
-    def tell(turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
+    def notify(turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
         try:
             for listener in listeners:
                 listener(turn, errors)
-        except Exception as error:  # noqa: BLE001 - a full disk, for one: no failure of this episode
+        except Exception as error:  # noqa: BLE001 - for example a full disk: not a failure of this episode
             raise _ListenerError(error) from None
 
     policies = dict(zip(plan.task.agents, plan.policies, strict=True))
-    play = table.play(policies, before=None if stop is None else stop.check, after=tell if listeners else None)
+    play = table.play(policies, before=None if stop is None else stop.check, after=notify if listeners else None)
     try:
         error = await attempt(play, timeout)
     except _ListenerError as failure:
@@ -191,7 +193,7 @@ async def play_episode(
 
 
 def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord:
-    """The record of an episode that ``error`` ended."""
+    """Returns the record of an episode that ``error`` ended."""
     trace = "".join(traceback.format_exception(error)).rstrip().split("\n")
     episode = table.episode()
     return FailureRecord(

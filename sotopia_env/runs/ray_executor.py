@@ -1,9 +1,9 @@
-"""Runs as Ray tasks: the parts of a run (:mod:`sotopia_env.runs.parts`), each in a process of its own, and merged.
+"""Execution of a run as Ray tasks, one for each part of the run (:mod:`sotopia_env.runs.parts`).
 
-The run directory must lie where all machines of the cluster see it, under the same path; nothing but the request of the
-run and a word on its end goes through Ray. The model server is shared: requests in flight, requests and tokens per
-minute, and what is left to spend, are divided among the parts. A part whose process dies is begun again on another one
-and goes on from what is in its directory. Ray is imported on first use.
+All machines of the cluster must see the run directory under the same path; only the specification of the run and a
+short result go through Ray. The parts share the model server: requests in flight, requests and tokens per minute, and
+the remaining budget are divided among them. A part whose process dies is restarted in another process and continues
+from the records in its directory. Ray is imported on first use.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage.manifest import EPISODES
 
-_POLL = 0.5
+_POLL = 0.5  # seconds
 _RESTARTS = 3
-"""How often a part whose process died is begun again."""
+"""How often a part is restarted after its process died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class PartTask:
 
     Attributes:
         spec: the whole run.
-        run_dir: its directory.
-        part: which share to play.
-        grace: seconds for what is in progress when the run is stopped.
+        run_dir: the directory of the run.
+        part: the share to play.
+        grace: seconds that turns in progress may take after the run is stopped.
     """
 
     spec: RunSpec
@@ -55,6 +55,7 @@ class PartTask:
     @property
     def recorded(self) -> int:
         """The number of episodes in the directory of the part."""
+        # Called twice a second for every part: one episode is one line, so lines are counted and not parsed.
         with suppress(FileNotFoundError):
             return (self.part.path(self.run_dir) / EPISODES).read_bytes().count(b"\n")
         return 0
@@ -65,9 +66,9 @@ class PartResult:
     """The end of one part; picklable.
 
     Attributes:
-        stopped: why it ended before its part was done; empty when it did not.
-        unfinished: episodes that were begun and not ended for that reason.
-        refusal: of a model that refuses every request, where that was the reason.
+        stopped: why the part ended before it was done; empty if it was done.
+        unfinished: the number of episodes that were begun but did not end because the part was stopped.
+        refusal: the error of a model that refuses every request, if that was the reason.
     """
 
     stopped: str = ""
@@ -76,7 +77,7 @@ class PartResult:
 
 
 def play_part(task: PartTask) -> PartResult:
-    """Plays one part to its end, in a process of its own."""
+    """Plays one part to its end, in a worker process."""
     stop = Stop(task.grace)
     with stop_on_signals(stop, lambda _: None):
         try:
@@ -89,7 +90,7 @@ def play_part(task: PartTask) -> PartResult:
 async def _play(task: PartTask, stop: Stop) -> RunResult:
     models = ModelPool(task.part.limits(task.spec.models, task.run_dir))
     try:
-        # The limits here are a share of the run's; these were checked where they were divided.
+        # These limits are a share of the run's limits, which were checked before they were divided.
         run = task.spec.resolve(models, check_limits=False)
         plans = run.plans()
         await models.check()
@@ -114,7 +115,7 @@ def load_ray() -> ModuleType:
     """Imports Ray.
 
     Raises:
-        InvalidValueError: it is not installed.
+        InvalidValueError: Ray is not installed.
     """
     try:
         return importlib.import_module("ray")
@@ -131,22 +132,22 @@ def run_on_ray(
     progress: bool | None = None,
     stop: Stop | None = None,
 ) -> RunResult:
-    """Plays a run as Ray tasks, and merges what they wrote.
+    """Plays a run as Ray tasks, and merges their records.
 
     The cluster is the one this process is connected to, else the one at ``RAY_ADDRESS``, else a local one.
 
     Args:
-        spec: what the run consists of.
-        run_dir: where it lies; the same run is continued, whoever wrote it.
-        workers: processes, and parts.
+        spec: the specification of the run.
+        run_dir: the directory of the run; if it holds the same run, that run is continued.
+        workers: the number of processes and of parts.
         progress: whether to show a progress bar; by default if stderr is a terminal.
         stop: ends the run early.
 
     Raises:
-        InvalidValueError: Ray is not installed, or the run cannot be meant.
-        BudgetExceededError: there was nothing left to spend, or a prompt has more tokens than a process per minute.
-        ModelRefusedError: a model refuses every request; what was done until then is merged.
-        SotopiaError: a process died again and again; what it had written is merged, and the run can be resumed.
+        InvalidValueError: Ray is not installed, or the specification is invalid.
+        BudgetExceededError: the budget is spent, or a prompt has more tokens than a process may use per minute.
+        ModelRefusedError: a model refuses every request; the records until then are merged.
+        SotopiaError: a process died repeatedly; its records are merged, and the run can be resumed.
     """
     check_whole("workers", workers, 1)
     models = ModelPool(spec.models)
@@ -158,11 +159,13 @@ def run_on_ray(
     cluster, stop = _Cluster(load_ray(), workers), stop or Stop()
     asyncio.run(_check(models))
     results: list[PartResult] = []
-    with open_run(plans, run.evaluator, run_dir, spec) as directory:  # merges what a run that was cut short has left
+    # Opening the run also merges the parts that an interrupted call left behind.
+    with open_run(plans, run.evaluator, run_dir, spec) as directory:
         present, resumed = len(directory.done), sum(plan.key in directory.done for plan in plans)
         parts = [Part(number, workers) for number in range(1, workers + 1)]
         tasks = [PartTask(spec, directory.path.absolute(), part, stop.grace) for part in parts]
-        parts[0].limits(spec.models, directory.path)  # is there anything left to spend?
+        # Raises BudgetExceededError here, before any process starts; all parts have equal limits.
+        parts[0].limits(spec.models, directory.path)
         try:
             if resumed < len(plans):
                 cluster.play(tasks, Progress(len(plans), resumed, progress, "episodes"), stop, results)
@@ -197,7 +200,7 @@ async def _check(models: ModelPool) -> None:
 
 
 class _Cluster:
-    """Parts as Ray tasks."""
+    """A Ray cluster that plays parts as tasks."""
 
     def __init__(self, ray: ModuleType, workers: int) -> None:
         self._ray = ray
@@ -205,6 +208,7 @@ class _Cluster:
 
     def play(self, tasks: Sequence[PartTask], progress: Progress, stop: Stop, results: list[PartResult]) -> None:
         """Plays all parts, and collects their results."""
+        # A connection that the caller opened is used, and is not closed afterwards.
         connects = not self._ray.is_initialized()
         if connects:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -232,7 +236,8 @@ class _Cluster:
             if stop.reason and deadline is None:
                 deadline = time.monotonic() + stop.grace + _POLL
                 for reference in running:
-                    self._ray.cancel(reference, force=False)  # arrives there as Ctrl-C
+                    # Without ``force``, Ray raises KeyboardInterrupt in the worker, which then stops as on Ctrl-C.
+                    self._ray.cancel(reference, force=False)
             if deadline is not None and time.monotonic() > deadline:
                 return
 

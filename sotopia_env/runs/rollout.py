@@ -1,8 +1,8 @@
-"""The play of a run: many episodes at once, each on its own, on disk as they finish, resumable.
+"""Plays a run: many independent episodes at once, recorded on disk as they finish, resumable.
 
 Workers take plans from one iterator (:func:`~sotopia_env.concurrency.work_through`), so memory grows with the
-concurrency, not with the length of the run. One episode is played by :mod:`sotopia_env.runs.play`; the files of a run
-are those of :mod:`sotopia_env.storage.directory`.
+concurrency, not with the length of the run. :mod:`sotopia_env.runs.play` plays one episode;
+:mod:`sotopia_env.storage.directory` describes the files of a run.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from sotopia_env.world.observation import Observation, observe
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000
+"""Container objects allocated between two garbage collections during a run (CPython's default: 2,000 or less)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +53,16 @@ class RunResult:
     """Counts and failures of a run.
 
     Attributes:
-        run_dir: where it lies; ``None`` when it was kept in memory only.
-        planned: episodes the run consists of.
-        played: episodes finished in this call.
-        resumed: episodes that were already there.
-        unscored: recorded episodes that the run's evaluator has not scored; the same call asks it again.
+        run_dir: the run's directory; ``None`` if the run was kept in memory only.
+        planned: the number of episodes in the run.
+        played: the number of episodes finished in this call.
+        resumed: the number of episodes that had been recorded before this call.
+        unscored: recorded episodes that the run's evaluator has not scored; the same call evaluates them again.
         failures: episodes that could not be finished, in the order of failing.
-        repaired: sentences about lines that had been cut short and were removed.
-        stopped: why the run ended before it was done; empty when it did not.
-        unfinished: episodes that were begun and not ended for that reason. They are no failures, and a resumed run
-            goes on with them, in a run directory from the turn at which they were left.
+        repaired: one sentence for each incomplete line that was removed from a file of the run.
+        stopped: why the run ended before it was done; empty if it was done.
+        unfinished: the number of episodes that were begun but did not end because the run was stopped. They do not
+            count as failures. A resumed run continues them, in a run directory from the turn that was next.
     """
 
     run_dir: Path | None
@@ -105,7 +106,7 @@ class _Run:
         return self.begun - self.played - len(self.failed)
 
     async def work(self, plan: EpisodePlan) -> bool:
-        """Plays, evaluates and records an episode; returns whether it did not fail."""
+        """Plays, evaluates and records an episode; returns whether it succeeded."""
         parts = [] if self.directory is None else self.directory.unfinished.records(plan.key)
         with self.progress.waiting():
             await self.admission.enter(plan.key, parts)
@@ -115,14 +116,15 @@ class _Run:
             self.begun += 1
             outcome = await self._produce(plan, parts)
         finally:
-            self.admission.leave(plan.key, isinstance(outcome, Episode))  # or the next one would wait for it for ever
+            # Also after an exception: the admission of the next episode may be waiting for this one to end.
+            self.admission.leave(plan.key, isinstance(outcome, Episode))
         self._record(outcome)
         if self.watcher is not None:
             self.watcher.end(plan, *((outcome,) if isinstance(outcome, Episode) else (None, outcome.message)))
         return isinstance(outcome, Episode)
 
     async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord:
-        """The episode with its evaluation, or its failure."""
+        """Returns the episode with its evaluation, or the record of its failure."""
         try:
             begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
             outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
@@ -138,12 +140,15 @@ class _Run:
             raise DamagedRecordError.of(error, hint="remove the episode's lines to play it anew", where=path) from None
 
     def _keep(self, key: str, evaluation: Evaluation) -> None:
-        """Writes down what a judge of a panel has answered: the others may never do."""
+        """Records the evaluation of one judge of a panel at once, since the run may stop before the others answer."""
         if self.directory is not None:
             self.directory.unfinished.append(UnfinishedPart(key=key, evaluation=evaluation))
 
     def _listeners(self, plan: EpisodePlan, begun: bool) -> list[TurnListener]:
-        """Who hears of the turns of an episode: only those whose business it is, for every turn is a call."""
+        """Returns the listeners to an episode's turns.
+
+        Only listeners with something to do are included, since each is called for every turn.
+        """
         listeners: list[TurnListener] = []
         if self.directory is not None:
             listeners.append(_Safeguard(self.directory, plan.key, begun).add)
@@ -172,8 +177,8 @@ class _Run:
 class _Safeguard:
     """Writes the turns of an episode to the run directory while it is played.
 
-    It begins with the first turn that somebody was asked for, a model or a person: a turn without a generation costs
-    nothing and comes out the same when it is played again.
+    Writing starts with the first turn that a model or a person generated: a turn without a generation costs nothing,
+    and playing it again gives the same turn.
     """
 
     def __init__(self, directory: RunDirectory, key: str, writing: bool) -> None:
@@ -191,7 +196,7 @@ class _Safeguard:
 
 
 def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
-    """The record of an episode as far as it was played and judged before."""
+    """Returns an episode as far as it was played and judged in earlier calls."""
     try:
         return Episode(
             key=plan.key,
@@ -208,11 +213,11 @@ def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
 
 @contextmanager
 def _frozen_heap() -> Iterator[None]:
-    """Keeps tasks and plans out of the run's garbage collections, each of which would hold up every episode in flight.
+    """Excludes tasks and plans from garbage collection, each run of which would delay every episode in flight.
 
-    Collections are also made rare: nearly all garbage of a run is in no cycle, and searching the records of hundreds of
-    episodes in flight for the rest took a fifth of the time. A heap that is frozen already is left alone, since only
-    everything can be unfrozen.
+    Collections are also made rare: almost none of a run's garbage is in reference cycles, and searching the records of
+    hundreds of episodes in flight for cycles took a fifth of the time. A heap that is already frozen is not changed,
+    since ``gc.unfreeze`` would unfreeze the caller's objects, too.
     """
     freezes, threshold = gc.get_freeze_count() == 0, gc.get_threshold()
     if freezes:
@@ -242,32 +247,32 @@ async def run_episodes_async(
 ) -> RunResult:
     """Plays, evaluates and records episodes.
 
-    When a model's budget is spent, or ``stop`` is asked for, no turn is begun any more; see
-    :mod:`sotopia_env.concurrency.stopping`. The result says so, and the same call continues the run.
+    No further turn starts once a model's budget is spent or ``stop`` is requested; see
+    :mod:`sotopia_env.concurrency.stopping`. The result then gives the reason, and the same call continues the run.
 
     Args:
-        plans: what to play (:func:`sotopia_env.runs.plan.plan_episodes`).
+        plans: the episodes to play (:func:`sotopia_env.runs.plan.plan_episodes`).
         evaluator: scores each episode when it ends; ``None`` leaves that to :func:`evaluate_run`.
-        run_dir: where to write; a directory with the same run in it is continued: unscored episodes are evaluated
-            again, those that were begun or failed go on from their last turn. ``None`` keeps the episodes in memory.
-        concurrency: episodes in flight at once, at least 1.
-        timeout: seconds for playing one episode, and again for evaluating it; ``None`` waits for ever. It takes effect
-            where a policy or an evaluator awaits something: one that computes without ever awaiting holds up every
+        run_dir: the directory to write to. If it holds the same run, that run is continued: unscored episodes are
+            evaluated again, and those that were begun or failed continue from their last turn. ``None`` keeps the
+            episodes in memory.
+        concurrency: the number of episodes in flight at once, at least 1.
+        timeout: seconds for playing one episode, and again for evaluating it; ``None`` for no limit. It takes effect
+            where a policy or an evaluator awaits something: one that computes without ever awaiting blocks every
             episode and cannot be stopped.
-        progress: whether to show a progress bar on stderr; by default if that is a terminal.
+        progress: whether to show a progress bar on stderr; by default if stderr is a terminal.
         stop: ends the run early.
-        ledger: of the models behind the policies and the evaluator; its sums are shown with the progress, and the
-            models that answered are recorded in ``run.json``.
-        watcher: gets every turn and the end of every episode.
-        spec: what the plans were made of; ``run.json`` keeps it.
-        part: plays only this share of the plans, in a directory of its own in ``run_dir``
-            (:mod:`sotopia_env.runs.parts`).
+        ledger: the ledger of the models behind the policies and the evaluator; the progress bar shows its sums, and
+            ``run.json`` records the models that answered.
+        watcher: receives every turn and the end of every episode.
+        spec: the specification that the plans were made from; recorded in ``run.json``.
+        part: the share of the plans to play, in a subdirectory of ``run_dir`` (:mod:`sotopia_env.runs.parts`).
 
     Raises:
-        InvalidValueError: a wrong argument, two equal plans, or a ``run_dir`` that is in use or holds another run.
+        InvalidValueError: an argument is invalid, two plans are equal, or ``run_dir`` is in use or holds another run.
         DamagedRecordError: ``run_dir`` holds a line that cannot be read.
-        ModelRefusedError: a model refuses every request, as one that does not exist does. What was done until then is
-            on disk; no episode counts as failed for it.
+        ModelRefusedError: a model refuses every request, for instance because it does not exist. Finished work is on
+            disk, and no episode counts as failed because of the refusal.
     """
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
     if part is not None and run_dir is None:
@@ -278,6 +283,7 @@ async def run_episodes_async(
         check_members("evaluator", "an evaluator or None", evaluator, Evaluator)
     with nullcontext() if run_dir is None else open_run(plans, evaluator, run_dir, spec, part) as directory:
         if directory is not None and directory.unscored and evaluator is not None:
+            # Evaluations that failed in an earlier call come first: their episodes are already paid for.
             again = Progress(len(directory.done), 0, progress, "evaluations", ledger)
             await evaluate_directory(
                 directory, evaluator, again, concurrency=concurrency, timeout=timeout, stop=stop, ledger=ledger
@@ -321,7 +327,7 @@ def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None
 
 
 def _first_turns(plans: Iterable[EpisodePlan]) -> Iterator[tuple[Measured, Observation]]:
-    """Every policy that knows its lengths with what it sees first, once for each task and seat."""
+    """Yields every policy with length limits and its first observation, once for each task and seat."""
     measured = (
         (plan, agent, policy)
         for plan in plans
@@ -330,8 +336,9 @@ def _first_turns(plans: Iterable[EpisodePlan]) -> Iterator[tuple[Measured, Obser
     )
     unique = {(id(policy), plan.task.id, agent): (plan, agent, policy) for plan, agent, policy in measured}
     for plan, agent, policy in unique.values():
+        # The seat is made the first to act, since only the observation of an acting seat asks for an action.
         first = plan.task.agents.index(agent)
-        rules = replace(plan.rules, turn_order=TurnOrder.ROUND_ROBIN, first_seat=first)  # so that it is to act
+        rules = replace(plan.rules, turn_order=TurnOrder.ROUND_ROBIN, first_seat=first)
         yield policy, observe(initial_state(plan.task, rules, plan.seed), agent)
 
 
@@ -343,11 +350,18 @@ def open_run(
     spec: Settings | None = None,
     part: Part | None = None,
 ) -> Iterator[RunDirectory]:
-    """Opens the directory of a run for writing, with the parts in it merged; or the directory of one part.
+    """Opens the directory of a run for writing, after merging its parts, or the directory of one part.
+
+    Args:
+        plans: all episodes of the run.
+        evaluator: the evaluator of the run, if any.
+        run_dir: the directory of the run.
+        spec: the specification that the plans were made from.
+        part: the part whose directory is opened; ``None`` for the directory of the run.
 
     Raises:
-        InvalidValueError: it is in use, or holds another run.
-        DamagedRecordError: it holds a line that cannot be read.
+        InvalidValueError: the directory is in use, or holds another run.
+        DamagedRecordError: the directory holds a line that cannot be read.
     """
     path, config = Path(run_dir), run_config(plans, None if evaluator is None else named(evaluator))
     if part is None:

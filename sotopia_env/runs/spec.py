@@ -1,6 +1,6 @@
-"""A run as a user asks for it, in names and numbers, and the same run with every name resolved to its object.
+"""The specification of a run in names and numbers, and the same run with every name resolved to an object.
 
-A :class:`RunSpec` is read from YAML, from flags and from Python alike, and ``run.json`` keeps it, so that a run can be
+A :class:`RunSpec` can come from YAML, from flags or from Python. ``run.json`` records it, so that a run can be
 played again from its own directory.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class WorkOptions(Settings):
-    """How work on many episodes is carried out.
+    """Options for work on many episodes.
 
     Attributes:
-        concurrency: episodes in progress at once.
+        concurrency: the number of episodes in progress at once.
         timeout: seconds for playing one episode, and again for evaluating it; ``None`` for no limit.
-        models: how language models are reached, and what they may spend. Where one request may take longer than
-            ``timeout`` by default, it may take ``timeout``.
+        models: the options and the budget of language models. Unless ``models.timeout`` is set, it is reduced to
+            ``timeout`` if that is shorter.
     """
 
     concurrency: int = Field(default=128, ge=1)
@@ -52,23 +52,25 @@ class WorkOptions(Settings):
         if "timeout" in self.models.model_fields_set:
             expected = f"at least models.timeout {self.models.timeout:g}, the seconds of one request"
             raise InvalidValueError(field="timeout", expected=expected, got=self.timeout)
+        # The default time of a request is not the user's choice; it must not make a shorter episode limit an error.
         object.__setattr__(self, "models", self.models.model_copy(update={"timeout": self.timeout}))
         return self
 
 
 class PlayOptions(WorkOptions):
-    """How episodes are played.
+    """Options for playing episodes.
 
     Attributes:
-        seed: of generated tasks and of the episodes.
-        repeats: how often each episode is played, with other seeds.
-        max_turns: turn limit; by default the task's, or 20.
+        seed: the seed of generated tasks and of the episodes.
+        repeats: how often each episode is played, each time with another seed.
+        max_turns: the turn limit; by default the task's, or 20.
         turn_order: ``round-robin``, ``random`` or ``simultaneous``; by default that of a YAML task file, or
             round-robin.
-        orders: who begins in round-robin order: ``first``, seat 0; ``both``, every seat once; ``alternate``, once, the
-            seats in turn from task to task.
-        both_seats: whether every pairing is played in both seats.
-        manner: settings of every language model in a seat that its own name does not give, such as ``temperature``.
+        orders: which seat acts first in round-robin order: ``first``, seat 0; ``both``, every seat in one episode
+            each; ``alternate``, the seats in turn from task to task.
+        both_seats: whether every pairing is played in both seat assignments.
+        manner: settings of every language model in a seat, such as ``temperature``; settings in a policy's name take
+            precedence.
     """
 
     seed: int = Field(default=0, ge=0)
@@ -85,7 +87,7 @@ class PlayOptions(WorkOptions):
         """Returns the episodes between policies in tasks.
 
         Raises:
-            InvalidValueError: there are none, or a pairing does not fit a task.
+            InvalidValueError: there are no episodes, or a pairing does not fit a task.
         """
         return plan_episodes(
             tasks,
@@ -100,12 +102,12 @@ class PlayOptions(WorkOptions):
 
 
 class TaskOptions(PlayOptions):
-    """What is played, and how.
+    """Options for playing episodes in the tasks of a source.
 
     Attributes:
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
-        n: how many tasks.
-        level: difficulty of generated tasks.
+        n: the number of tasks.
+        level: the difficulty of generated tasks.
     """
 
     tasks: str = "starter"
@@ -114,23 +116,23 @@ class TaskOptions(PlayOptions):
 
     @property
     def rules(self) -> Rules:
-        """Order and limits of play: those in a YAML task file, with the settings on top."""
+        """The order and limits of play: those of the settings, or else those in a YAML task file."""
         return naming.task_rules(self.tasks, turn_order=self.turn_order, max_turns=self.max_turns)
 
     def task_set(self) -> TaskSet:
-        """Returns the tasks; errors are those of :func:`sotopia_env.naming.task_set`."""
+        """Returns the tasks; raises the errors of :func:`sotopia_env.naming.task_set`."""
         return naming.task_set(self.tasks, self.n, self.seed, self.level)
 
 
 class RunSpec(TaskOptions):
-    """A run in names and numbers; picklable, and the same spec makes the same plan on every machine.
+    """A run in names and numbers; picklable, and the same spec gives the same plan on every machine.
 
     Attributes:
-        policies: names, each one or several with commas; each plays each.
+        policies: the names of policies, also comma-separated; every policy plays every other.
         matchups: single pairings, as ``"a vs b"``; ``"a vs a"`` for a policy against itself.
-        evaluator: its name, or ``none``.
+        evaluator: the name of the evaluator, or ``none``.
         self_play: whether policies also play themselves.
-        by_role: whether a pairing seats one policy with all senders and the other with all receivers.
+        by_role: whether one policy of a pairing plays all senders and the other all receivers.
     """
 
     policies: tuple[str, ...] = ()
@@ -140,16 +142,16 @@ class RunSpec(TaskOptions):
     by_role: bool = False
 
     def resolve(self, models: ModelPool, *, check_limits: bool = True) -> ResolvedRun:
-        """Returns the run with tasks, policies and evaluator in place of their names.
+        """Returns the run with the names of tasks, policies and evaluator replaced by objects.
 
         Args:
-            models: makes the models that are named.
-            check_limits: whether limits that contradict each other are refused; a process that has only a share of
-                the run's limits does not check them, since the run as a whole did.
+            models: the pool that makes the named models.
+            check_limits: whether contradictory limits are refused. A process with a share of the run's limits does
+                not check them: they were checked for the run as a whole.
 
         Raises:
-            InvalidValueError: nothing to play, or an option that cannot be meant or contradicts another.
-            UnknownNameError: a name is not known.
+            InvalidValueError: there is nothing to play, or an option is invalid or contradicts another.
+            UnknownNameError: a name is unknown.
         """
         rules, pairings = self.rules, self._pairings(models)
         policies = [policy for pairing in pairings for policy in pairing]
@@ -160,7 +162,7 @@ class RunSpec(TaskOptions):
         return ResolvedRun(self, self.task_set(), pairings, evaluator, rules)
 
     def _pairings(self, models: ModelPool) -> tuple[tuple[Policy, ...], ...]:
-        """Every named policy against every other, and the explicit matchups."""
+        """Returns every named policy against every other one, and the explicit matchups."""
         names = list(dict.fromkeys(name for text in self.policies for name in split_names(text)))
         matchups = [split(text, " vs ") for text in self.matchups]
         if not names and not matchups:
@@ -190,14 +192,14 @@ class RunSpec(TaskOptions):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A run whose names have been resolved once; what is planned, forecast and played.
+    """A run with all names resolved, ready to be planned, forecast and played.
 
     Attributes:
-        spec: the order of play, repeats and seeds.
-        tasks: what the episodes are about.
+        spec: the specification, with the order of play, repeats and seeds.
+        tasks: the tasks of the episodes.
         pairings: the policies that play each other.
-        evaluator: of every episode, if any.
-        rules: order and limits of play.
+        evaluator: the evaluator of every episode, if any.
+        rules: the order and limits of play.
     """
 
     spec: RunSpec
@@ -210,26 +212,26 @@ class ResolvedRun:
         """Returns the episodes.
 
         Raises:
-            InvalidValueError: there are none, or a matchup fits no task.
+            InvalidValueError: the run has no episodes, or a matchup fits no task.
         """
         return self.spec.plans(self.tasks, self.pairings, self.rules, by_role=self.spec.by_role)
 
 
 def read_specs(path: Path, values: dict[str, Any]) -> list[RunSpec]:
-    """Returns the run in a YAML file, or those in a ``run.json``: as it was started, and as it was added to.
+    """Returns the spec in a YAML file, or those in a ``run.json``: the first one, and those that were added.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         values: settings that replace those in the file.
 
     Raises:
         InvalidValueError: the file cannot be read, or a setting is invalid.
-        UnknownNameError: there is no such setting.
+        UnknownNameError: the file or ``values`` contains an unknown setting.
     """
     if path.name == RUN:
         contents = [dict(spec) for spec in read_manifest(path.parent).specs]
         if not contents:
-            raise InvalidValueError("it was not played by a command", expected="the specs of a run", where=path)
+            raise InvalidValueError("the run was not started by a command", expected="the specs of a run", where=path)
     else:
         contents = [read_yaml(path)]
     for content in contents:

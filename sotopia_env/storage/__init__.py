@@ -1,4 +1,4 @@
-"""Storage: the files that a run leaves."""
+"""The files of a run on disk: reading, writing and resuming them."""
 
 from sotopia_env.storage.columns import arrow_schema, features
 from sotopia_env.storage.directory import RunDirectory, check_run, is_unscored, read_failures, read_run

@@ -1,7 +1,8 @@
-"""The types of a run's columns, for readers that would guess them from the first lines.
+"""Column types of a run's files, for readers that would otherwise infer them from the first lines.
 
-``datasets``, ``polars`` and ``pyarrow`` take a column's type from the beginning of a file. Where a run begins with
-scripted episodes, whose turns have no ``generation``, or with episodes that nobody evaluated, that guess is wrong::
+``datasets``, ``polars`` and ``pyarrow`` infer a column's type from the beginning of a file. If a run begins with
+scripted episodes, whose turns have no ``generation``, or with episodes without evaluations, the inferred type is
+wrong::
 
     datasets.load_dataset("json", data_files="runs/a/episodes.jsonl", features=storage.features())
     polars.read_ndjson("runs/a/episodes.jsonl", schema=polars.from_arrow(arrow_schema().empty_table()).schema)
@@ -25,7 +26,7 @@ _Schema = Mapping[str, Any]
 
 
 def arrow_schema(record: type[Record] = Episode) -> pyarrow.Schema:
-    """Returns the columns of a file of records, episodes by default; needs ``pyarrow``."""
+    """Returns the Arrow schema of a file of records, by default of episodes; requires ``pyarrow``."""
     import pyarrow
 
     schema = record.model_json_schema(mode="serialization")
@@ -33,7 +34,7 @@ def arrow_schema(record: type[Record] = Episode) -> pyarrow.Schema:
 
 
 def features(record: type[Record] = Episode) -> datasets.Features:
-    """Returns :func:`arrow_schema` as what ``datasets.load_dataset`` takes; needs ``datasets``."""
+    """Returns :func:`arrow_schema` as the ``features`` of ``datasets.load_dataset``; requires ``datasets``."""
     import datasets
 
     return datasets.Features.from_arrow_schema(arrow_schema(record))
@@ -44,19 +45,21 @@ def _fields(schema: _Schema, definitions: _Schema) -> dict[str, pyarrow.DataType
 
 
 def _type(schema: _Schema, definitions: _Schema) -> pyarrow.DataType:
-    """The type of what a JSON schema of ours admits; a field that may be null has the type of its other values."""
+    """Returns the Arrow type of a JSON schema of this package; all Arrow types may be null."""
     import pyarrow
 
     if "$ref" in schema:
         return _type(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     if "anyOf" in schema:
         options = [_type(option, definitions) for option in schema["anyOf"] if option.get("type") != "null"]
+        # Records have no unions of different types, since a column has only one; this line fails if one is added.
         (only,) = set(options)
         return only
     if schema["type"] == "object":
         return pyarrow.struct(list(_fields(schema, definitions).items()))
     if schema["type"] == "array":
-        items = schema.get("items") or schema["prefixItems"][0]  # our tuples of fixed length have equal types
+        # Tuples of fixed length have ``prefixItems``; in this package, all their items have the same type.
+        items = schema.get("items") or schema["prefixItems"][0]
         return pyarrow.list_(_type(items, definitions))
     simple = {"string": pyarrow.string, "integer": pyarrow.int64, "number": pyarrow.float64, "boolean": pyarrow.bool_}
     return simple[schema["type"]]()

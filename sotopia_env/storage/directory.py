@@ -1,10 +1,10 @@
 """A run on disk: ``run.json`` (its configuration), ``episodes.jsonl``, ``failures.jsonl``, ``unfinished.jsonl``.
 
-Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`), and so does each of
-its turns that somebody was asked for: those of episodes that have not ended are in ``unfinished.jsonl``, from which a
-resumed run goes on. The files are forced to the disk (``fsync``) when the run ends, not after each line: a power cut
-may cost the last lines, which a resumed run plays again. A line that was cut short is removed when the run is resumed,
-with a warning. One process at a time holds a directory (``flock``; POSIX systems).
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`), and so does each turn
+that a model or a person generated: the turns of unfinished episodes are in ``unfinished.jsonl``, from which a resumed
+run continues. The files are forced to disk (``fsync``) when the run ends, not after each line: a power cut may lose the
+last lines, which a resumed run plays again. An incomplete line is removed with a warning when the run is resumed. One
+process at a time locks a directory (``flock``; POSIX systems).
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ class RunDirectory:
 
     Attributes:
         path: the directory.
-        manifest: contents of ``run.json``.
-        done: keys of the episodes it holds.
-        elsewhere: keys of episodes that the run holds of which this is a part.
+        manifest: the contents of ``run.json``.
+        done: the keys of the recorded episodes.
+        elsewhere: for a part of a run, the keys of the episodes that the run itself holds.
         failures: the latest failure of every episode that has not succeeded since.
-        unscored: how many of these its evaluator has not scored; in a run without one, the latest that was asked.
-        unfinished: parts of episodes that were begun and are not recorded, by key: their turns, and evaluations by the
-            judges of a panel.
-        repaired: sentences about lines that had been cut short and were removed.
+        unscored: the number of recorded episodes that the run's evaluator failed to score; in a run without an
+            evaluator, the number of those whose latest evaluation failed.
+        unfinished: the parts of episodes that were begun and are not recorded, by key: their turns, and evaluations by
+            the judges of a panel.
+        repaired: one sentence for each incomplete line that was removed.
     """
 
     def __init__(
@@ -64,19 +65,19 @@ class RunDirectory:
         check: Callable[[Episode, RunManifest], None] | None = None,
         part: str | None = None,
     ) -> None:
-        """Creates the directory, or takes up the one that is there.
+        """Creates the directory, or opens an existing one.
 
         Args:
-            path: where the run lies.
-            config: what is played; it is added to a run of other policies in the same tasks. ``None`` takes up an
-                existing run as it is.
-            check: raises :class:`DamagedRecordError` for an episode that is not one of the run.
-            part: the share of the run that a new directory is for.
+            path: the directory.
+            config: the configuration of the episodes to play; it is added to an existing run with other policies and
+                the same tasks. ``None`` opens an existing run unchanged.
+            check: raises :class:`DamagedRecordError` for an episode that is not part of the run.
+            part: the share of the run for which a directory is created, such as ``3/16``.
 
         Raises:
-            InUseError: another process holds the directory.
-            InvalidValueError: it holds another run, or there is none to take up.
-            DamagedRecordError: a record in it cannot be read.
+            InUseError: another process locks the directory.
+            InvalidValueError: the directory holds another run, or ``config`` is ``None`` and it holds no run.
+            DamagedRecordError: a record in the directory cannot be read.
         """
         self.path = Path(path)
         self._check = check
@@ -87,8 +88,9 @@ class RunDirectory:
         if config is None:
             check_run(self.path)
         with ExitStack() as resources:
+            # The lock comes first, since opening the files repairs them.
             resources.callback(os.close, _lock(self.path))
-            self.manifest = self._take_up(config, part)
+            self.manifest = self._open_manifest(config, part)
             self._episodes = resources.enter_context(self._noted(AppendOnlyFile(self.path / EPISODES)))
             self.failures = resources.enter_context(
                 self._noted(Journal(self.path / FAILURES, FailureRecord, lambda failure: failure.key))
@@ -99,7 +101,7 @@ class RunDirectory:
             self._write_addition()
             self._resources = resources.pop_all()
 
-    def _take_up(self, config: RunConfig | None, part: str | None) -> RunManifest:
+    def _open_manifest(self, config: RunConfig | None, part: str | None) -> RunManifest:
         if not (self.path / RUN).exists():
             return self._begin(config, part)
         manifest = read_manifest(self.path)
@@ -108,19 +110,19 @@ class RunDirectory:
         return manifest.model_copy(update={"added": (*manifest.added, config)})
 
     def _write_addition(self) -> None:
-        """Writes what is new to the run, once its records have been read without complaint."""
+        """Writes the added configuration, after all records have been read without an error."""
         present = read_manifest(self.path).configs
         if self.manifest.configs != present:
             added = self.manifest.added[-1]
             if not set(added.matchups) <= {name for config in present for name in config.matchups}:
                 names = ", ".join(policy.name for policy in added.policies)
-                logger.warning("%s: the run in it is of other matchups; adds episodes between %s", self.path, names)
+                logger.warning("%s: holds a run of other matchups; adding episodes between %s", self.path, names)
             self._write_manifest(self.manifest)
 
     def _noted(self, file: _FileT) -> _FileT:
-        """Returns the file that was opened, after a note on what was removed from its end."""
+        """Returns an opened file, after noting whether an incomplete line was removed from its end."""
         if file.repaired:
-            sentence = f"{file.path}: removed a last line that had been cut short ({file.repaired} bytes)"
+            sentence = f"{file.path}: removed an incomplete last line ({file.repaired} bytes)"
             logger.warning(sentence)
             self.repaired += (sentence,)
         return file
@@ -144,25 +146,26 @@ class RunDirectory:
             self._count(episode)
 
     def _count(self, episode: Episode) -> None:
-        """Counts an episode that is recorded; what there was of it before, turns or a failure, is superseded."""
+        """Counts a recorded episode, and discards its earlier turns and failures."""
         self.done.add(episode.key)
         self.unscored += self._is_unscored(episode)
         self.failures.discard(episode.key)
         self.unfinished.discard(episode.key)
 
     def _is_unscored(self, episode: Episode) -> bool:
-        """Whether the run's own evaluator failed, whatever others said later; where it has none, the latest one."""
+        """Whether the evaluation by the run's evaluator failed; in a run without one, the latest evaluation."""
         own = self.manifest.config.evaluator
         return is_unscored(episode, None if own is None else own.name)
 
     def note_spec(self, spec: Mapping[str, Any]) -> None:
-        """Adds the settings of a command that began the run or added to it to ``run.json``."""
+        """Records in ``run.json`` the settings of a command that started or extended the run."""
+        # There is one spec per configuration; a command that merely resumes the run is not recorded.
         if len(self.manifest.specs) < len(self.manifest.configs):
             specs = (*self.manifest.specs, dict(spec))
             self._write_manifest(self.manifest.model_copy(update={"specs": specs}))
 
     def check(self, episode: Episode, where: Where) -> None:
-        """Raises :class:`DamagedRecordError`, beginning with ``where``, for an episode that is not one of the run."""
+        """Raises :class:`DamagedRecordError` at ``where`` for an episode that is not part of the run."""
         if self._check is not None:
             try:
                 self._check(episode, self.manifest)
@@ -170,21 +173,21 @@ class RunDirectory:
                 raise DamagedRecordError.of(error, where=where) from None
 
     def append(self, episode: Episode) -> None:
-        """Adds one episode; it is safe from the death of the process when this returns."""
+        """Adds one episode; after the return, it survives a kill of the process."""
         self._episodes.append(to_line(episode).encode())
         self._count(episode)
 
     def append_failure(self, failure: FailureRecord) -> None:
-        """Adds one failure; it is superseded when the episode fails again or succeeds."""
+        """Adds one failure; it is discarded when the episode fails again or succeeds."""
         self.failures.discard(failure.key)
         self.failures.append(failure)
 
     def finish(self, complete: bool = True, answered: Mapping[str, Any] | None = None) -> None:
-        """Forces everything to the disk, drops superseded failures, records the end in ``run.json``.
+        """Forces all files to disk, removes outdated failures, and records the end in ``run.json``.
 
         Args:
-            complete: whether the run came to its end; one that was stopped is not ``finished``.
-            answered: the models that did (:meth:`sotopia_env.chat_model.Ledger.answered`).
+            complete: whether the run is done; a run that was stopped has no time in ``finished``.
+            answered: the models that answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
         """
         self._episodes.sync()
         self.failures.compact()
@@ -194,30 +197,31 @@ class RunDirectory:
         self._write_manifest(self.manifest.model_copy(update={**changes, "models": self._models(answered)}))
 
     def _models(self, answered: Mapping[str, Any] | None) -> Mapping[str, Any]:
-        """The models that answered, by the ledger where there is one, else as recorded earlier."""
+        """Returns the models that answered: those of the ledger, or else those recorded earlier."""
         return {**self.manifest.models, **(answered or {})}
 
     def note_models(self, answered: Mapping[str, Any]) -> None:
-        """Records in ``run.json`` which models answered."""
+        """Records the models that answered in ``run.json``."""
         if answered:
             self._write_manifest(self.manifest.model_copy(update={"models": self._models(answered)}))
 
     def note_code(self, code: Mapping[str, Mapping[str, str]]) -> None:
-        """Records in ``run.json`` which modules were imported by name; one that has changed since is another entry."""
+        """Records the imported user modules in ``run.json``; a module whose source has changed gets a second entry."""
         sources_of = self.manifest.code
         changed = [module for module in code if module in sources_of and code[module] not in sources_of[module]]
         if changed:
-            logger.warning("%s: was begun with other code in %s; its episodes mix both", self.path, ", ".join(changed))
+            names = ", ".join(changed)
+            logger.warning("%s: the code of %s has changed since the run was started", self.path, names)
         new = {module: [*sources_of.get(module, ()), source] for module, source in code.items()}
         new = {module: sources for module, sources in new.items() if code[module] not in sources_of.get(module, ())}
         if new:
             self._write_manifest(self.manifest.model_copy(update={"code": {**sources_of, **new}}))
 
     def note_part(self, part: RunManifest) -> None:
-        """Records in ``run.json`` what a part of this run was played with: configurations, commands and code.
+        """Records the configurations, commands and code of a part in the ``run.json`` of this run.
 
         Raises:
-            InvalidValueError: it is a part of another run.
+            InvalidValueError: the part belongs to another run.
         """
         for number, config in enumerate(part.configs):
             if self.manifest.adds(config, self.path):
@@ -229,7 +233,7 @@ class RunDirectory:
                 self.note_code({module: source})
 
     def replace_episodes(self, episodes: Iterable[Episode]) -> None:
-        """Replaces the episodes, at once or not at all."""
+        """Replaces all episodes atomically."""
         unscored = 0
         with replacement(self.path / EPISODES) as stream:
             for episode in episodes:
@@ -237,6 +241,7 @@ class RunDirectory:
                 unscored += self._is_unscored(episode)
             stream.flush()
             os.fsync(stream.fileno())
+        # The open descriptor still refers to the replaced file; lines appended to that would be lost.
         self._episodes.close()
         self._episodes = self._resources.enter_context(AppendOnlyFile(self.path / EPISODES))
         self.unscored = unscored
@@ -262,47 +267,48 @@ class RunDirectory:
 
 
 def is_unscored(episode: Episode, evaluator: str | None = None) -> bool:
-    """Whether an evaluator's, or the latest, evaluation failed; an episode not evaluated yet is not *un*scored."""
+    """Whether the evaluation by ``evaluator``, or the latest one, failed; ``False`` for an unevaluated episode."""
     evaluation = episode.evaluation(evaluator)
     return evaluation is not None and evaluation.unscored is not None
 
 
 def check_run(path: Path) -> None:
-    """Raises :class:`InvalidValueError` unless a run directory is there."""
+    """Raises :class:`InvalidValueError` unless ``path`` is a run directory."""
     for name in (RUN, EPISODES):
         if not (path / name).is_file():
             raise InvalidValueError(expected=f"a run directory with its {name}", where=path)
 
 
 def read_run(path: str | Path) -> Iterator[Episode]:
-    """Yields the episodes of a run directory, or of a ``.jsonl`` file, in the order they were finished.
+    """Yields the episodes of a run directory, or of a ``.jsonl`` file, in the order in which they were finished.
 
-    A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
-    warning.
+    An incomplete last line, of a run that is being written or was killed, is skipped with a logged warning.
 
     Raises:
-        InvalidValueError: there is no such run.
-        DamagedRecordError: names the file and line that cannot be read.
+        InvalidValueError: ``path`` is neither a run directory nor a file.
+        DamagedRecordError: a line cannot be read; the error names the file and the line.
     """
     path = Path(path)
     file = path / EPISODES if path.is_dir() else path
     if path.is_dir():
         if not (path / RUN).exists():
             raise InvalidValueError(expected=f"a run directory with a {RUN}", where=path)
-        read_manifest(path)  # a run of another version is not read as one of this
+        # Raises an error for a run with another schema version, whose episodes might be misread.
+        read_manifest(path)
     if not path.exists():
         raise InvalidValueError(expected="a run directory or a .jsonl file of episodes", where=path)
-    if file.exists():  # a run that was killed at once has none yet
+    # A run that was killed right after its start has no episodes yet.
+    if file.exists():
         yield from read_episodes(file)
 
 
 def read_failures(path: str | Path) -> tuple[FailureRecord, ...]:
-    """Returns the lines of a run's ``failures.jsonl`` as they stand."""
+    """Returns all lines of a run's ``failures.jsonl``, including outdated ones."""
     return tuple(_read(Path(path) / FAILURES, FailureRecord))
 
 
 def read_unfinished(path: str | Path) -> tuple[UnfinishedPart, ...]:
-    """Returns the lines of a run's ``unfinished.jsonl`` as they stand."""
+    """Returns all lines of a run's ``unfinished.jsonl``, including outdated ones."""
     return tuple(_read(Path(path) / UNFINISHED, UnfinishedPart))
 
 

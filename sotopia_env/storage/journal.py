@@ -1,7 +1,7 @@
-"""A journal: records on disk, one line each, appended as they come and found again by key.
+"""A journal of records on disk: one line each, appended as they are made, with an index by key.
 
-It is the base of all long work that may be killed: an answer that was paid for gets its line when it is there, and the
-same command looks up what it has before it asks.
+All long work that may be killed is based on it: each answer that was paid for is appended as soon as it arrives, and
+the same command looks up the existing answers before it asks a model.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _RecordT = TypeVar("_RecordT", bound=Record)
 
 
 class Journal(Generic[_RecordT]):
-    """A file of records that only grows, open in one process at a time, with an index by key.
+    """An append-only file of records, open in one process at a time, with an index by key.
 
     Only keys and positions are in memory; a record is read when it is looked up. Several records may have the same
-    key: the latest is the one that counts, and the earlier ones are read with :meth:`records`.
+    key: :meth:`get` returns the latest, and :meth:`records` returns all of them.
 
     Attributes:
         path: the file.
-        repaired: bytes of an incomplete last line that were removed; a process that is killed may leave one.
+        repaired: the number of bytes removed from an incomplete last line, which a killed process may leave.
     """
 
     def __init__(self, path: Path, kind: type[_RecordT], key: Callable[[_RecordT], Hashable]) -> None:
@@ -33,12 +33,12 @@ class Journal(Generic[_RecordT]):
 
         Args:
             path: the file; its folder must exist.
-            kind: of the records.
+            kind: the class of the records.
             key: returns the key of a record.
 
         Raises:
-            InvalidValueError: it cannot be written, or another process has it open.
-            DamagedRecordError: a line is not such a record.
+            InvalidValueError: the file cannot be written, or another process has opened it.
+            DamagedRecordError: a line is not a record of this class.
         """
         self.path = path
         self._kind, self._key = kind, key
@@ -72,17 +72,17 @@ class Journal(Generic[_RecordT]):
         self._end += size
 
     def append(self, record: _RecordT) -> None:
-        """Adds a record; it is safe from the death of the process when this returns.
+        """Adds a record; after the return, it survives a kill of the process.
 
         Raises:
-            SotopiaError: the disk is full, or the like; then the file is as it was.
+            SotopiaError: the record cannot be written, for instance because the disk is full; the file is unchanged.
         """
         line = f"{record.model_dump_json()}\n".encode()
         self._file.append(line)
         self._add(record, len(line))
 
     def get(self, key: Hashable) -> _RecordT | None:
-        """Returns the latest record with this key; ``None`` if there is none."""
+        """Returns the latest record with this key, or ``None``."""
         return self._read(self._positions[key][-1]) if key in self._positions else None
 
     def records(self, key: Hashable) -> list[_RecordT]:
@@ -102,22 +102,24 @@ class Journal(Generic[_RecordT]):
         return len(self._positions)
 
     def __iter__(self) -> Iterator[Hashable]:
-        """The keys, in the order in which they came."""
+        """The keys, in the order of their first records."""
+        # A copy, since callers may append or discard records while they iterate.
         return iter(list(self._positions))
 
     def values(self) -> Iterator[_RecordT]:
-        """Yields the latest record of every key, in the order of the keys."""
+        """Yields the latest record of every key, in the order of their first records."""
         for positions in list(self._positions.values()):
             yield self._read(positions[-1])
 
     def discard(self, key: Hashable) -> None:
-        """Forgets the records with this key; their lines are in the file until :meth:`compact`."""
+        """Removes the records with this key from the index; their lines stay in the file until :meth:`compact`."""
         self._positions.pop(key, None)
 
     def compact(self) -> None:
-        """Replaces the file, at once or not at all, by one without the lines that were discarded."""
+        """Replaces the file atomically by one without the discarded lines."""
+        # The remaining lines keep their order, so that the latest record of each key stays the last one.
         positions: dict[Hashable, list[int]] = {key: [] for key in self._positions}
-        order = sorted((position, key) for key, places in self._positions.items() for position in places)
+        order = sorted((position, key) for key, offsets in self._positions.items() for position in offsets)
         with self.path.open("rb") as source, replacement(self.path) as target:
             for position, key in order:
                 source.seek(position)
@@ -129,11 +131,11 @@ class Journal(Generic[_RecordT]):
         self._positions, self._end = positions, end
 
     def sync(self) -> None:
-        """Forces everything to the disk."""
+        """Forces the file to disk (``fsync``)."""
         self._file.sync()
 
     def close(self, remove: bool = False) -> None:
-        """Closes the file, and removes it if its records are not needed any more."""
+        """Closes the file, and deletes it if ``remove`` is set."""
         self._file.close()
         if remove:
             self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Records beside a run's episodes: its configuration, counts, provenance and failures."""
+"""The records of a run other than its episodes: configuration, counts, provenance and failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNFINISHED = "unfinished.jsonl"
 
 
 def now() -> str:
-    """Returns the time in UTC, ISO 8601, to the second."""
+    """Returns the current time in UTC as ISO 8601 text, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -47,7 +47,7 @@ def named(configured: Configured) -> Named:
     """Returns the record of a policy's or an evaluator's name and parameters.
 
     Raises:
-        InvalidValueError: these cannot be written as JSON.
+        InvalidValueError: the parameters cannot be written as JSON.
     """
     try:
         return Named(name=configured.name, parameters=dict(configured.parameters))
@@ -57,11 +57,11 @@ def named(configured: Configured) -> Named:
 
 
 class RunConfig(Record):
-    """The contents of a run; a directory is resumed by the same one, and others of the same tasks are added to it.
+    """The configuration of a run. The same one resumes a directory; others with the same tasks are added to it.
 
     Attributes:
-        tasks: number of different tasks; ``tasks_hash`` is over their contents.
-        episodes: number of planned episodes; ``plan_hash`` is over their keys.
+        tasks: the number of different tasks; ``tasks_hash`` is a hash of their contents.
+        episodes: the number of planned episodes; ``plan_hash`` is a hash of their keys.
     """
 
     seed: tuple[int, ...]
@@ -77,7 +77,7 @@ class RunConfig(Record):
 
     def as_json(self) -> dict[str, Any]:
         """Returns all fields as JSON values."""
-        # Not mode="json", in which parameters are text: differences are looked for inside them.
+        # Not mode="json", which turns parameters into text: ``first_difference`` must look inside them.
         values: dict[str, Any] = decode_json(canonical_json(self.model_dump()))
         return values
 
@@ -87,7 +87,7 @@ class RunConfig(Record):
 
 
 _OF_MATCHUPS = ("policies", "matchups", "episodes", "plan_hash")
-"""Fields in which the parts of one run differ."""
+"""Fields in which an added configuration may differ from that of the run."""
 
 
 def _other_run(path: Path, name: str, present: object, new: object) -> InvalidValueError:
@@ -103,12 +103,12 @@ def _other_run(path: Path, name: str, present: object, new: object) -> InvalidVa
 
 
 def _settings(policies: Iterable[Named]) -> list[tuple[str, Any]]:
-    """Name and settings of policies, as JSON values."""
+    """Returns the names and settings of policies as JSON values."""
     return [(policy.name, decode_json(canonical_json(settings_of(policy)))) for policy in policies]
 
 
 class RunCounts(Record):
-    """How a run ended: episodes recorded, outstanding failures, episodes without scores."""
+    """Counts at the end of a run: recorded episodes, outstanding failures, unscored episodes."""
 
     episodes: int
     failed: int
@@ -116,18 +116,24 @@ class RunCounts(Record):
 
 
 class RunManifest(Record):
-    """Contents of ``run.json``. Times are UTC, ISO 8601; ``finished`` and ``counts`` are null while a run goes on;
-    both times are empty in a run of imported episodes, since nobody knows them.
+    """The contents of ``run.json``.
 
-    ``specs`` are the settings of the commands that played it (:class:`sotopia_env.runs.spec.RunSpec`): as it was
-    started, and as it was added to; empty for plans made in Python. ``config`` is the run as it was started, ``added``
-    the matchups that were added to it later, with the same tasks, rules, seed, repeats and evaluator; ``finished`` is
-    the end of the latest of these that was played.
-    ``models`` holds the models that answered: by account (agent or judge) and model as it was named, the name and
-    version that the server gave, with the number of answers. Prompts are in ``config``: the parameters of policies and
-    evaluators hold their hashes. ``code`` holds the modules that names of policies and scorers had imported: by module
-    its file and the hash of its source, several where a resumed run found it changed. ``part`` is set where only a
-    share of the run was played, such as ``3/16``; ``config`` is that of the whole run.
+    Times are UTC, ISO 8601. They are empty in a run of imported episodes, since they are unknown.
+
+    Attributes:
+        config: the configuration with which the run was started; for a part, that of the whole run. The parameters of
+            policies and evaluators in it contain the hashes of their prompts.
+        added: configurations that were added later: other matchups with the same tasks, rules, seed, repeats and
+            evaluator.
+        specs: the settings of the commands that started and extended the run
+            (:class:`sotopia_env.runs.spec.RunSpec`); empty for plans made in Python.
+        part: the share that was played, such as ``3/16``; ``None`` for a whole run.
+        code: the modules that were imported because a policy or scorer was named in them: for each module its file and
+            the hash of its source, with several entries if a resumed run found it changed.
+        finished: the end of the latest configuration that was played; ``None`` while the run is not done.
+        counts: the counts at that time; ``None`` while the run is not done.
+        models: the models that answered, by account (agent or judge), model as the user named it, and name and version
+            that the server reported, with the number of answers.
     """
 
     schema_version: SchemaVersion = SCHEMA_VERSION
@@ -146,7 +152,7 @@ class RunManifest(Record):
 
     @property
     def configs(self) -> tuple[RunConfig, ...]:
-        """The run as it was started, and what was added to it."""
+        """The configuration with which the run was started, and those that were added."""
         return (self.config, *self.added)
 
     @property
@@ -156,13 +162,14 @@ class RunManifest(Record):
         return tuple({canonical_json(policy.model_dump()): policy for policy in policies}.values())
 
     def adds(self, other: RunConfig, path: Path) -> bool:
-        """Whether ``other`` would be added to the run: only its matchups, and so its policies, are others.
+        """Whether ``other`` has to be added to the run; ``False`` if the run has this configuration already.
 
-        A policy of a name that the run has must be the run's, but for the person that it is: changed settings are
-        refused, not played beside it.
+        Only configurations with other matchups, and so other policies, can be added. A policy with a name that the run
+        contains must have the settings of the run's policy, except for the participant: a changed policy is refused
+        instead of being played in addition.
 
         Raises:
-            InvalidValueError: it is another run; names the first field in which ``other`` differs.
+            InvalidValueError: ``other`` belongs to another run; the error names the first field that differs.
         """
         if any(other.is_same(config) for config in self.configs):
             return False
@@ -171,6 +178,7 @@ class RunManifest(Record):
         for name, settings in _settings(self.policies):
             variants.setdefault(name, []).append(settings)
         for name, settings in _settings(other.policies):
+            # Policies of one name may occur with several settings already; any of them is accepted.
             own = variants.get(name, [settings])
             if settings not in own:
                 raise _other_run(path, f"policies.{name}.parameters", own[0], settings)
@@ -181,12 +189,12 @@ class RunManifest(Record):
 
 
 class FailureRecord(Record):
-    """An episode that was not finished, and why.
+    """An episode that could not be finished, with the reason.
 
     Attributes:
-        kind: the exception's class, ``"Timeout"`` for the time limit of an episode.
+        kind: the exception's class; ``"Timeout"`` for the time limit of an episode.
         traceback: the last lines of the traceback.
-        turns: those before the failure.
+        turns: the turns before the failure.
         errors: earlier failures in these turns that did not end the episode.
     """
 
@@ -201,13 +209,13 @@ class FailureRecord(Record):
 
 
 class UnfinishedPart(Record):
-    """A turn of an episode that is not recorded yet, or the evaluation of a judge whose panel has not ended.
+    """A turn of an unfinished episode, or the evaluation by one judge of a panel that has not ended.
 
     Attributes:
-        key: of the episode.
-        turn: with the text behind it.
-        errors: what failed outside while it was made, and was survived.
-        evaluation: of the judge.
+        key: the key of the episode.
+        turn: the turn with the model's text.
+        errors: external failures during the turn that did not end the episode.
+        evaluation: the evaluation by the judge.
     """
 
     key: str
@@ -223,7 +231,7 @@ def read_manifest(path: Path) -> RunManifest:
 
 
 def configured_evaluator(path: Path) -> Named | None:
-    """Returns the evaluator a run was started with; ``None`` for a run without one, or a mere file of episodes.
+    """Returns the evaluator with which a run was started; ``None`` for a run without one, or a file of episodes.
 
     Raises:
         DamagedRecordError: ``run.json`` cannot be read.
@@ -232,7 +240,7 @@ def configured_evaluator(path: Path) -> Named | None:
 
 
 def configured_policies(path: Path) -> Iterator[Named]:
-    """Yields the policies of a run; none for a mere file of episodes. The run is read when the first one is asked for.
+    """Yields the policies of a run, or nothing for a file of episodes; ``run.json`` is read lazily.
 
     Raises:
         DamagedRecordError: ``run.json`` cannot be read.

@@ -1,4 +1,4 @@
-"""Recordings: each play of an episode once, however many runs share its record."""
+"""Deduplication of episodes that several runs share."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.episode import Episode
 
 PlayKey = tuple[str, bytes]
-"""Identifies one play of an episode: models may play the same plan twice, with other turns."""
+"""The identity of one play of an episode: models may play the same plan twice, with different turns."""
 
 
 class Recording(NamedTuple):
     """A record of one play of an episode.
 
     Attributes:
-        play: the same for all records of one play.
+        play: the identity of the play.
         episode: the record as it was read.
-        first: whether no earlier record was of this play.
-        evaluators: names of those whose evaluation no earlier record of this play has.
+        first: whether this is the first record of the play.
+        evaluators: the names of evaluators whose evaluation no earlier record of the play has.
     """
 
     play: PlayKey
@@ -30,17 +30,17 @@ class Recording(NamedTuple):
 
 
 def recordings(episodes: Iterable[Episode], one_play: bool = False) -> Iterator[Recording]:
-    """Yields the records that say something new; no episode is held in memory.
+    """Yields the records with a new play or a new evaluation; no episode is kept in memory.
 
-    Runs may share episodes, such as a baseline's self-play. One that was evaluated differently in each has all of these
-    evaluations, the first by every evaluator.
+    Runs may share episodes, such as a baseline's self-play. If their evaluations differ, the first one by each
+    evaluator counts.
 
     Args:
-        episodes: of one or several runs.
-        one_play: whether there may be only one play of each episode, because its key has to identify it.
+        episodes: the episodes of one or several runs.
+        one_play: whether to refuse a second play of an episode, because the key must identify the play.
 
     Raises:
-        InvalidValueError: there are two plays of one episode where there may be only one.
+        InvalidValueError: ``one_play`` is set, and two plays of one episode occur.
     """
     evaluators: dict[PlayKey, set[str]] = {}
     plays: dict[str, PlayKey] = {}
@@ -54,14 +54,15 @@ def recordings(episodes: Iterable[Episode], one_play: bool = False) -> Iterator[
                 hint="name runs that do not play the same plan",
             )
         first = play not in evaluators
-        known = evaluators.setdefault(play, set())
-        new = frozenset(evaluation.evaluator for evaluation in episode.evaluations) - known
-        known |= new
+        names = evaluators.setdefault(play, set())
+        new = frozenset(evaluation.evaluator for evaluation in episode.evaluations) - names
+        names |= new
         if first or new:
             yield Recording(play, episode, first, new)
 
 
 def play_key(episode: Episode) -> PlayKey:
-    """Returns the identity of a play; equal records of one play may have other evaluations."""
+    """Returns the identity of a play, which does not depend on the evaluations in its record."""
+    # A generation holds latencies and costs, which do not make another play.
     turns = "\n".join(item.model_dump_json(exclude={"generation"}) for item in episode.turns)
     return episode.key, hashlib.blake2b(turns.encode(), digest_size=16).digest()

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
-from sotopia_env.chat_model.asking import Complaint, Prompted, ask
+from sotopia_env.chat_model.asking import Complaint, ShortenedRequest, ask
 from sotopia_env.concurrency import Progress, Stop, work_through
 from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.evaluators import Manner, Refusal, read_object
@@ -160,9 +160,9 @@ class Drafter:
             result = question.read(reply)
             return (None, result.reason) if isinstance(result, Refusal) else (result, "")
 
-        def prompt(_: int, complaints: Sequence[Complaint]) -> Prompted:
+        def prompt(_: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
             echo = _complaint(complaints[-1].text, complaints[-1].reason) if complaints else []
-            return Prompted(self._request([question.message, *echo], question))
+            return ShortenedRequest(self._request([question.message, *echo], question))
 
         try:
             asked = await ask(self.model, prompt, read, reasks=self.manner.reasks)

@@ -1,1 +1,1 @@
-"""Spending: tokens and dollars per call, their ledger, and the budgets that stop a run."""
+"""Accounting of tokens and dollars per call: the ledger of a run, and budgets that stop it."""

@@ -1,11 +1,11 @@
 """The budget of a run: limits on cost and tokens that concurrent calls cannot exceed together.
 
-Before a request is sent, the most that it is expected to use is reserved. A request whose reservation does not fit
-waits until another request ends. The reservation of a request without a whole answer (timeout, broken connection,
-unreadable body, cancellation) counts as spent, since the server may bill it, and so does that of an answer whose tokens
-the server does not count. So a limit is exceeded only by a prompt with more than one token for every two bytes, before
-an answer has shown the real ratio, and by an answer longer than its own limit or, without a limit, longer than every
-earlier answer.
+Before a request is sent, its expected maximum usage is reserved. A request whose reservation does not fit waits until
+another request ends. The reservation of a request without a complete answer (timeout, broken connection, unreadable
+body, cancellation) counts as spent, since the server may bill it; so does that of an answer whose tokens the server
+does not count. A limit can be exceeded in two cases only: by a prompt with more than one token for every two bytes,
+before an answer has shown the real ratio, and by an answer longer than its own limit or, without a limit, longer than
+all earlier answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST_ANSWER = 1024
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Tokens, and what they cost in US dollars."""
+    """A number of tokens, and its cost in US dollars."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -41,20 +41,20 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Tokens and cost that a request may use.
+    """The amount of tokens and dollars that a request may use.
 
     Attributes:
-        most: amount to reserve.
-        least: enough to send it when nothing else is in flight; less than ``most`` while the length of answers is
-            unknown.
+        most: the amount to reserve.
+        least: the amount that suffices to send the request when no other request is in flight; less than ``most`` while
+            the length of answers is unknown.
     """
 
     most: Amount
     least: Amount
 
 
-class Usage:
-    """Estimates the usage of requests to one model, and corrects the estimate by its answers."""
+class UsageEstimator:
+    """Estimates the usage of requests to one model, and adjusts the estimate to its answers."""
 
     def __init__(self, price: Price | None) -> None:
         self._price = price
@@ -62,7 +62,7 @@ class Usage:
         self._longest = 0
 
     def of(self, request: ChatRequest) -> Requirement:
-        """Returns the requirement: the prompt, and an answer at its limit or as long as the longest so far."""
+        """Returns the requirement for the prompt and an answer of maximum length, or as long as the longest so far."""
         prompt = math.ceil(most_tokens(request) * self._factor)
         if request.max_tokens is None and not self._longest:
             return Requirement(self._amount(prompt, _FIRST_ANSWER), self._amount(prompt, 0))
@@ -73,14 +73,15 @@ class Usage:
         return Amount(prompt + answer, self._price.of(prompt, answer) if self._price else 0.0)
 
     def learn(self, request: ChatRequest, reply: ChatReply) -> None:
-        """Corrects the estimate by an answer, as far as the server counts."""
+        """Adjusts the estimate to an answer whose tokens the server counted."""
+        # The factor only grows: an estimate that is too low for one text would let a limit be exceeded.
         self._factor = max(self._factor, (reply.prompt_tokens or 0) / max(1, most_tokens(request)))
         self._longest = max(self._longest, reply.completion_tokens or 0)
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Queue of the requests of one event loop; the first one waits until another request ends."""
+    """The queue of requests of one event loop, the first of which waits until another request ends."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -97,7 +98,7 @@ class Budget:
     """
 
     def __init__(self, max_cost: float | None = None, max_tokens: int | None = None) -> None:
-        """Begins with nothing spent.
+        """Creates a budget with nothing spent.
 
         Raises:
             InvalidValueError: a limit is not a positive number.
@@ -113,19 +114,19 @@ class Budget:
         self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = weakref.WeakKeyDictionary()
 
     def spend(self, tokens: int, cost: float | None) -> None:
-        """Adds an amount that was billed, or may have been."""
+        """Adds an amount that was billed, or may have been billed."""
         self._tokens += tokens
         self._cost += cost or 0.0
 
     def covers(self, more: Amount) -> bool:
-        """Whether so much more may be spent in all, what is reserved now included."""
+        """Whether ``more`` may be spent in addition; ``more`` must include all requests in flight."""
         tokens, cost = self._tokens + more.tokens, self._cost + more.cost
         return (self.max_tokens is None or tokens <= self.max_tokens) and (
             self.max_cost is None or cost <= self.max_cost
         )
 
     def check(self, more: Amount = NOTHING) -> None:
-        """Raises :class:`BudgetExceededError` if a limit is reached, or would be passed by ``more``."""
+        """Raises :class:`BudgetExceededError` if a limit is reached, or if ``more`` would exceed it."""
         if self.max_cost is not None and (self._cost >= self.max_cost or self._cost + more.cost > self.max_cost):
             may = "" if self._cost >= self.max_cost else f", and the next call may cost ${more.cost:.4f}"
             raise BudgetExceededError(
@@ -141,16 +142,17 @@ class Budget:
 
     @asynccontextmanager
     async def reserve(self, requirement_now: Callable[[], Requirement]) -> AsyncIterator[None]:
-        """Reserves the amount of a request while it is in flight; first waits for others to end if it does not fit.
+        """Reserves the amount of a request while it is in flight, after waiting until the amount fits.
 
         Args:
             requirement_now: returns the requirement of the request by the current estimate.
 
         Raises:
-            BudgetExceededError: the limit is reached, or the request does not fit although none is in flight.
+            BudgetExceededError: the limit is reached, or the request does not fit although no other is in flight.
         """
         queue = self._queues.setdefault(asyncio.get_running_loop(), _Queue())
-        async with queue.lock:  # first come, first served
+        # First come, first served: a large request at the head of the queue is not starved by small ones.
+        async with queue.lock:
             while not self._fits((requirement := requirement_now()).most):
                 self.check(NOTHING if queue.in_flight else requirement.least)
                 if not queue.in_flight:
@@ -174,7 +176,8 @@ class Budget:
         queue.in_flight += sign
         self._in_flight += sign
         self._reserved_tokens += sign * amount.tokens
-        self._reserved_cost = self._reserved_cost + sign * amount.cost if self._in_flight else 0.0  # no rounding error
+        # Set to exactly 0 when nothing is in flight, so that rounding errors do not accumulate.
+        self._reserved_cost = self._reserved_cost + sign * amount.cost if self._in_flight else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class Price:
         """Reads ``PROMPT,COMPLETION``.
 
         Raises:
-            InvalidValueError: not two numbers, zero or more.
+            InvalidValueError: ``text`` does not contain two non-negative numbers.
         """
         try:
             prompt, completion = (float(part) for part in text.split(","))
@@ -218,7 +221,7 @@ class Price:
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1e6
 
     def of_reply(self, reply: ChatReply) -> float | None:
-        """Returns the cost of an answer; ``None`` when its tokens are unknown and not free."""
+        """Returns the cost of an answer; ``None`` if its number of tokens is unknown and tokens are not free."""
         if reply.prompt_tokens is None or reply.completion_tokens is None:
             return None if self.prompt or self.completion else 0.0
         return self.of(reply.prompt_tokens, reply.completion_tokens)

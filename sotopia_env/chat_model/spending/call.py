@@ -1,4 +1,4 @@
-"""The record of one call in the ledger: each request before it is sent, the result at the end."""
+"""The record of one call in the ledger: each request before it is sent, and the result when the call ends."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Call:
     """Records one call: each request before it is sent, and the result when the call ends.
 
     Attributes:
-        ledger: of the run.
-        attempts: requests sent so far.
-        most: expected maximum usage of the next request, where the ledger has a limit.
+        ledger: the ledger of the run.
+        attempts: the number of requests sent so far.
+        most: the expected maximum usage of the next request, if the ledger has a limit.
     """
 
     __slots__ = (
@@ -35,12 +35,12 @@ class Call:
     )
 
     def __init__(self, ledger: Ledger, model: str, request: ChatRequest) -> None:
-        """Begins; nothing is written until a request is sent.
+        """Creates the record; nothing is written until a request is sent.
 
         Args:
-            ledger: of the run.
+            ledger: the ledger of the run.
             model: the model as the user named it.
-            request: the question.
+            request: the request.
         """
         self.ledger = ledger
         self.attempts = 0
@@ -54,7 +54,7 @@ class Call:
         """Records a request that is about to be sent, and returns its id.
 
         Raises:
-            SotopiaError: the ledger cannot be written; then nothing may be sent.
+            SotopiaError: the ledger cannot be written; the request must then not be sent.
         """
         self.attempts += 1
         if self.attempts == 1 and self.most is NOTHING:
@@ -77,7 +77,7 @@ class Call:
         return f"{self._id}.{self.attempts}"
 
     def bill(self, reply: ChatReply, most: Callable[[], Amount]) -> None:
-        """Adds an answer that is billed, usable or not; one that the server did not count is spent at its ``most``."""
+        """Adds a billed answer, usable or not; if the server did not count its tokens, the maximum counts as spent."""
         usage = reply.usage
         self._billed = usage if self._billed is _FREE else self._billed + usage
         if usage.tokens is None:
@@ -87,12 +87,13 @@ class Call:
             self.ledger.budget.spend(usage.tokens, usage.cost)
 
     def mark_doubtful(self, most: Amount, is_priced: bool) -> None:
-        """Counts the maximum usage of the latest request, which may or may not be billed, as spent.
+        """Counts the maximum usage of the latest request as spent, since the server may bill it.
 
         Args:
-            most: of the request.
-            is_priced: whether the price of its tokens is known; if not, the call's cost is not known either.
+            most: the maximum usage of the request.
+            is_priced: whether the price of its tokens is known; if not, the cost of the call is unknown, too.
         """
+        # ``self.most`` is the reserved amount; the estimate may have changed while the request was in flight.
         self._add_doubtful(self.most if self.most is not NOTHING else most)
         if not is_priced:
             self._billed = self._billed.model_copy(update={"cost": None})
@@ -102,15 +103,16 @@ class Call:
         self.ledger.budget.spend(most.tokens, most.cost)
 
     def _most(self) -> Amount:
-        """What nobody has counted, at its most; of a call whose sum is unknown also what was counted."""
+        """Returns the maximum usage of requests that were not counted."""
+        # A call with one uncounted answer has no sum of tokens, so its counted answers are included here.
         return self._doubtful if self._billed.tokens is not None else self._doubtful + self._counted
 
     def end(self, reply: ChatReply | None, outcome: Outcome = "failed") -> None:
         """Records the result of the call; a call without request and reply leaves no entry.
 
         Args:
-            reply: the answer; ``None`` where there is none.
-            outcome: of a call without an answer.
+            reply: the answer; ``None`` if the call has no answer.
+            outcome: the outcome of a call without an answer.
         """
         if not self.attempts and reply is None:
             return

@@ -1,8 +1,8 @@
 """The ledger of a run: calls, tokens and dollars per role, on disk, with limits checked before a request is sent.
 
 The file is ``ledger.jsonl`` (an :class:`~sotopia_env.files.AppendOnlyFile`), written by one process at a time. A note
-of every request is written before it is sent, and an entry with the same id when the call ends. A process that is
-killed leaves notes without entries; they are read as *interrupted* calls, whose last request may have been billed.
+of every request is written before it is sent, and an entry with the same id when the call ends. If the process is
+killed, a note may have no entry; it is then read as an *interrupted* call, whose last request may have been billed.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class LedgerEntry(Record):
     """One call.
 
     Attributes:
-        role: on whose account.
+        role: the account of the call.
         spec: the model as the user named it.
-        model: the model as it answered; empty where none did.
-        outcome: ``answered``; ``too_long``: the conversation does not fit the model, which ends a call but is no
-            failure; ``failed``: for good, or because the run was stopped during the call; or ``interrupted``: the
-            process died during the call, and the result of its last request is unknown.
-        prompt_tokens: of every billed answer, usable or not; ``None`` when the server did not count one.
-        completion_tokens: likewise.
-        cost: likewise, in US dollars; ``None`` when a price or tokens are not known.
-        attempts: requests that were sent; 0 for an answer from the cache.
-        fallback: a declared fallback model answered.
-        cached: the response cache answered.
+        model: the name that the answering model reports; empty without an answer.
+        outcome: ``answered``; ``too_long``: the conversation does not fit the model, which ends the call but does not
+            count as a failure; ``failed``: the call failed for good, or the run was stopped during it; ``interrupted``:
+            the process died during the call, and the result of its last request is unknown.
+        prompt_tokens: the sum over all billed answers, usable or not; ``None`` if the server did not count one of them.
+        completion_tokens: the same sum for the tokens of the answers.
+        cost: the sum in US dollars; ``None`` if a price or a number of tokens is unknown.
+        attempts: the number of requests sent; 0 for an answer from the cache.
+        fallback: whether a declared fallback model answered.
+        cached: whether the response cache answered.
         label: the caller's name for the question.
-        call: id of the call; request n has the id ``CALL.n``, and is sent with the UUID that
-            :func:`~sotopia_env.chat_model.transports.connections.request_id` makes of it. Empty where nothing was sent.
-        most_tokens: maximum usage of the requests whose tokens nobody counted: those with an answer that the server did
-            not count, those without a whole answer, and, where there was a limit, the last one of an interrupted
-            call. Of a call without a sum, the tokens that were counted are part of it.
-        most_cost: US dollars, likewise.
+        call: the id of the call; empty if nothing was sent. Request n has the id ``CALL.n``, and is sent with the UUID
+            that :func:`~sotopia_env.chat_model.transports.connections.request_id` derives from it.
+        most_tokens: the maximum number of tokens in requests with an unknown number: those whose answer the server did
+            not count, those without a complete answer, and, under a limit, the last request of an interrupted call.
+            If the sum is ``None``, it includes the tokens that were counted.
+        most_cost: the maximum cost of these requests in US dollars.
     """
 
     role: Role
@@ -80,15 +80,16 @@ class RequestNote(Record):
     """A request that is about to be sent, and the usage of its call so far.
 
     Attributes:
-        sent: id of the call.
-        role: on whose account.
+        sent: the id of the call.
+        role: the account of the call.
         spec: the model as the user named it.
-        attempts: requests of the call, this one included.
-        prompt_tokens: of its earlier requests, as far as they were answered.
-        completion_tokens: likewise.
-        cost: likewise.
-        most_tokens: maximum usage of this request, where there is a limit, and of earlier ones without a whole answer.
-        most_cost: likewise, in US dollars.
+        attempts: the number of requests of the call, including this one.
+        prompt_tokens: the sum over the answers to earlier requests of the call.
+        completion_tokens: the same sum for the tokens of the answers.
+        cost: the same sum in US dollars.
+        most_tokens: the maximum number of tokens in this request, under a limit, and in earlier requests without a
+            complete answer.
+        most_cost: the maximum cost of these requests in US dollars.
     """
 
     sent: str
@@ -102,7 +103,7 @@ class RequestNote(Record):
     most_cost: float = Field(default=0.0, ge=0)
 
     def interrupted(self) -> LedgerEntry:
-        """Returns the entry of the call for a ledger that has no other."""
+        """Returns the entry of the call for a ledger that holds only this note of it."""
         return LedgerEntry(outcome="interrupted", call=self.sent, **self.model_dump(exclude={"sent"}))
 
 
@@ -111,23 +112,23 @@ class Totals:
     """Sums over calls.
 
     Attributes:
-        answered: calls that brought an answer, those from the cache included.
-        failed: calls that did not, for another reason than the length of the conversation.
+        answered: calls with an answer, including those from the cache.
+        failed: calls without an answer, except those with a conversation that was too long.
         too_long: calls whose conversation did not fit the model.
         interrupted: calls during which the process died.
         cached: answers from the cache.
         fallbacks: answers of a fallback model.
-        attempts: requests; the last one of an interrupted call may not have been sent.
-        failed_attempts: requests without a usable answer, the last ones of interrupted calls excepted.
-        prompt_tokens: billed, as far as the servers counted.
-        completion_tokens: likewise.
-        uncounted: billed calls of unknown tokens, interrupted ones included.
-        cost: known part, in US dollars.
-        unpriced: billed calls of unknown cost, likewise.
-        doubtful_tokens: maximum usage of requests whose tokens nobody counted; see :class:`LedgerEntry`.
-        doubtful_cost: likewise, in US dollars.
-        boundless_tokens: calls of unknown tokens without such a maximum.
-        boundless_cost: calls of unknown cost, likewise.
+        attempts: requests; the last request of an interrupted call may not have been sent.
+        failed_attempts: requests without a usable answer, except the last ones of interrupted calls.
+        prompt_tokens: billed prompt tokens, as far as the servers counted them.
+        completion_tokens: billed answer tokens, as far as the servers counted them.
+        uncounted: billed calls with an unknown number of tokens, including interrupted ones.
+        cost: the known part of the cost, in US dollars.
+        unpriced: billed calls with an unknown cost, including interrupted ones.
+        doubtful_tokens: the sum of ``most_tokens``; see :class:`LedgerEntry`.
+        doubtful_cost: the sum of ``most_cost``, in US dollars.
+        boundless_tokens: calls with an unknown number of tokens and without a maximum.
+        boundless_cost: calls with an unknown cost and without a maximum.
     """
 
     answered: int = 0
@@ -150,22 +151,22 @@ class Totals:
 
     @property
     def tokens(self) -> int:
-        """Prompt and completion tokens, as far as the servers counted."""
+        """The sum of prompt and answer tokens, as far as the servers counted them."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def tokens_text(self) -> str:
-        """The tokens in words, with their unknown part."""
-        known = f"{self.prompt_tokens} prompt and {self.completion_tokens} answer tokens"
+        """The number of tokens as text, with its unknown part."""
+        counted = f"{self.prompt_tokens} prompt and {self.completion_tokens} answer tokens"
         if not self.has_unknown_tokens:
-            return known
+            return counted
         most = "" if self.boundless_tokens else f", at most {self.doubtful_tokens}"
         unknown = f"{self.uncounted} calls of unknown length" if self.uncounted else "unknown"
-        return f"{known} + {unknown}{most}" if self.tokens else f"unknown tokens{most}"
+        return f"{counted} + {unknown}{most}" if self.tokens else f"unknown tokens{most}"
 
     @property
     def cost_text(self) -> str:
-        """The cost in words, with its unknown part."""
+        """The cost as text, with its unknown part."""
         if not self.has_unknown_cost:
             return f"${self.cost:.4f}"
         most = "" if self.boundless_cost else f", at most ${self.doubtful_cost:.4f}"
@@ -174,12 +175,12 @@ class Totals:
 
     @property
     def has_unknown_tokens(self) -> bool:
-        """Whether there are requests whose tokens nobody counted."""
+        """Whether the number of tokens in some requests is unknown."""
         return self.uncounted > 0 or self.doubtful_tokens > 0
 
     @property
     def has_unknown_cost(self) -> bool:
-        """Whether there are requests whose cost nobody knows."""
+        """Whether the cost of some requests is unknown."""
         return self.unpriced > 0 or self.doubtful_cost > 0
 
     def add(self, entry: LedgerEntry) -> None:
@@ -197,7 +198,7 @@ class Totals:
         self.doubtful_cost += entry.most_cost
         self.prompt_tokens += entry.prompt_tokens or 0
         self.completion_tokens += entry.completion_tokens or 0
-        # The note of an interrupted call without a limit does not say what its last request may have used.
+        # Without a limit, the note of an interrupted call does not contain the maximum usage of its last request.
         is_uncounted = entry.prompt_tokens is None or entry.completion_tokens is None or is_interrupted
         is_unpriced = entry.cost is None or is_interrupted
         self.uncounted += is_uncounted
@@ -215,11 +216,11 @@ class Ledger:
     """Sums calls per role and records them; its budget refuses calls that could exceed a limit.
 
     Attributes:
-        directory: of ``ledger.jsonl``, whose sums are continued; ``None`` writes no file.
-        max_cost: US dollars, over both roles and every earlier part of the run.
-        max_tokens: tokens, likewise.
-        repaired: bytes of a last line that had been cut short and were removed.
-        budget: amounts spent and reserved; what may have been billed without an answer counts as spent.
+        directory: the directory of ``ledger.jsonl``, whose entries are included in the sums; ``None`` for no file.
+        max_cost: the limit in US dollars, over both roles and all earlier calls of the run.
+        max_tokens: the limit in tokens, over both roles and all earlier calls of the run.
+        repaired: the number of bytes removed from an incomplete last line.
+        budget: the amounts spent and reserved; requests that may have been billed without an answer count as spent.
 
     Raises:
         InvalidValueError: a limit is not a positive number, or another process writes this ledger.
@@ -242,10 +243,10 @@ class Ledger:
             self.open(self.directory)
 
     def open(self, directory: Path) -> None:
-        """Writes ``ledger.jsonl`` in ``directory`` from now on, and adds up its present entries.
+        """Opens ``ledger.jsonl`` in ``directory`` for writing, and adds its entries to the sums.
 
         Raises:
-            InvalidValueError: another process writes it.
+            InvalidValueError: another process writes this ledger.
             DamagedRecordError: a line cannot be read.
         """
         self.directory = Path(directory)
@@ -254,7 +255,7 @@ class Ledger:
         self._file = AppendOnlyFile(path, exclusive=True)
         self.repaired = self._file.repaired
         if self.repaired:
-            logger.warning("%s: removed a last line that had been cut short (%d bytes)", path, self.repaired)
+            logger.warning("%s: removed an incomplete last line (%d bytes)", path, self.repaired)
         try:
             for entry in read_ledger(path):
                 self._add(entry)
@@ -266,6 +267,7 @@ class Ledger:
         self._totals[entry.role].add(entry)
         if entry.model:
             self._answers[entry.role, entry.spec, entry.model] += 1
+        # Entries read from disk have not been spent yet; those of calls in this process have (:meth:`Call.bill`).
         if not billed:
             if entry.prompt_tokens is not None and entry.completion_tokens is not None:
                 self.budget.spend(entry.prompt_tokens + entry.completion_tokens, entry.cost)
@@ -276,33 +278,34 @@ class Ledger:
         self.budget.check()
 
     def new_id(self) -> str:
-        """Returns an id that is unique over all ledgers."""
+        """Returns an id that is unique across all ledgers."""
         self._calls += 1
         return f"{self._session}-{self._calls}"
 
     def note(self, note: RequestNote) -> None:
-        """Writes a note of a request that is about to be sent; it survives the process when this returns.
+        """Writes a note of a request that is about to be sent; after the return, it survives a kill of the process.
 
         Raises:
-            SotopiaError: it cannot be written.
+            SotopiaError: the file cannot be written.
         """
         if self._file is not None:
             self._file.append(note.model_dump_json(exclude_defaults=True).encode() + b"\n")
 
     def note_first(self, call: str, role: Role, model: str) -> None:
-        """As :meth:`note` for a call's first request without a limit: the common case, so without a record."""
+        """Does the same as :meth:`note` for the first request of a call without a limit."""
+        # The common case: formatting the line is much faster than building and dumping a pydantic record.
         if self._file is not None:
             self._file.append(f'{{"sent":"{call}",{_account_json(role, model)}}}\n'.encode())
 
     def record(self, entry: LedgerEntry, *, billed: bool = False) -> None:
-        """Adds one call; its entry survives the process when this returns.
+        """Adds one call; after the return, its entry survives a kill of the process.
 
         Args:
             entry: the call.
-            billed: whether its usage is in the budget already.
+            billed: whether the budget already includes the usage of the call.
 
         Raises:
-            SotopiaError: it cannot be written.
+            SotopiaError: the file cannot be written.
         """
         self._add(entry, billed)
         if self._file is not None:
@@ -314,7 +317,7 @@ class Ledger:
         return sum((self._totals[one] for one in ([role] if role else ROLES)), Totals())
 
     def answered(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Returns calls by role, name of the model as the user named it, and name and version that answered."""
+        """Returns the number of calls by role, model as the user named it, and name and version that it reported."""
         counts: dict[str, dict[str, dict[str, int]]] = {}
         for (role, name, model), calls in sorted(self._answers.items()):
             counts.setdefault(role, {}).setdefault(name, {})[model] = calls
@@ -334,13 +337,13 @@ class Ledger:
 
 
 def read_ledger(path: str | Path) -> Iterator[LedgerEntry]:
-    """Yields the calls in a ledger file, or in the one of a run directory; an incomplete last line is skipped.
+    """Yields the calls in a ledger file, or in that of a run directory; an incomplete last line is skipped.
 
-    Calls with a note but no entry come last, as interrupted; while the ledger is being written they may be in progress.
+    Calls with a note but no entry come last, as interrupted; they may be in progress while the ledger is being written.
 
     Raises:
-        InvalidValueError: there is no such file.
-        DamagedRecordError: names the file and line that cannot be read.
+        InvalidValueError: the file does not exist.
+        DamagedRecordError: a line cannot be read; the error names the file and the line.
     """
     file = Path(path) / LEDGER if Path(path).is_dir() else Path(path)
     if not file.is_file():

@@ -1,1 +1,1 @@
-"""Transports: one request to a model's server, and its answer."""
+"""Transports, each of which sends requests to a model's server and reads the answers."""

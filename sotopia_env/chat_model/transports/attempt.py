@@ -1,4 +1,4 @@
-"""Failed attempts at one request, by kind."""
+"""Failed attempts at a request: their kinds, and how HTTP responses are classified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sotopia_env.json_text import decode_json
 from sotopia_env.quoting import disarm_line
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
-"""Failures that may be gone the next time. A key or a request that is refused stays refused."""
+"""Failures that may not occur again; a refused key or request is refused every time."""
 
 _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     401: "auth",
@@ -25,16 +25,18 @@ _KIND_OF_STATUS: Mapping[int, ModelFailure] = {
     409: "server",
     429: "rate_limit",
 }
-# Failures that every other request would share: no such model, or a key that is not accepted. Some servers have
-# another status than 404 and 401 for them, and the error's code or type says so. Its message may quote the request.
+# Failures that every other request would share: an unknown model, or a key that is not accepted. Some servers use
+# another status than 404 and 401 for them, so the error's code or type is checked, but not its message, which may quote
+# the request.
 _FINAL_CODE = re.compile(
     r"model[_ ]?not[_ ]?found|invalid[_ ]?model|no[_ ]such[_ ]model"
     r"|api[_ ]?key[_ ]?invalid|(?:invalid|incorrect)[_ ]?api[_ ]?key",
     re.IGNORECASE,
 )
-_GATEWAY_TIMEOUTS = (408, 504, 524)  # the model behind the gateway may have answered, and billed
-_NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no wait cures, as a 402
-# How OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral say "too long".
+_GATEWAY_TIMEOUTS = (408, 504, 524)  # the model behind the gateway may have answered and billed the request
+_NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # codes of a 429 that waiting does not solve, as a 402
+# The messages of OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral for a
+# conversation that is too long.
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|maximum context length|longer than the (?:maximum )?model"
     r"|inputs?`? (?:tokens|length).{0,40}must (?:be|have)|exceeds? the (?:available )?context (?:size|window|length)"
@@ -51,16 +53,16 @@ _MAX_MESSAGE = 300
 
 
 class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle; it never leaves this package
-    """An attempt that brought no usable answer.
+    """An attempt that returned no usable answer.
 
     Attributes:
-        kind: of the failure.
-        status: HTTP status, ``None`` when the server did not answer.
-        retryable: whether another attempt makes sense.
-        wait: seconds the server asks to wait, ``None`` when it names none.
-        final: whether every other request to the model would fail likewise.
-        explicit: whether ``final`` follows from the server's error code, not from the status alone.
-        doubtful: whether the server may bill the attempt all the same.
+        kind: the kind of failure.
+        status: the HTTP status; ``None`` if the server did not answer.
+        retryable: whether another attempt may succeed.
+        wait: the seconds that the server asks to wait; ``None`` if it does not say.
+        final: whether every other request to the model would fail in the same way.
+        explicit: whether ``final`` follows from the server's error code and not only from the status.
+        doubtful: whether the server may bill the attempt despite the failure.
     """
 
     def __init__(
@@ -76,7 +78,8 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
         doubtful: bool = False,
         hint: str = "",
     ) -> None:
-        super().__init__(one_line(redact(message)) + hint)  # what to do is never cut off
+        # The hint is added after truncation, so that it is always complete.
+        super().__init__(one_line(redact(message)) + hint)
         self.kind: ModelFailure = kind
         self.status = status
         self.retryable = kind in RETRYABLE if retryable is None else retryable
@@ -87,13 +90,13 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
 
 
 def one_line(text: str) -> str:
-    """Returns a server's text on one line, at most 300 characters, with nothing in it that a terminal would obey."""
+    """Returns a server's text as one line of at most 300 characters, without control characters."""
     line = disarm_line(" ".join(text.split()))
     return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
 
 
 def error_message(body: str) -> tuple[str, str]:
-    """Returns message and code of an error body: OpenAI's, vLLM's older one, FastAPI's, TGI's, a page's, plain text."""
+    """Returns the message and code in an error body of OpenAI, older vLLM, FastAPI or TGI, a web page or plain text."""
     if not body.strip():
         return "empty body", ""
     if is_page(body):
@@ -110,7 +113,8 @@ def error_message(body: str) -> tuple[str, str]:
 
 
 def _details(detail: Any) -> str:
-    """FastAPI's list of problems, without the values they are about, which may be whole prompts; or its plain text."""
+    """Returns FastAPI's list of problems, or its plain text."""
+    # The field ``input`` of a problem is left out, since it may contain a whole prompt.
     if not isinstance(detail, list):
         return str(detail or "")
     problems = [one for one in detail if isinstance(one, dict)]
@@ -123,7 +127,7 @@ def is_page(body: str) -> bool:
 
 
 def page_message(body: str) -> str:
-    """Says that a body is a web page, with its title."""
+    """Returns the message for a body that is a web page, with the title of the page."""
     title = re.search(r"<title[^>]*>([^<]*)", body, re.IGNORECASE)
     name = f" ({' '.join(title.group(1).split())!r})" if title and title.group(1).strip() else ""
     return f"this is a web page, not an API{name}"
@@ -132,14 +136,14 @@ def page_message(body: str) -> str:
 def raise_for_status(
     status: int, message: str, code: str, headers: Mapping[str, Any], base: str | None = None
 ) -> NoReturn:
-    """Raises the exception that an HTTP error status means.
+    """Raises the exception for an HTTP error status.
 
     Args:
-        status: of the response.
-        message: of its body.
-        code: the body's code and type, if it has any.
-        headers: of the response.
-        base: the server's base URL as the user gave it, where a mistake in it would be theirs to mend.
+        status: the status of the response.
+        message: the message in its body.
+        code: the code and type in its body, if any.
+        headers: the headers of the response.
+        base: the server's base URL as the user wrote it, for a hint if it seems incomplete; ``None`` for no hint.
 
     Raises:
         ContextLengthError: the server says that the conversation is too long.
@@ -154,7 +158,7 @@ def raise_for_status(
     explicit = status in (400, 401, 403, 404) and _FINAL_CODE.search(code) is not None
     moved = 300 <= status < 400
     if moved and (target := headers.get("Location")):
-        message = f"to Location {target}; give the address that it is reached at without a redirection"
+        message = f"to Location {target}; use the address that does not redirect"
     raise FailedAttempt(
         kind,
         f"HTTP {status}: {message}",
@@ -170,11 +174,11 @@ def raise_for_status(
 
 def _base_hint(base: str | None) -> str:
     is_bare = base is not None and not urlsplit(base).path.strip("/")
-    return f"; such servers have their API under a path, expected perhaps {base}/v1" if is_bare else ""
+    return f"; servers usually have their API under a path, such as {base}/v1" if is_bare else ""
 
 
 def raise_if_error(answer: Any) -> None:
-    """Raises the exception that an answer of status 200 means whose body is an error, as gateways send them.
+    """Raises the exception for an answer with status 200 whose body is an error, as some gateways send.
 
     Raises:
         ContextLengthError: the server says that the conversation is too long.
@@ -184,6 +188,7 @@ def raise_if_error(answer: Any) -> None:
     if not error or answer.get("choices"):
         return
     message, code = error_message(json.dumps(answer))
+    # Gateways put the upstream status into ``code``.
     number = error.get("code") if isinstance(error, dict) else None
     status = number if isinstance(number, int) and 400 <= number < 600 else 404 if _FINAL_CODE.search(code) else 500
     raise_for_status(status, message, code, {})

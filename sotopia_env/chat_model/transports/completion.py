@@ -1,4 +1,4 @@
-"""Parsing of a chat completion's body, from any transport."""
+"""Parsing of the body of a chat completion, for all transports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TOKEN_ID = re.compile(r"token_id:(\d+)$")  # vLLM's return_tokens_as_token_ids
 
 
 def decode_answer(raw: bytes) -> Any:
-    """Returns what the body of an answer holds; a stream of events that nobody asked for is put together.
+    """Returns the decoded body of an answer; an unrequested stream of events is joined to one completion.
 
     Raises:
-        FailedAttempt: it is neither JSON nor such a stream.
+        FailedAttempt: the body is neither JSON nor such a stream.
     """
     try:
         return decode_json(raw)
@@ -34,11 +34,11 @@ def decode_answer(raw: bytes) -> Any:
     if text.lstrip().startswith(("data:", "event:", ":")):
         return _joined_events(text)
     beginning = f": {text[:_LONGEST_LABEL]!r}" if text.strip() else ", but empty"
-    raise FailedAttempt("malformed", f"the answer is no JSON ({problem}){beginning}", status=200, doubtful=True)
+    raise FailedAttempt("malformed", f"the answer is not JSON ({problem}){beginning}", status=200, doubtful=True)
 
 
 def _joined_events(text: str) -> dict[str, Any]:
-    """The completion in a stream of server-sent events (``data: {…}`` lines); one without an end is cut short."""
+    """Returns the completion in a stream of server-sent events (``data: {…}`` lines), unless its end is missing."""
     lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
     try:
         events = [decode_json(line) for line in lines if line and line != "[DONE]"]
@@ -46,7 +46,7 @@ def _joined_events(text: str) -> dict[str, Any]:
         deltas = [choice.get("delta") or {} for choice in choices]
         reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise FailedAttempt("malformed", f"the answer is no stream of JSON ({error})", doubtful=True) from None
+        raise FailedAttempt("malformed", f"the answer is not a stream of JSON ({error})", doubtful=True) from None
     if reason is None and "[DONE]" not in lines:
         raise_if_error(next((event for event in events if "error" in event), None))
         raise FailedAttempt("malformed", "the answer is a stream of events without an end", doubtful=True)
@@ -61,19 +61,19 @@ def read_completion(body: Any, latency: float) -> ChatReply:
     """Returns the reply in an OpenAI chat completion.
 
     Args:
-        body: the decoded JSON, or an object that is read the same way (``[]`` and ``.get``).
-        latency: seconds the attempt took.
+        body: the decoded JSON, or an object with the same interface (``[]`` and ``.get``).
+        latency: the duration of the attempt in seconds.
 
     Raises:
-        FailedAttempt: it is no chat completion.
-        ContextLengthError: it is an error that says that the conversation is too long.
+        FailedAttempt: ``body`` is not a chat completion.
+        ContextLengthError: ``body`` is an error about the length of the conversation.
     """
     raise_if_error(body)
     try:
         return _read(body, latency)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FailedAttempt(
-            "malformed", f"the answer is no chat completion ({type(error).__name__}: {error})", doubtful=True
+            "malformed", f"the answer is not a chat completion ({type(error).__name__}: {error})", doubtful=True
         ) from None
 
 
@@ -87,7 +87,7 @@ def _read(body: Any, latency: float) -> ChatReply:
     prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning or calls))
     prompt_ids = body.get("prompt_token_ids") or choice.get("prompt_token_ids")  # vLLM; SGLang
     return ChatReply(
-        text=text.lstrip() if reasoning else text,  # servers that cut the thinking out leave its line ends
+        text=text.lstrip() if reasoning else text,  # servers that cut out the reasoning leave its line breaks
         calls=calls,
         reasoning=reasoning or thinking,
         finish_reason=label_of(choice.get("finish_reason")),
@@ -102,7 +102,7 @@ def _read(body: Any, latency: float) -> ChatReply:
 
 
 def _calls(message: Any) -> tuple[FunctionCall, ...]:
-    """The functions that a message calls; some servers send the arguments as an object in place of its text."""
+    """Returns the function calls in a message; some servers send the arguments as an object instead of JSON text."""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     return tuple([FunctionCall(name=str(one["name"]), arguments=_json_text(one.get("arguments"))) for one in functions])
 
@@ -112,7 +112,8 @@ def _json_text(arguments: Any) -> str:
 
 
 def _usage(usage: Any, has_text: bool) -> tuple[int | None, int | None]:
-    """The tokens of prompt and answer; 0 for a prompt, or for a text, is what servers say that do not count."""
+    """Returns the number of tokens in prompt and answer; ``None`` for those that the server did not count."""
+    # Servers that do not count tokens report 0, which is impossible for a prompt and for an answer with text.
     if not hasattr(usage, "get"):
         return None, None
     prompt, completion = _count(usage.get("prompt_tokens")) or None, _count(usage.get("completion_tokens"))
@@ -121,13 +122,13 @@ def _usage(usage: Any, has_text: bool) -> tuple[int | None, int | None]:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens; unknown where it cannot be one, since the answer is good all the same."""
+    """Returns a number of tokens, or ``None`` for an invalid one, which does not make the answer unusable."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
     return int(value) if is_number else None
 
 
 def label_of(value: Any) -> str:
-    """Returns a name that a server gives, such as its model's: one line, cut, and harmless wherever it is shown."""
+    """Returns a name sent by a server, such as its model's, as one line that is truncated and safe to display."""
     text = str(value or "")[:_LONGEST_LABEL]
     return disarm_line(text.encode("utf-8", "replace").decode("utf-8"))
 
@@ -139,7 +140,7 @@ def _text(value: Any) -> str:
 
 
 def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
-    """The sampled token ids and their log-probabilities, as vLLM, SGLang, llama.cpp and OpenAI give them."""
+    """Returns the sampled token ids and their log-probabilities, as sent by vLLM, SGLang, llama.cpp and OpenAI."""
     block, ids = choice.get("logprobs"), choice.get("token_ids")
     if not block and not ids:
         return None, None
@@ -159,11 +160,11 @@ def _token_id(entry: Any) -> int | None:
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
-    """Returns the utterance and the thinking before it.
+    """Returns the utterance, and the reasoning before it.
 
-    A leading ``<think>…</think>`` block (or several) is thinking; one that is never closed leaves no utterance. Some
-    templates open the block in the prompt, so the text has only its end: then everything before the end is thinking,
-    unless the text begins with JSON or a code fence, where the tag is part of the utterance.
+    Leading ``<think>…</think>`` blocks are reasoning; if a block is never closed, the utterance is empty. Some
+    templates open the block in the prompt, so that the text contains only the closing tag. Everything before that tag
+    is then reasoning, unless the text begins with JSON or a code fence: the tag is then part of the utterance.
     """
     if "<" not in text:
         return text, ""

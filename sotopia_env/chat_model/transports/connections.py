@@ -1,4 +1,4 @@
-"""Keep-alive connections to one URL: an aiohttp session without cookies, redirects and limits of its own."""
+"""Keep-alive connections to one URL: an aiohttp session without cookies, redirects and timeouts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from yarl import URL
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
 
 _KEEP_ALIVE_SECONDS = 30.0
-_MARK = "X-Request-Id"  # vLLM and most gateways write it into their logs
+_MARK = "X-Request-Id"  # vLLM and most gateways log this header
 _NAMESPACE = uuid.UUID("5d6c1a52-6f0b-4b36-9a1e-0c7f2f4f7f11")
 MOST_BYTES = 16_000_000
-"""Of an answer, decompressed: some 60,000 tokens with ids and log-probabilities."""
+"""Maximum size of a decompressed answer: some 60,000 tokens with ids and log-probabilities."""
 MOST_ERROR_BYTES = 64_000
-"""Of an error that is read; the rest is cut off."""
+"""Maximum number of bytes read of an error; the rest is discarded."""
 _NO_LIMITS = aiohttp.ClientTimeout(total=None)  # the caller has its own timeout
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response: its status, headers and whole body, decompressed."""
+    """A response with its status, headers and complete, decompressed body."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,15 +33,16 @@ class HttpResponse:
 
 
 def request_id(mark: str) -> str:
-    """Returns the id that a request is sent with: a UUID, as some servers refuse any other, of its id in the ledger."""
+    """Returns the id in a request's header: a UUID, which some servers require, derived from the id in the ledger."""
     return str(uuid.uuid5(_NAMESPACE, mark))
 
 
 async def read_body(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
-    """Returns the first ``most`` bytes of a body, decompressed, and whether that is all; else the connection is closed.
+    """Returns the first ``most`` bytes of a decompressed body, and whether that is all of it.
 
-    aiohttp decompresses no further than what is read.
+    The connection of a longer body is closed.
     """
+    # aiohttp decompresses only the parts that are read, so a compressed body cannot exhaust the memory.
     parts, size = [], 0
     async for part in response.content.iter_any():
         parts.append(part)
@@ -53,10 +54,10 @@ async def read_body(response: aiohttp.ClientResponse, most: int) -> tuple[bytes,
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Gives up an idle connection on which something came that nobody asked for: it would answer the next request."""
+    """A connector that closes idle connections with unexpected data, which would be read as the next answer."""
 
     async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
-        """See aiohttp."""
+        """Returns a connection without unread data; see :class:`aiohttp.TCPConnector`."""
         connection = await super().connect(*args, **options)
         while connection.protocol is not None and connection.protocol.should_close:
             connection.close()
@@ -68,12 +69,12 @@ class Connections:
     """Keep-alive connections of one event loop to one URL."""
 
     def __init__(self, url: URL, headers: Mapping[str, str], most: int) -> None:
-        """Prepares, within the event loop, without connecting.
+        """Creates the session in the running event loop, without connecting.
 
         Args:
-            url: of every request.
-            headers: of every request, beside those that aiohttp sends by itself.
-            most: how many connections there may be at once.
+            url: the URL of every request.
+            headers: the headers of every request, in addition to aiohttp's own.
+            most: the maximum number of concurrent connections.
         """
         self.loop = asyncio.get_running_loop()
         self._url = url
@@ -85,13 +86,13 @@ class Connections:
         )
 
     async def post(self, body: bytes, mark: str) -> HttpResponse:
-        """Sends ``body`` as the request of the id :func:`request_id` and returns the response, whatever its status.
+        """Sends ``body`` with the header :func:`request_id`, and returns the response with any status.
 
-        After a failure or cancellation the connection is closed, so that its response cannot answer another request.
+        After a failure or cancellation the connection is closed, so that its response is not read as another answer.
 
         Raises:
-            aiohttp.ClientError: no connection, one that was lost before the response was whole, or no HTTP.
-            OSError: likewise.
+            aiohttp.ClientError: the connection failed, was lost before the end of the response, or did not speak HTTP.
+            OSError: the connection failed below HTTP.
             FailedAttempt: the answer is longer than :data:`MOST_BYTES`.
         """
         headers = {_MARK: request_id(mark)}

@@ -1,6 +1,6 @@
 """Transport to OpenAI-compatible servers (vLLM, SGLang, TGI, llama.cpp), without an SDK.
 
-An SDK's call costs milliseconds of CPU, so one process could not feed a fast server.
+A call through an SDK takes milliseconds of CPU time, too slow for one process to saturate a fast server.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.chat_model.transports.completion import decode_answer, read_completion
 from sotopia_env.chat_model.transports.connections import Connections
-from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
+from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
 from sotopia_env.world.observation import ChatMessage
 
-_CACHEABLE = 2_000  # characters; with the number of messages this bounds the memory to some tens of MB
+_CACHEABLE = 2_000  # characters; with ``maxsize`` of the cache, this limits its memory to some tens of MB
 
 
 def _message(message: ChatMessage) -> str:
-    """One message as JSON. A prompt repeats the one before and adds two messages, so most are in the cache."""
-    if len(message) > 2:  # a function call or its result
+    """Returns one message as JSON; most are cached, since each prompt repeats the previous one plus two messages."""
+    # A message with more fields than role and content is a function call or its result.
+    if len(message) > 2:
         return json.dumps(message)
     role, content = message["role"], message["content"]
     return _short_message(role, content) if len(content) < _CACHEABLE else _message_json(role, content)
@@ -44,17 +45,17 @@ _short_message = lru_cache(maxsize=4_096)(_message_json)
 
 
 class DirectTransport:
-    """One model on one OpenAI-compatible server, through one keep-alive connection pool per event loop."""
+    """A transport to one model on an OpenAI-compatible server, with a keep-alive connection pool per event loop."""
 
     def __init__(self, name: str, model: str, api_base: str, key_variable: str | None, concurrency: int) -> None:
-        """Prepares, without connecting.
+        """Creates a transport, without connecting.
 
         Args:
             name: the model as the user named it.
-            model: its name on the server.
-            api_base: the server's base URL, without a slash at the end.
-            key_variable: environment variable that must hold the key; ``None`` takes the default one if it is set.
-            concurrency: size of the connection pool.
+            model: the name of the model on the server.
+            api_base: the server's base URL, without a trailing slash.
+            key_variable: the environment variable that must hold the key; ``None`` uses the default one if it is set.
+            concurrency: the size of the connection pool.
 
         Raises:
             InvalidValueError: the variable is not set.
@@ -73,16 +74,17 @@ class DirectTransport:
         self._connections: Connections | None = None
         self._settings_json: tuple[object, str] = (None, "")
 
-    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: RequestForm, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.transport.Transport`."""
         return read_completion(*await self.send(self._body(request, form), mark))
 
     async def send(self, body: bytes, mark: str) -> tuple[Any, float]:
-        """Returns the decoded answer to a body, and the seconds it took; raises as :meth:`attempt`."""
+        """Returns the decoded answer to a body, and its latency in seconds; raises the errors of :meth:`attempt`."""
         start = time.perf_counter()
         try:
             response = await (await self._open()).post(body, mark)
         except (aiohttp.ClientError, OSError) as error:
+            # Once connected, the server may have received and billed the request.
             is_connected = not isinstance(error, aiohttp.ClientConnectorError)
             raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=is_connected) from None
         latency = time.perf_counter() - start
@@ -92,27 +94,28 @@ class DirectTransport:
             raise_for_status(response.status, message, code, response.headers, self._base)
         return decode_answer(raw), latency
 
-    def _body(self, request: ChatRequest, form: Form) -> bytes:
+    def _body(self, request: ChatRequest, form: RequestForm) -> bytes:
         conversation = messages_of(request, form)
         messages = ",".join([_message(message) for message in conversation])
         is_plain = request.schema is None and not request.tools
         settings = self._plain_settings(request, form) if is_plain else self._settings(request, form)
+        # The object of the settings is continued: its opening brace is replaced by the messages.
         return f'{{"messages":[{messages}],{settings[1:]}'.encode()
 
-    def _plain_settings(self, request: ChatRequest, form: Form) -> str:
-        """The settings of a request without schema and functions as JSON; nearly always those of the request before."""
+    def _plain_settings(self, request: ChatRequest, form: RequestForm) -> str:
+        """Returns the settings of a request without schema and functions as JSON; the last ones are cached."""
         key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form)
         if key != self._settings_json[0]:
             self._settings_json = key, self._settings(request, form)
         return self._settings_json[1]
 
-    def _settings(self, request: ChatRequest, form: Form) -> str:
+    def _settings(self, request: ChatRequest, form: RequestForm) -> str:
         return json.dumps({"model": self.model, **settings_of(request, form)})
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()
         if self._connections is None or self._connections.loop is not loop:
-            await self.close()  # of an event loop that has ended
+            await self.close()  # the pool of an event loop that has ended
             headers = {"Content-Type": "application/json"}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
@@ -120,11 +123,11 @@ class DirectTransport:
         return self._connections
 
     async def check(self) -> None:
-        """Asks the server for its models.
+        """Checks that the server lists the model.
 
         Raises:
-            InvalidValueError: nothing answers at the base URL, or it does not accept the key.
-            UnknownNameError: it lists models, and this one is not among them.
+            InvalidValueError: no server responds at the base URL, or it does not accept the key.
+            UnknownNameError: the server lists its models, and this one is not among them.
         """
         key = self._key_variable or DEFAULT_KEY
         await check_listed(self.name, self.model, self._base, key, (await self._open()).session)

@@ -1,8 +1,8 @@
-"""The form of a request: the fields a server is sent, and what its refusals teach about them.
+"""The form of a request: the fields that are sent to a server, adapted after its refusals.
 
-Servers that speak OpenAI's protocol differ in what they take. Each difference is a row of :data:`FEATURES`: the forms
-in which one thing can be asked for, from the one with the most effect to none, and how servers say that they do not
-take it. The first refusal moves all later requests of the route one form on; it is logged once.
+Servers with OpenAI's protocol accept different fields. Each difference is a row of :data:`FEATURES`, with the possible
+forms of one field, from the most effective to none, and a pattern for error messages that refuse it. The first refusal
+moves all later requests of the route to the next form; it is logged once.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from sotopia_env.world.observation import ChatMessage
 logger = logging.getLogger(__name__)
 
 Structured = Literal["auto", "on", "off"]
-"""Ask the server to enforce schemas, and ask for less where it refuses; insist; never ask."""
+"""``auto``: ask the server to enforce schemas, in weaker forms after a refusal; ``on``: require it; ``off``: never."""
 _MODES = ("auto", "on", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a request is written; every field has one of the values in :data:`FEATURES`.
+class RequestForm:
+    """The form of a request; every field has one of the values in :data:`FEATURES`.
 
     Attributes:
-        schema: ``json_schema``: as OpenAI's ``response_format``; ``json_object``: likewise of that type, with the
-            schema beside it and in the prompt; ``json_only``: with it in the prompt alone; ``absent``: not at all.
-        token_ids: ``return_token_ids`` (vLLM's field for the ids of the tokens), or ``absent``.
-        logprobs: ``top_logprobs``: with the best token at each place, without which llama-cpp-python gives none;
-            ``logprobs``: without; ``absent``: not at all.
-        tool_choice: ``required``: the answer must be a call; ``auto``: the model may write text in its place.
-        limit: name of the field with the limit on the answer.
+        schema: the kind of ``response_format``. ``json_schema``: OpenAI's form with a schema; ``json_object``: any JSON
+            object, with the schema in an additional field and in the prompt; ``json_only``: any JSON object, with the
+            schema only in the prompt; ``absent``: no ``response_format``.
+        token_ids: ``return_token_ids`` (vLLM's field for token ids), or ``absent``.
+        logprobs: ``top_logprobs``: log-probabilities with the best token at each position, without which
+            llama-cpp-python sends none; ``logprobs``: log-probabilities only; ``absent``: neither.
+        tool_choice: ``required``: the answer must be a call; ``auto``: the model may answer with text instead.
+        limit: the name of the field with the limit on the answer.
         temperature: ``sent`` or ``absent``.
-        seed: likewise.
-        system: ``system``: as a message of its own; ``merged``: at the beginning of the user's first one.
+        seed: ``sent`` or ``absent``.
+        system: ``system``: as a separate message; ``merged``: at the beginning of the user's first message.
     """
 
     schema: str = "json_schema"
@@ -55,13 +56,13 @@ class Form:
 
 
 class Feature(NamedTuple):
-    """One thing that servers differ in.
+    """One difference between servers.
 
     Attributes:
-        name: the field of :class:`Form`.
-        values: its values, from the first that is tried to the last.
-        refusal: how an error message says that the server does not take it.
-        is_in: whether a request asks for it.
+        name: the field of :class:`RequestForm`.
+        values: the values of the field, in the order in which they are tried.
+        refusal: matches error messages that refuse the field.
+        is_in: returns whether a request needs the field.
     """
 
     name: str
@@ -70,15 +71,15 @@ class Feature(NamedTuple):
     is_in: Callable[[ChatRequest], bool]
 
 
-_NOT_TAKEN = (
+_NOT_ACCEPTED = (
     r"unsupported|unknown|unrecogni[sz]ed|unexpected|extra (?:inputs|fields)|only the default|deprecated"
     r"|(?:not|n't)\s+(?:be\s+)?(?:\w+\s+)?(?:support|allow|permit|enabl|accept)|invalid (?:argument|parameter|field)"
 )
 
 
 def _refusal_of(names: str) -> re.Pattern[str]:
-    """A message that has one of the names and says that something is not taken."""
-    return re.compile(rf"(?=.*(?:{names}))(?=.*(?:{_NOT_TAKEN}))", re.IGNORECASE)
+    """Returns a pattern for messages that contain one of the names and say that something is not accepted."""
+    return re.compile(rf"(?=.*(?:{names}))(?=.*(?:{_NOT_ACCEPTED}))", re.IGNORECASE)
 
 
 FEATURES: tuple[Feature, ...] = (
@@ -94,7 +95,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         "token_ids",
         ("return_token_ids", "absent"),
-        # The second is all that litellm's proxy passes on; no other field of ours is outside OpenAI's protocol.
+        # litellm's proxy only passes on "error code: 422". It must mean this field: all others that are sent belong to
+        # OpenAI's protocol.
         re.compile(rf"{_refusal_of('return_token_ids').pattern}|error code: 422", re.IGNORECASE),
         lambda request: request.logprobs,
     ),
@@ -117,47 +119,47 @@ FEATURES: tuple[Feature, ...] = (
         "system",
         ("system", "merged"),
         re.compile(
-            rf"(?=.*(?:system|developer) (?:role|message|prompt|instruction))(?=.*(?:{_NOT_TAKEN}))"
+            rf"(?=.*(?:system|developer) (?:role|message|prompt|instruction))(?=.*(?:{_NOT_ACCEPTED}))"
             r"|only (?:user|assistant).{0,40}roles are supported|roles must alternate",
             re.IGNORECASE,
         ),
         lambda request: request.messages[0]["role"] == "system",
     ),
 )
-"""What servers differ in; the first row whose refusal fits is taken, so the narrower names come first."""
-_SILENT = ("token_ids", "logprobs")  # what an answer lacks is seen in the answer
-_OF_THE_REQUEST = (400, 404, 405, 406, 415, 422, 500, 501)  # statuses of a request that is not taken as it is
+"""The differences between servers; the first row with a matching refusal applies, so narrower names come first."""
+_SILENT = ("token_ids", "logprobs")  # not logged as warnings: their absence shows in the answer
+_OF_THE_REQUEST = (400, 404, 405, 406, 415, 422, 500, 501)  # statuses with which servers refuse a field
 
 
 class Capabilities:
-    """What one server takes, as far as it is known.
+    """The known capabilities of one server.
 
     Attributes:
-        form: of the next request.
+        form: the form of the next request.
     """
 
     def __init__(self, name: str, structured: Structured = "auto") -> None:
-        """Assumes at first that the server takes everything.
+        """Assumes that the server accepts every field.
 
         Args:
-            name: of the model, for the log.
-            structured: whether schemas are enforced by the server.
+            name: the name of the model, for the log.
+            structured: whether the server is asked to enforce schemas.
 
         Raises:
-            InvalidValueError: there is no such mode.
+            InvalidValueError: ``structured`` is not one of the modes.
         """
         if structured not in _MODES:
             raise InvalidValueError(field="structured", got=structured, valid=_MODES)
-        self.form = Form(schema="absent") if structured == "off" else Form()
+        self.form = RequestForm(schema="absent") if structured == "off" else RequestForm()
         self._name, self._insists = name, structured == "on"
 
-    def learn(self, failure: FailedAttempt, request: ChatRequest, form: Form) -> bool:
-        """Returns whether a refused request may be taken in the form that :attr:`form` has now.
+    def learn(self, failure: FailedAttempt, request: ChatRequest, form: RequestForm) -> bool:
+        """Adapts :attr:`form` to a refusal; returns whether to send the request again in the new form.
 
         Args:
-            failure: of the request.
-            request: the question.
-            form: in which it was sent; others may have taught another one since.
+            failure: the failure of the request.
+            request: the request.
+            form: the form in which it was sent; concurrent requests may have changed :attr:`form` since.
         """
         if failure.status not in _OF_THE_REQUEST:
             return False
@@ -165,22 +167,23 @@ class Capabilities:
         if feature is None or (feature.name == "schema" and self._insists):
             return False
         value = getattr(form, feature.name)
+        # Of many concurrent requests with the same refusal, only the first moves to the next form.
         if getattr(self.form, feature.name) == value:
             step = feature.values[feature.values.index(value) + 1]
             self.form = replace(self.form, **{feature.name: step})
             level = logging.INFO if feature.name in _SILENT else logging.WARNING
-            message = "%s does not take %s %r (%s); from now on: %r"
+            message = "%s does not accept %s %r (%s); from now on: %r"
             logger.log(level, message, self._name, feature.name, value, failure, step)
         return True
 
     @staticmethod
-    def _is_refused(feature: Feature, failure: FailedAttempt, request: ChatRequest, form: Form) -> bool:
+    def _is_refused(feature: Feature, failure: FailedAttempt, request: ChatRequest, form: RequestForm) -> bool:
         is_last = getattr(form, feature.name) == feature.values[-1]
         return not is_last and feature.is_in(request) and feature.refusal.search(str(failure)) is not None
 
 
-def settings_of(request: ChatRequest, form: Form) -> dict[str, Any]:
-    """Returns the fields of a request beside model and messages."""
+def settings_of(request: ChatRequest, form: RequestForm) -> dict[str, Any]:
+    """Returns the fields of a request other than model and messages."""
     settings: dict[str, Any] = {}
     if request.temperature is not None and form.temperature == "sent":
         settings["temperature"] = request.temperature
@@ -200,15 +203,15 @@ def settings_of(request: ChatRequest, form: Form) -> dict[str, Any]:
     return settings
 
 
-def response_format(schema: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def response_format(schema: Mapping[str, Any], form: RequestForm) -> dict[str, Any]:
     """Returns ``response_format`` for a schema: OpenAI's, or llama-cpp-python's ``json_object`` with a schema."""
     if form.schema == "json_schema":
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     return {"type": "json_object"} | ({"schema": schema} if form.schema == "json_object" else {})
 
 
-def messages_of(request: ChatRequest, form: Form) -> Sequence[ChatMessage]:
-    """Returns the conversation: with the schema where it belongs in the prompt, without a system message if need be."""
+def messages_of(request: ChatRequest, form: RequestForm) -> Sequence[ChatMessage]:
+    """Returns the messages of a request, adapted to the form: with the schema, or without a system message."""
     messages = list(request.messages)
     if request.schema is not None and form.schema in ("json_object", "json_only"):
         text = fill(load("answer_schema"), schema=json.dumps(request.schema, ensure_ascii=False))
@@ -223,7 +226,7 @@ def _with_system(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
 
 
 def _merged(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """The conversation without a system message: its text begins the user's first message."""
+    """Returns the conversation without a system message, whose text is prepended to the user's first message."""
     first, *rest = messages
     if first["role"] != "system":
         return messages

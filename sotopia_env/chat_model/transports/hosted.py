@@ -1,4 +1,4 @@
-"""Transport to every provider of litellm, which is imported when the first such model is made."""
+"""Transport to all providers of litellm, which is imported when the first such model is made."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, raise_for_status
 from sotopia_env.chat_model.transports.completion import read_completion
-from sotopia_env.chat_model.transports.form import Form, messages_of, settings_of
+from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
 from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, nearest_name
 
 logger = logging.getLogger(__name__)
 
-# Providers whose credentials may come from profiles, instance roles or tokens as well as from variables.
+# Providers whose credentials may also come from profiles, instance roles or tokens instead of variables.
 _OTHER_CREDENTIALS = ("bedrock", "sagemaker", "vertex_ai", "azure", "watsonx", "gigachat", "github_copilot", "oci")
-# The variables of well-known providers' keys, one of which suffices.
+# The environment variables of well-known providers' keys; one of them suffices.
 _KEYS = {
     "openai": ("OPENAI_API_KEY",),
     "anthropic": ("ANTHROPIC_API_KEY",),
@@ -38,15 +38,15 @@ _KEYS = {
     "openrouter": ("OPENROUTER_API_KEY",),
     "xai": ("XAI_API_KEY",),
 }
-# Providers with models that litellm does not list: users name or upload them.
+# Providers with models that litellm cannot list, since users name or upload them.
 _OPEN_ENDED = ("azure", "huggingface", "ollama", "openrouter", "replicate", "sagemaker", "watsonx", "databricks")
-_GRACE = 5.0
-# Transports by event loop. They share litellm's connections, so the last one closes them.
+_GRACE = 5.0  # seconds
+# The ids of transports by event loop. They share litellm's connections, so the last one to close closes them.
 _users: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, set[int]] = weakref.WeakKeyDictionary()
 
 
 def check_key(name: str, api_base: str | None, key_variable: str | None) -> None:
-    """Says that the key is missing before litellm is imported, which takes seconds; litellm knows further providers.
+    """Checks the key of a well-known provider without litellm, whose import takes seconds.
 
     Raises:
         InvalidValueError: the key is not in the environment.
@@ -60,13 +60,14 @@ def check_key(name: str, api_base: str | None, key_variable: str | None) -> None
 
 
 def load_litellm() -> ModuleType:
-    """Imports litellm: prices from its own file instead of the network, no ``.env`` files, no banners, no telemetry.
+    """Imports litellm with local prices instead of a download, and without ``.env`` files, banners and telemetry.
 
     Raises:
-        InvalidValueError: it is not installed.
+        InvalidValueError: litellm is not installed.
     """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")  # in its "DEV" mode it reads keys from .env files it finds
+    # In its default mode, "DEV", litellm reads keys from any ``.env`` file that it finds.
+    os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
     try:
         import litellm
     except ImportError:
@@ -80,19 +81,19 @@ def load_litellm() -> ModuleType:
 
 
 class HostedTransport:
-    """One model of one provider, through litellm."""
+    """A transport to one model of one provider, through litellm."""
 
     def __init__(self, name: str, api_base: str | None, key_variable: str | None, timeout: float) -> None:
-        """Finds the provider and checks that its key is there, without the network.
+        """Resolves the provider and checks that its key is set, without network access.
 
         Args:
             name: the model as the user named it, ``provider/name``.
-            api_base: another address than the provider's own.
-            key_variable: environment variable that holds the key; ``None`` leaves it to the provider's usual one.
-            timeout: seconds an attempt may take.
+            api_base: the address of another server than the provider's; ``None`` for the provider's.
+            key_variable: the environment variable that holds the key; ``None`` uses the provider's usual one.
+            timeout: seconds that an attempt may take.
 
         Raises:
-            UnknownNameError: there is no such provider.
+            UnknownNameError: the provider is unknown.
             InvalidValueError: the key is not in the environment, or litellm is not installed.
         """
         self.name = name
@@ -101,7 +102,8 @@ class HostedTransport:
         self._litellm = load_litellm()
         self._provider, self._model = _provider(self._litellm, name, api_base)
         self._base, self._key_variable = api_base, key_variable or f"{self._provider.upper()}_API_KEY"
-        # The caller has its own timeout; litellm's is longer and only guards against a hang.
+        # The caller enforces the timeout; litellm's is longer and only guards against a hang. Retries are the caller's,
+        # too: litellm's would be invisible to the ledger.
         self._options: dict[str, Any] = {"model": name, "timeout": timeout + _GRACE, "num_retries": 0, "max_retries": 0}
         self._options |= {"drop_params": True, "no-log": True}
         if api_base:
@@ -121,6 +123,7 @@ class HostedTransport:
 
     def _listed_price(self) -> Price | None:
         try:
+            # Despite its name, the function returns the cost of the given number of tokens.
             prompt, completion = self._litellm.cost_per_token(self.name, prompt_tokens=1000, completion_tokens=1000)
         except self._litellm.ModelNotMappedError:
             return None
@@ -133,7 +136,7 @@ class HostedTransport:
             return None, None
         return info["max_input_tokens"], info["max_output_tokens"]
 
-    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: RequestForm, mark: str) -> ChatReply:
         """See :class:`~sotopia_env.chat_model.transports.transport.Transport`; ``mark`` is not sent."""
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         start = time.perf_counter()
@@ -142,25 +145,27 @@ class HostedTransport:
         except self._errors as error:
             raise_failure(error)
         reply = read_completion(answer, time.perf_counter() - start)
+        # Without a list price or a token count, litellm's ``response_cost`` is not the cost.
         is_known = self.price is not None and reply.usage.tokens is not None
         return replace(reply, cost=answer._hidden_params.get("response_cost") if is_known else None)
 
     async def check(self) -> None:
         """Checks, at no cost, that the model exists.
 
-        A server at an address of the user's is asked. Otherwise provider and key were checked when the model was made,
-        and a name that litellm does not list is only logged: providers have newer models than its list.
+        A server at ``api_base`` is queried. Otherwise provider and key were checked when the model was made, and a name
+        that litellm does not list only causes a warning, since providers have newer models than its list.
 
         Raises:
-            InvalidValueError: nothing answers at the base URL, or it does not accept the key.
-            UnknownNameError: it lists models, and this one is not among them.
+            InvalidValueError: no server responds at the base URL, or it does not accept the key.
+            UnknownNameError: the server lists its models, and this one is not among them.
         """
         if self._base is None:
             self._warn_if_unlisted()
             return
         key = os.environ.get(self._key_variable, "").strip()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with aiohttp.ClientSession(headers=headers, trust_env=True) as session:  # proxies, as litellm's calls
+        # ``trust_env`` uses the proxies in the environment, as litellm's calls do.
+        async with aiohttp.ClientSession(headers=headers, trust_env=True) as session:
             if self._provider != "openai" and self._provider not in self._litellm.openai_compatible_providers:
                 await check_reachable(self.name, self._base, session)
             else:
@@ -173,10 +178,11 @@ class HostedTransport:
             return
         close = nearest_name(self._model, sorted(names))
         hint = f"; did you mean {f'{self._provider}/{close}'!r}?" if close else ""
-        logger.warning("model %r is not among those that litellm knows%s", self.name, hint)
+        logger.warning("model %r is unknown to litellm%s", self.name, hint)
 
     def _model_list(self) -> Iterable[str]:
-        if self._provider.startswith(_OPEN_ENDED) or self._model.startswith("ft:"):  # fine-tuned by the user
+        # "ft:" is OpenAI's prefix for models that a user has fine-tuned.
+        if self._provider.startswith(_OPEN_ENDED) or self._model.startswith("ft:"):
             return ()
         names: Iterable[str] = self._litellm.models_by_provider.get(self._provider, ())
         return names
@@ -189,14 +195,15 @@ class HostedTransport:
         users.discard(id(self))
         if not users:
             await self._litellm.close_litellm_async_clients()
-            self._litellm.in_memory_llm_clients_cache.flush_cache()  # or a closed client would be used again
+            # litellm would otherwise use a closed client from its cache.
+            self._litellm.in_memory_llm_clients_cache.flush_cache()
 
 
 def raise_failure(error: Exception) -> NoReturn:
-    """Raises the exception that one of litellm means, by the chain of its causes.
+    """Raises the exception that corresponds to one of litellm, determined by the chain of its causes.
 
-    litellm reports every unknown failure as status 500; the causes have the HTTP status, the broken connection or the
-    body that is no JSON.
+    litellm reports every unknown failure as status 500; the causes hold the HTTP status, the broken connection or the
+    JSON error of the body.
 
     Raises:
         ContextLengthError: the conversation is too long.
@@ -213,26 +220,30 @@ def raise_failure(error: Exception) -> NoReturn:
     if status_error is None and any(isinstance(item, httpx.TransportError | OSError) for item in causes):
         raise FailedAttempt("connection", f"{message} ({causes[-1]})", doubtful=connected) from None
     status = status_error.response.status_code if status_error else int(getattr(error, "status_code", None) or 500)
+    # Without an HTTP error in the chain, the server answered with status 200 and litellm could not read the body.
     if status_error is None and status in (200, 500):
         raise FailedAttempt("malformed", message, doubtful=True) from None
     code = " ".join(str(getattr(item, name, "") or "") for item in causes for name in ("code", "type"))
+    # litellm recognizes further wordings of this error than ``raise_for_status``.
     if type(error).__name__ == "ContextWindowExceededError":
         code += " context_length_exceeded"
     raise_for_status(status, message, code, status_error.response.headers if status_error else {})
 
 
 def _is_connected(causes: list[BaseException]) -> bool:
-    """Whether there was a connection; litellm's transport reports one that broke later as a failure to connect, too."""
+    """Whether a connection was established, so that the request may be billed."""
     import httpx
 
     connect_errors: tuple[type[Exception], ...] = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    # litellm's aiohttp transport also reports a connection that broke later as httpx.ConnectError, so the decision
+    # must rest on aiohttp's exception if there is one.
     if any(isinstance(item, aiohttp.ClientError) for item in causes):
         connect_errors = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
     return not any(isinstance(item, connect_errors) for item in causes)
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """The exceptions of a call through litellm: OpenAI's family, and those of its transports."""
+    """Returns the exceptions of a call through litellm: those of the OpenAI client and of the HTTP transports."""
     import httpx
     import openai
 
@@ -240,6 +251,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    # A chain of causes may contain a cycle.
     ids: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in ids:
@@ -248,16 +260,18 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _arguments(request: ChatRequest, form: Form) -> dict[str, Any]:
-    plain = replace(form, token_ids="absent", logprobs=form.logprobs.removeprefix("top_"))  # what every provider has
+def _arguments(request: ChatRequest, form: RequestForm) -> dict[str, Any]:
+    # Only fields that every provider accepts: no token ids (vLLM's field), and log-probabilities without ``top_``.
+    plain = replace(form, token_ids="absent", logprobs=form.logprobs.removeprefix("top_"))
     settings = settings_of(request, plain)
+    # For requests with tools, litellm would otherwise look for MCP servers, with a package that it does not install.
     if request.tools:
-        settings["_skip_mcp_handler"] = True  # it looks for tools of MCP servers, with a package that it does not bring
+        settings["_skip_mcp_handler"] = True
     return {"messages": list(messages_of(request, form)), **settings}
 
 
 def _provider(litellm: ModuleType, name: str, api_base: str | None) -> tuple[str, str]:
-    """Returns the provider, and the model's name there."""
+    """Returns the provider and the name of the model at the provider."""
     try:
         model, provider, *_ = litellm.get_llm_provider(name, api_base=api_base)
         return str(provider), str(model)

@@ -1,4 +1,4 @@
-"""API keys: read from the environment only, and removed from everything that a server sends."""
+"""API keys: read from the environment only, and removed from all texts that a server sends."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.errors import InvalidValueError
 
 DEFAULT_KEY = "OPENAI_COMPATIBLE_API_KEY"
-"""The variable that holds the key of an OpenAI-compatible server; it may be unset, most such servers take none."""
+"""The variable with the key of an OpenAI-compatible server; it may be unset, since most such servers need no key."""
 _SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_ID)?$")
-_KEY_VARIABLES: set[str] = set()  # variables that keys were read from: secrets under any name
+_KEY_VARIABLES: set[str] = set()  # variables that keys were read from; these are secrets whatever their name
+# Characters. Shorter values, such as "1", "none" or "test", are not replaced, since that would garble texts.
 _SHORTEST = 8
-"""Characters; shorter values ("1", "none", "test") are left as they are, since replacing them would garble texts."""
 
 
 def read_key(variable: str | None) -> str:
-    """Returns the key in ``variable``; with ``None`` the one in :data:`DEFAULT_KEY`, or ``""``.
+    """Returns the key in ``variable``; for ``None``, the one in :data:`DEFAULT_KEY` or ``""``.
 
     Raises:
-        InvalidValueError: the named variable is not set, or cannot stand in a header.
+        InvalidValueError: ``variable`` is not set, or its value cannot be sent in a header.
     """
     _KEY_VARIABLES.add(variable or DEFAULT_KEY)
     key = os.environ.get(variable or DEFAULT_KEY, "").strip()
@@ -35,24 +35,27 @@ def read_key(variable: str | None) -> str:
 
 
 def secrets() -> Mapping[str, str]:
-    """Returns the keys in the environment, of at least 8 characters, by value, longest first; with what replaces them.
+    """Returns the secrets in the environment, longest first, each with its replacement.
 
-    These are the variables that keys were read from, and those that have the name of a secret.
+    Secrets are the values, of at least 8 characters, of variables that keys were read from or whose name looks like
+    that of a secret.
     """
+    # The replacement is "$NAME", as in a shell: brackets could look like a control token of a chat template.
     values = {
-        value: f"${name}"  # as a shell has it; brackets would have the shape of a control token
+        value: f"${name}"
         for name, value in os.environ.items()
         if len(value) >= _SHORTEST and (name in _KEY_VARIABLES or _SECRET_NAME.search(name.upper()))
     }
+    # If one secret contains another, the longer one must be replaced first.
     return {value: values[value] for value in sorted(values, key=len, reverse=True)}
 
 
 def redact(text: str, keys: Mapping[str, str] | None = None) -> str:
-    """Returns ``text`` with every key replaced: servers echo them in their messages.
+    """Returns ``text`` with every key replaced, since servers repeat keys in error messages.
 
     Args:
-        text: from a server.
-        keys: of :func:`secrets`; ``None`` reads the environment now.
+        text: a text from a server.
+        keys: the result of :func:`secrets`; ``None`` reads the environment again.
     """
     for value, name in (secrets() if keys is None else keys).items():
         text = text.replace(value, name)
@@ -60,7 +63,7 @@ def redact(text: str, keys: Mapping[str, str] | None = None) -> str:
 
 
 def redact_reply(reply: ChatReply, keys: Mapping[str, str]) -> ChatReply:
-    """Returns the reply with every key in its texts replaced; then without the token ids, which spell it, too."""
+    """Returns the reply with every key in its texts replaced, and then without the token ids, which spell the key."""
     texts = {name: getattr(reply, name) for name in ("text", "reasoning", "model", "finish_reason")}
     changes: dict[str, Any] = {name: clean for name, text in texts.items() if (clean := redact(text, keys)) != text}
     return replace(reply, **changes, token_ids=None, logprobs=None) if changes else reply

@@ -1,4 +1,4 @@
-"""Checks of a server at no cost: that it answers, accepts the key and has the model."""
+"""Free checks of a server: whether it responds, accepts the key and has the model."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim, Wh
 from sotopia_env.json_text import decode_json
 
 _SECONDS = 5.0
-MOST_LIST_BYTES = 4_000_000  # the lists of the largest gateways have some hundred thousand
+MOST_LIST_BYTES = 4_000_000  # the lists of the largest gateways have several hundred thousand bytes
 
 
 async def check_reachable(name: str, base: str, session: aiohttp.ClientSession) -> None:
-    """Checks that something answers at a server's base URL.
+    """Checks that a server responds at its base URL.
 
     Args:
         name: the model as the user named it.
         base: the server's base URL.
-        session: to send the request with.
+        session: the session that sends the request.
 
     Raises:
-        InvalidValueError: nothing answers.
+        InvalidValueError: no server responds.
     """
     await _get(name, base, base, session)
 
 
 async def check_listed(name: str, model: str, base: str, variable: str | None, session: aiohttp.ClientSession) -> None:
-    """Asks an OpenAI-compatible server for its models. One that lists none is not checked further.
+    """Checks that an OpenAI-compatible server lists the model; a server that lists no models passes.
 
     Args:
         name: the model as the user named it.
-        model: its name on the server.
+        model: the name of the model on the server.
         base: the server's base URL.
-        variable: environment variable of the key that ``session`` sends; ``None`` when it sends none.
-        session: to send the request with.
+        variable: the environment variable with the key that ``session`` sends; ``None`` if it sends no key.
+        session: the session that sends the request.
 
     Raises:
-        InvalidValueError: nothing answers at the base URL, it does not accept the key, or it redirects (the key
-            is not sent there), or has its API under ``/v1``, or is a web page.
-        UnknownNameError: it lists models, and this one is not among them.
+        InvalidValueError: no server responds at the base URL, it does not accept the key, it redirects (the key is
+            not sent to the new address), its API is under ``/v1``, or it serves a web page.
+        UnknownNameError: the server lists its models, and this one is not among them.
     """
     where = Where(record=f"model {name!r}")
     status, raw, location = await _get(name, base, f"{base}/models", session)
@@ -55,7 +55,7 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
             expected=f"a server at {base}",
             got=Verbatim(f"HTTP {status} to Location {one_line(redact(location))}"),
             where=where,
-            hint="give the address that it is reached at without a redirection",
+            hint="use the address that does not redirect",
         )
     if status in (401, 403) and variable is not None:
         raise InvalidValueError(field=variable, expected=f"a key that {base} accepts", got=Verbatim(f"HTTP {status}"))
@@ -67,13 +67,14 @@ async def check_listed(name: str, model: str, base: str, variable: str | None, s
             field="model", expected=f"an API at {base}", got=Verbatim(f"a page: {page}"), where=where
         )
     names = _names(raw) if status == 200 else []
-    has_pattern = any("*" in entry for entry in names)  # a gateway that passes on every name
+    # A gateway that lists a pattern such as "openai/*" accepts names that are not in the list.
+    has_pattern = any("*" in entry for entry in names)
     if names and not has_pattern and not any(_same(model, entry) for entry in names):
         raise UnknownNameError(field="model", got=model, valid=names, where=base)
 
 
 async def _find_base(name: str, base: str, session: aiohttp.ClientSession) -> None:
-    """Refuses a base URL that has no list of models, if the same with ``/v1`` has one."""
+    """Refuses a base URL without a list of models if the same URL with ``/v1`` has one."""
     if urlsplit(base).path.strip("/"):
         return
     status, raw, _ = await _get(name, base, f"{base}/v1/models", session)
@@ -84,7 +85,7 @@ async def _find_base(name: str, base: str, session: aiohttp.ClientSession) -> No
 
 
 def _same(model: str, entry: str) -> bool:
-    """Whether an entry of the list is ``model``, apart from an owner before it and a tag behind only one of the two."""
+    """Whether an entry of the list is ``model``, ignoring a prefix with the owner and a tag that only one has."""
     if (":" in model) != (":" in entry):
         model, entry = model.partition(":")[0], entry.partition(":")[0]
     return entry == model or entry.endswith(f"/{model}")
@@ -100,7 +101,7 @@ def _names(raw: bytes) -> list[str]:
 async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -> tuple[int, bytes, str]:
     where = Where(record=f"model {name!r}")
     try:
-        # Servers that fail at the list close the connection without a word, and the first question would break on it.
+        # Some servers that fail at this request close the connection later; the first request would then fail on it.
         headers = {"Connection": "close"}
         async with (
             asyncio.timeout(_SECONDS),

@@ -1,4 +1,4 @@
-"""The transport: what sends one request to one model on one server."""
+"""The interface of a transport, which sends requests to one model on one server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
-from sotopia_env.chat_model.transports.form import Form
+from sotopia_env.chat_model.transports.form import RequestForm
 
 
 class Transport(Protocol):
@@ -24,35 +24,35 @@ class Transport(Protocol):
 
     @property
     def price(self) -> Price | None:
-        """Cost of tokens; ``None`` when it is not known."""
+        """The price of tokens; ``None`` if unknown."""
         ...
 
     @property
     def longest_prompt(self) -> int | None:
-        """Most tokens of a prompt; ``None`` when that is not known."""
+        """The maximum number of tokens in a prompt; ``None`` if unknown."""
         ...
 
     @property
     def longest_answer(self) -> int | None:
-        """Most tokens of an answer; ``None`` when that is not known."""
+        """The maximum number of tokens in an answer; ``None`` if unknown."""
         ...
 
-    async def attempt(self, request: ChatRequest, form: Form, mark: str) -> ChatReply:
+    async def attempt(self, request: ChatRequest, form: RequestForm, mark: str) -> ChatReply:
         """Returns the server's answer.
 
         Args:
-            request: the question.
-            form: how it is written for this server.
-            mark: id of this attempt, sent along where the server may log it.
+            request: the request.
+            form: the form of the request for this server.
+            mark: the id of this attempt, sent in a header that servers may log.
 
         Raises:
-            FailedAttempt: there is no usable answer.
+            FailedAttempt: the attempt returned no usable answer.
             ContextLengthError: the conversation does not fit the model.
         """
         ...
 
     async def check(self) -> None:
-        """Raises :class:`InvalidValueError` if the server or the model can be seen not to be there."""
+        """Raises :class:`InvalidValueError` if the server or the model is found to be missing."""
         ...
 
     async def close(self) -> None:

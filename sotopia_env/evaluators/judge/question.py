@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.chat_model.asking import Complaint, Prompted
+from sotopia_env.chat_model.asking import Complaint, ShortenedRequest
 from sotopia_env.chat_model.asking import ask as ask_model
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.errors import (
@@ -107,7 +107,7 @@ async def ask(
         result = result_of(reply)
         return (None, result.reason) if isinstance(result, Refusal) else (result, "")
 
-    def prompt(omitted: int, complaints: Sequence[Complaint]) -> Prompted:
+    def prompt(omitted: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
         question = prompts(omitted)
         request = ChatRequest(
             messages=question.messages(complaints[-1].reason if complaints else ""),
@@ -119,7 +119,7 @@ async def ask(
             label=label,
             accepts=lambda reply: not isinstance(result_of(reply), Refusal),
         )
-        return Prompted(request, omitted)
+        return ShortenedRequest(request, omitted)
 
     def shorten(omitted: int) -> int | None:
         rest = turns - omitted

@@ -165,11 +165,11 @@ def test_a_stream_that_nobody_asked_for_is_put_together():
     ("raw", "reason"),
     [
         (events({"content": "h"}, end=""), "without an end"),
-        (b"data: {\n\n", "no stream of JSON"),
+        (b"data: {\n\n", "not a stream of JSON"),
         (b'data: {"error": {"message": "Provider is down"}}\n\n', "Provider is down"),
         (b"<!DOCTYPE html><html><title>Open\nWebUI</title>", r"web page, not an API \('Open WebUI'\)"),
         (b"", "but empty"),
-        (b"OK", "the answer is no JSON .*'OK'"),
+        (b"OK", "the answer is not JSON .*'OK'"),
     ],
 )
 def test_an_answer_that_is_no_json_says_what_it_is(raw, reason):

@@ -161,7 +161,7 @@ def test_a_base_url_without_v1_is_told_the_right_one(serve, direct):
         ("openai/gpt-4o-mini", "OPENAI_API_KEY", ""),
         ("openai/ft:gpt-4o-mini:me::x1", "OPENAI_API_KEY", ""),
         ("openai/gpt-4o-mimi", "OPENAI_API_KEY", "did you mean 'openai/gpt-4o-mini'?"),
-        ("anthropic/claude-of-next-year", "ANTHROPIC_API_KEY", "not among those that litellm knows"),
+        ("anthropic/claude-of-next-year", "ANTHROPIC_API_KEY", "unknown to litellm"),
         ("huggingface/me/whatever-i-call-it", "HUGGINGFACE_API_KEY", ""),
     ],
 )

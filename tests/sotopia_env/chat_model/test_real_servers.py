@@ -64,7 +64,7 @@ def test_what_a_server_does_not_take_is_translated_or_left_out_and_logged_once(d
     bodies = [seen.body for seen in server.requests]
     assert all(REJECTED[name](body) for body in bodies[-4:])
     assert server.happened[name] <= 2  # those under way at once
-    assert sum("does not take" in record.message for record in caplog.records) == 1
+    assert sum("does not accept" in record.message for record in caplog.records) == 1
     left = {key: value for key, value in bodies[-1].items() if key in bodies[0] and key != "messages"}
     differing = {key for key in bodies[0] if key != "messages" and bodies[0][key] != left.get(key)}
     assert differing <= {name.partition(",")[0], "response_format"}  # nothing else has changed
@@ -90,7 +90,7 @@ RAW = {
     "page of status 200": ({"raw": b"<!doctype html><title>Chat</title>"}, "web page, not an API ('Chat')", 200),
     "moved": (
         {"raw_status": 308, "raw": b"moved", "raw_headers": {"Location": "https://x/v1"}},
-        "HTTP 308: to Location https://x/v1; give the address",
+        "HTTP 308: to Location https://x/v1",
         308,
     ),
     "unpaid": (
@@ -99,8 +99,8 @@ RAW = {
         402,
     ),
     "no such method": ({"raw_status": 405, "raw": b"Method Not Allowed"}, "HTTP 405: Method Not Allowed", 405),
-    "no completion": ({"raw": b'{"ok": true}'}, "no chat completion", None),
-    "other text": ({"raw": b"hello"}, "no JSON", 200),
+    "no completion": ({"raw": b'{"ok": true}'}, "not a chat completion", None),
+    "other text": ({"raw": b"hello"}, "not JSON", 200),
 }
 
 

@@ -231,7 +231,7 @@ def test_a_run_that_is_resumed_with_other_code_says_so(tmp_path: Path, caplog: p
         with open_run(plans, None, tmp_path / "run") as directory:
             directory.note_code(item)
     assert [source["sha256"] for source in read_manifest(tmp_path / "run").code["mine"]] == ["aa", "bb"]
-    assert caplog.text.count("was begun with other code in mine; its episodes mix both") == 1
+    assert caplog.text.count("the code of mine has changed") == 1
 
 
 def test_a_module_that_is_there_already_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

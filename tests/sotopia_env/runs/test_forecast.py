@@ -106,7 +106,7 @@ def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path:
         assert (row.calls, row.most_calls) == (3, 3 * 3)  # three episodes, one question and two re-asks
         again = CliRunner().invoke(app, [*words, "--dry-run"])
     if reply == "good":
-        assert "no model would be asked" in again.output
+        assert "no model would be called" in again.output
 
 
 def test_costs_are_those_of_first_prompts_and_of_everything(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_dry_run_writes_and_sends_nothing(tmp_path: Path) -> None:
     assert "agent local/tiny: " in told.output
     assert not (tmp_path / "run").exists()
     told = CliRunner().invoke(app, ["rollout", "--policy", "boulware", "--out", str(tmp_path / "run"), "--dry-run"])
-    assert "no model would be asked" in told.output
+    assert "no model would be called" in told.output
 
 
 @pytest.mark.parametrize(

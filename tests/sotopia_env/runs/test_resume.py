@@ -105,9 +105,7 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
     assert "line 8: left out, the line was cut short" in caplog.text
     result = run_episodes(plans(), run_dir=run)
     assert (result.resumed, result.played) == (7, 1)
-    assert result.repaired == (
-        f"{run / 'episodes.jsonl'}: removed a last line that had been cut short ({len(torn)} bytes)",
-    )
+    assert result.repaired == (f"{run / 'episodes.jsonl'}: removed an incomplete last line ({len(torn)} bytes)",)
     assert result.repaired[0] in caplog.text
     assert lines(run)[:-1] == before[:-1]
     assert content(read_run(run)) == whole

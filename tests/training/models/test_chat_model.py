@@ -13,7 +13,7 @@ from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValue
 from sotopia_env.evaluators import LLMJudge
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.runs import plan_episodes
-from sotopia_env.runs.forecast import StandInModels, Tally
+from sotopia_env.runs.forecast import CallCounter, StandInModels
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
 from training.models import chat_model, constraints
@@ -158,6 +158,6 @@ def test_a_forecast_samples_nothing(directory, monkeypatch):
     policy = naming.make_policy(f"{directory}:max_length=4000")
     judge = naming.make_evaluator(f"judge:{directory}", model_factory=models.judge)
     plans = plan_episodes(tasks.generate("bargaining", 1, seed=1), [(policy, "conceder")])
-    rows = asyncio.run(Tally(models).of_plans(plans, judge))
+    rows = asyncio.run(CallCounter(models).of_plans(plans, judge))
     assert {row.role for row in rows} == {"agent", "judge"}
     assert all(row.calls and row.first_prompt for row in rows)

@@ -21,6 +21,7 @@ from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.store import episodes, runs
 from sotopia_env.service.studies import opening
 from sotopia_env.service.studies.settings import study_of
+from sotopia_env.yaml_text import read_yaml
 from tests.sotopia_env.service.server import Studio, hidden, studio
 
 
@@ -351,3 +352,13 @@ def test_a_study_needs_a_name_of_its_own_and_something_to_do(sqlite_url: str) ->
 
 def test_the_guides_of_annotators_are_those_of_judges() -> None:
     assert set(dimension_guides()) >= {"goal", "believability", "secret"}
+
+
+def test_the_study_that_ships_can_be_opened(sqlite_url: str) -> None:
+    async def work(place: Studio) -> None:
+        settings = read_yaml(Path(__file__).parents[3] / "studies" / "validate_everyday.yaml")
+        researcher = await opened(place, settings)
+        progress = (await researcher.get("/api/v1/studies/everyday")).json()["progress"]
+        assert progress["open"] == 3 * len(tuple(naming.task_set("everyday", None, 0, "medium")))
+
+    run(sqlite_url, work)

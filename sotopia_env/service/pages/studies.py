@@ -34,7 +34,7 @@ seats: both
 per_person: 1
 turn_seconds: 300
 questionnaire:
-  - {name: natural, text: How natural was your partner?, kind: scale, low: 1, high: 7}
+  - {name: natural, text: "How natural was your partner?", kind: scale, low: 1, high: 7}
 """,
     "annotate": """kind: annotate
 name: first-annotation

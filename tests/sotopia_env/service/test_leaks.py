@@ -41,8 +41,9 @@ def known_to(task: Task, agent: str) -> str:
     return live.Table(task).observe(agent).text
 
 
-def forbidden(task: Task, agent: str) -> list[str]:
-    own = known_to(task, agent)
+def forbidden(task: Task, agent: str, said: str = "") -> list[str]:
+    """What the seat may not know, unless it was ``said``: scripts, too, may tell their goals."""
+    own = known_to(task, agent) + said
     others = (text for other in task.agents if other != agent for text in secrets_of(task, other))
     return [text for text in dict.fromkeys(others) if len(text) > 15 and text not in own]
 
@@ -111,7 +112,10 @@ def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str) -> None:
             for number, task in enumerate(tasks):
                 episode, browser = await begin(place, task, number)
                 text = await read_everything(browser, episode, task)
-                leaks = [secret for secret in forbidden(task, "agent_0") if secret in text]
+                async with place.database.read() as connection:
+                    turns = (await live.LiveEpisode.load(connection, episode)).table.turns
+                said = "\n".join(item.turn.action.argument for item in turns)
+                leaks = [secret for secret in forbidden(task, "agent_0", said) if secret in text]
                 assert not leaks, (task.id, leaks[0])
                 assert POLICY not in text, task.id
                 assert task.scenario.seats[0].goals[0] in text, task.id  # the reading is not blind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import html
 import io
 import json
 import re
@@ -360,5 +361,22 @@ def test_the_study_that_ships_can_be_opened(sqlite_url: str) -> None:
         researcher = await opened(place, settings)
         progress = (await researcher.get("/api/v1/studies/everyday")).json()["progress"]
         assert progress["open"] == 3 * len(tuple(naming.task_set("everyday", None, 0, "medium")))
+
+    run(sqlite_url, work)
+
+
+@pytest.mark.parametrize("kind", ["play", "validate"])
+def test_the_examples_of_the_page_are_studies(sqlite_url: str, kind: str) -> None:
+    async def work(place: Studio) -> None:
+        researcher = await place.researcher()
+        form = await researcher.get("/studies/new", params={"kind": kind})
+        text = html.unescape(form.text.split('spellcheck="false">')[1].split("</textarea>")[0])
+        page = await researcher.post("/studies/new", data={"text": text})
+        assert "0 of" in page.text
+        again = await researcher.post("/studies/new", data={"text": text})
+        assert again.status_code == 422
+        assert (await researcher.post("/studies/new", data={"text": "kind: [play"})).status_code == 422
+        links = await researcher.post(f"{page.url}/links", data={"count": "2"})
+        assert links.text.count("/p/") == 2
 
     run(sqlite_url, work)

@@ -1,4 +1,4 @@
-"""Policies: who acts. :mod:`sotopia_env.naming` makes one of its name."""
+"""Policies, which map observations to actions. :mod:`sotopia_env.naming` makes one from its name."""
 
 from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt, Format, complaint
 from sotopia_env.policies.answer_schema import action_schema

@@ -1,14 +1,16 @@
-"""Prompts of a language model in a seat: the observation, examples, complaints, and the turns left out to make it fit.
+"""Prompts for a language model in a seat: the observation, few-shot examples, complaints, and the turns to leave out.
 
-Four formats. ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte;
-each turn's messages extend the previous ones, so a server's prefix cache hits. ``single`` is one user message with the
-information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as models fine-tuned on that format expect.
-``brief`` is a conversation with nothing but goals, private information, the seat's worth, what can be agreed on, who
-did what, why an own answer or move did not count, the turn's number, how many own turns are left and how an open offer
-is accepted, for models of a few million parameters: a tenth of the length, and no instructions, which such a model
-learns by training or not at all. What else stands on the table follows there from the effects of the moves.
-``tools`` is ``chat`` with functions to call in the place of a form to write
-(:mod:`sotopia_env.policies.function_calls`).
+There are four formats:
+
+* ``chat`` is a conversation in which the seat's own texts are the assistant's messages, byte for byte; each turn's
+  messages extend the previous ones, so a server's prefix cache hits.
+* ``single`` is one user message with the information of SOTOPIA-π's prompt (arXiv 2403.08715, appendix B.3), as
+  models fine-tuned on that format expect.
+* ``brief`` is a conversation without instructions, a tenth as long, for models of a few million parameters, which learn
+  instructions by training or not at all. It lists goals, private information, the seat's worth, the range of possible
+  agreements, the turns, the reason why an own answer or move did not count, the turn's number, the number of own turns
+  left, and the move that accepts each open offer. The rest of the table follows from the effects of the moves.
+* ``tools`` is ``chat`` with functions to call instead of a JSON form (:mod:`sotopia_env.policies.function_calls`).
 """
 
 from __future__ import annotations
@@ -36,9 +38,12 @@ Format = Literal["chat", "single", "brief", "tools"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 KEPT_TURNS = 4
 """The latest turns, which are never left out."""
-_STEP = 4  # turns are left out by fours, so that the messages of several turns on end share a prefix
+# Turns are left out by fours, so that the prompts of several consecutive turns share a prefix.
+_STEP = 4
+# Limits in characters: an endless answer, or a reason that quotes it, must not fill the context of the re-ask.
 _ECHO = 4_000
 _REASON = 500
+# The role and the delimiters that a chat template adds to each message.
 _TOKENS_PER_MESSAGE = 4
 _LONG_PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example")
 _PROMPTS: Mapping[Format, tuple[str, ...]] = {
@@ -56,12 +61,12 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """Turns observations into messages.
+    """Converts observations to messages.
 
     Attributes:
         format: ``chat``, ``single``, ``brief`` or ``tools``.
-        template: of the user message in the ``single`` format.
-        examples: shown before the observation, as pairs of a user's and an assistant's message.
+        template: the template of the user message in the ``single`` format.
+        examples: few-shot examples, added before the observation as pairs of a user's and an assistant's message.
     """
 
     format: Format = "chat"
@@ -89,6 +94,7 @@ class AgentPrompt:
         brief = self.format == "brief"
         system, *turns = _brief_messages(observation, dropped) if brief else observation.messages_without(dropped)
         if self.format == "tools":
+            # The briefing ends with the description of the JSON form, which function calls replace.
             head = system["content"].removesuffix(observation.briefing.answer)
             system = {"role": "system", "content": head + instruction(observation.briefing)}
         return [system, *examples, *turns]
@@ -107,7 +113,7 @@ _UNUSABLE, _REFUSED, _MOVE_REFUSED = "that could not be read", "that was not pos
 
 
 def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]:
-    """The ``brief`` conversation; like the longer ones, each turn's extends the one before."""
+    """The ``brief`` conversation; as in the longer formats, each turn's prompt extends the previous one."""
     briefing = observation.briefing
     names = {briefing.agent: briefing.name} | {partner.agent: partner.name for partner in briefing.partners}
     messages: list[ChatMessage] = [{"role": "system", "content": _brief_system(briefing)}]
@@ -116,6 +122,7 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
         if turn.actor != briefing.agent:
             news.append(render_action(turn.actor, turn.action, names, turn.effect))
             continue
+        # The number must be the one that the seat's prompt showed then (`Observation.turn`): rounds, if simultaneous.
         number = (turn.round if turn.veiled else turn.index) + 1
         call = _call(messages, news, _cue(observation, number, turn.index))
         own = observation.own_message(turn)
@@ -125,7 +132,7 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
 
 
 def _cue(observation: Observation, number: int, index: int | None = None) -> str:
-    """The last line of a user's message: the turn, how many the seat has left, and how it accepts what stands."""
+    """The last line of a user's message: the turn, the seat's turns left, and the moves that accept open offers."""
     if index is None and not observation.acting:
         return f"(turn {number})"
     answers = "".join(f', open: {{"accept": {offer}}}' for offer in observation.answerable(index))
@@ -158,7 +165,7 @@ def _flat(key: str, value: object) -> str:
 
 
 def _own_consequence(turn: Turn, failure: str) -> list[str]:
-    """What the seat alone learns of its own turn: why it did not count, or whether a claim was right."""
+    """The feedback on an own turn that only its seat gets: why it did not count, or whether a claim was right."""
     if failure:
         return [f"({_UNUSABLE}: {quote(failure)})"]
     if turn.violation is not None:
@@ -168,9 +175,10 @@ def _own_consequence(turn: Turn, failure: str) -> list[str]:
 
 
 def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
-    """The turns with those of a simultaneous round after the seat's own, which had not seen them."""
+    """The turns with the seat's own first in each simultaneous round: it was taken without seeing the others'."""
     if not any(turn.veiled for turn in turns):
         return turns
+    # The sort is stable, so the other seats' turns of a round stay in order.
     return sorted(turns, key=lambda turn: (turn.round, turn.actor != agent))
 
 
@@ -188,17 +196,22 @@ def _assistant(text: str) -> ChatMessage:
 
 
 def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatMessage]:
-    """Returns the two messages of a re-ask: what the model wrote, and why that is no action, or no answer.
+    """Returns the two messages of a re-ask: the model's text, and the reason why it could not be used.
 
-    The model's words stay in the assistant's message, at most 4,000 characters of them and with no character that could
-    open a control token; the reason, which may repeat some, is quoted. ``prompt`` names the text.
+    The assistant's message repeats at most 4,000 characters of the model's text, without characters that could open a
+    control token. The reason is quoted, because it may repeat some of the text.
+
+    Args:
+        text: the model's text.
+        reason: why it is not an action, or not an answer.
+        prompt: the name of the prompt text that gives the reason.
     """
     echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…")
     return [_assistant(echo if echo.strip() else "(no text)"), _user(fill(load(prompt), reason=quote(reason)))]
 
 
 def brief(reason: str) -> str:
-    """Returns the reason, cut to 500 characters: it may quote a name as long as the model cared to write."""
+    """Returns the reason, cut to 500 characters: it may quote a name of any length from the model's text."""
     return reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
 
 
@@ -212,7 +225,7 @@ def conversation_tokens(
     tools: Sequence[Mapping[str, Any]] = (),
     count: Callable[[str], int] = approximate_tokens,
 ) -> int:
-    """Returns the tokens of a conversation: those of its texts and functions, and four more for each message."""
+    """Returns the number of tokens of a conversation: its texts and functions, and four for each message."""
     texts = [call["function"]["arguments"] for message in messages for call in message.get("tool_calls", ())]
     texts += [json.dumps(tools)] if tools else []
     return sum(map(count, texts)) + sum(count(message["content"]) + _TOKENS_PER_MESSAGE for message in messages)
@@ -223,9 +236,9 @@ class ContextWindow:
     """Finds how many of the oldest turns to leave out.
 
     Attributes:
-        limit: tokens that prompt and answer may have together; ``None`` for no limit.
-        answer: tokens of these that are kept for the answer; ``None`` keeps 512, or a quarter of a small limit.
-        count: tokens of a conversation.
+        limit: the maximum number of tokens of prompt and answer together; ``None`` for no limit.
+        answer: the tokens reserved for the answer; ``None`` reserves 512, or a quarter of a small limit.
+        count: returns the number of tokens of a conversation.
     """
 
     limit: int | None = None
@@ -252,24 +265,25 @@ class ContextWindow:
         return self.count(messages) + answer <= self.limit
 
     def dropped(self, turns: int, messages: Callable[[int], Sequence[ChatMessage]]) -> int:
-        """Returns the smallest step at which the messages fit; all but the last four turns where none does.
+        """Returns the smallest number of turns to leave out so that the messages fit; all but four if none does.
 
         Args:
-            turns: how many there are.
-            messages: the conversation without so many of the oldest turns.
+            turns: the number of turns in the observation.
+            messages: returns the conversation without the given number of oldest turns.
         """
         if self.limit is None or self.fits(messages(0)):
             return 0
         most = max(0, turns - KEPT_TURNS)
+        # Fewer turns never take more tokens, so a binary search needs only a few renderings of the conversation.
         steps: list[int] = [*range(0, most, _STEP), most]
         first: int = bisect_left(steps, True, key=lambda step: self.fits(messages(step)))
         return steps[min(first, len(steps) - 1)]
 
 
 def fewer_turns(turns: int, dropped: int) -> int | None:
-    """Returns how many turns to leave out when ``dropped`` were not enough; ``None`` when no more may be.
+    """Returns how many turns to leave out if ``dropped`` were not enough; ``None`` if no more may be left out.
 
-    Half of those that are left go, so a conversation of n turns is shortened at most log2(n) times.
+    Each call leaves out half of the remaining turns, so a conversation of n turns is shortened at most log2(n) times.
     """
     rest = turns - dropped
     return None if rest <= KEPT_TURNS else turns - max(KEPT_TURNS, rest // 2)

@@ -1,8 +1,8 @@
 """The JSON schema of a language model's answer: the actions that its seat may take now, with the open moves.
 
-Everything that the schema admits, :func:`~sotopia_env.world.action.parse_possible` reads. Servers turn a schema into a
-grammar, each with its own subset of JSON Schema, so only keywords are used that they share: no ``pattern``, which some
-match against the whole text and others only if it has anchors.
+:func:`~sotopia_env.world.action.parse_possible` reads every answer that the schema admits. Servers compile a schema to
+a grammar, and each supports its own subset of JSON Schema, so the schema uses only keywords that they share. It does
+not use ``pattern``, which some servers match against the whole text and others only if it has anchors.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from sotopia_env.world.action import WORDLESS
 from sotopia_env.world.observation import Briefing, Observation
 
 LONGEST_ARGUMENT = 1_000
-"""Most characters of an argument in the schema, about 170 words. Without a limit a weak model never closes the string;
-llama.cpp takes no more than 2,000 repetitions."""
-_CHARACTERS_PER_TOKEN = 2  # English has four: half of the tokens of an answer are left to the move
+"""The maximum number of characters of an argument in the schema, about 170 words. Without a limit a weak model never
+closes the string. llama.cpp accepts at most 2,000 repetitions."""
+# English has about four characters per token, so half of the tokens of an answer are left for the move.
+_CHARACTERS_PER_TOKEN = 2
 
 
 def action_schema(observation: Observation, max_tokens: int | None = None) -> dict[str, Any]:
     """Returns the JSON schema of the actions that a seat may take now.
 
-    Words with one of the open moves, words alone or to some, or neither (``none`` and ``leave``). Each form has the
-    strict shape that servers ask for: every key is required and no other is allowed. Keys without a value are absent
-    and the others in the order of :func:`~sotopia_env.world.action.to_json`, as in the answers that models learn from.
+    An action is words with one of the open moves, words alone to everyone or to some seats, or a type without words
+    (``none`` and ``leave``). Each alternative has the strict form that servers require: every key is required and no
+    other key is allowed. Keys without a value are absent, and the others are in the order of
+    :func:`~sotopia_env.world.action.to_json`, as in the answers that models are trained on.
 
     Args:
-        observation: of the seat.
-        max_tokens: limit on the answer; the words are limited so that their object can be closed within it.
+        observation: the seat's observation.
+        max_tokens: the limit on the answer; the words are limited so that the object can be closed within it.
     """
     longest = LONGEST_ARGUMENT
     if max_tokens is not None:
@@ -36,16 +38,17 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     speaking = [kind.value for kind in observation.available if kind not in WORDLESS]
     wordless = [kind.value for kind in observation.available if kind in WORDLESS]
     words = {"type": "string", "maxLength": longest}
-    said, moves = _kinds(speaking, {**words, "minLength": 1}), _moves(observation.moves)
+    # Words may be empty only beside a move: an action with neither would be refused.
+    utterance, moves = _kinds(speaking, {**words, "minLength": 1}), _moves(observation.moves)
     forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}})] if moves else []
-    forms.append(_object(said))
+    forms.append(_object(utterance))
     if observation.briefing.recipients:
-        forms.append(_object({**said, "to": _recipients(observation.briefing)}))
+        forms.append(_object({**utterance, "to": _recipients(observation.briefing)}))
     return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless))] if wordless else ())]}
 
 
 def _moves(menu: Menu | None) -> list[dict[str, Any]]:
-    """The schemas of the open moves; empty where none is."""
+    """The schemas of the open moves; empty if no move is open."""
     schema = menu.json_schema() if menu else {"anyOf": []}
     forms: list[dict[str, Any]] = schema.get("anyOf", [schema])
     return forms

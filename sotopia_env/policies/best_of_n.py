@@ -1,7 +1,7 @@
-"""Several candidates, of which a scorer chooses one.
+"""Best-of-N sampling: a policy proposes several decisions, and a scorer chooses one.
 
-Best-of-N sampling: the policy is asked N times with seeds of its own, all at once, and the candidate with the highest
-score is taken. What scores is a plug: the worth of a move here, a trained reward model elsewhere.
+The policy is called N times concurrently, each time with its own seed, and the decision with the highest score is
+taken. Any :class:`Scorer` can be used: the worth of a move (:class:`OfferWorth`), or a trained reward model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sotopia_env.world.observation import Observation
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Says how good each of several decisions would be; safe for concurrent calls."""
+    """Scores decisions for one observation. Implementations must be safe for concurrent calls."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Scorer(Protocol):
         """Returns one finite number for each decision, in their order; higher is better.
 
         Args:
-            observation: what the acting seat knows.
+            observation: the observation of the acting seat.
             decisions: the candidates, at least one.
         """
         ...
@@ -52,15 +52,16 @@ class Scorer(Protocol):
 class BestOfNPolicy:
     """Takes the best of N candidates of another policy.
 
-    A candidate whose text was unusable is taken only when all are; of equal scores the first wins. The first
-    candidate is the one that the policy alone would have given, so N = 1 changes nothing. A candidate that could not be
-    produced is recorded among the turn's errors, and the choice is between the others.
+    A candidate whose text was unusable is taken only if all are unusable; of equal scores the first wins. The first
+    candidate is the decision that the policy alone would have made, so N = 1 changes nothing. A candidate that could
+    not be produced is recorded among the turn's errors, and the choice is between the others.
 
     Attributes:
-        policy: gives the candidates; asked concurrently. One that samples at temperature 0 has no two to choose from.
-        n: how many, at least 1.
-        scorer: chooses.
-        name: of the policy in records.
+        policy: produces the candidates; called concurrently. Its temperature must not be 0, because all candidates
+            would be equal.
+        n: the number of candidates, at least 1.
+        scorer: scores the candidates.
+        name: the name of the policy in records.
     """
 
     policy: Policy
@@ -84,7 +85,7 @@ class BestOfNPolicy:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """N, and name and parameters of policy and scorer."""
+        """N, and the names and parameters of the policy and the scorer."""
         return {
             "n": self.n,
             "policy": {"name": self.policy.name, "parameters": dict(self.policy.parameters)},
@@ -92,12 +93,13 @@ class BestOfNPolicy:
         }
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the best candidate, with what all of them cost.
+        """Returns the best candidate, with the usage of all candidates.
 
         Raises:
             PolicyError: none of the candidates could be produced, or the scorer gave no usable scores.
         """
         started = time.perf_counter()
+        # The first candidate gets the turn's own seed: it is the decision that the policy alone would have made.
         seeds = [seed, *(turn_seed(seed, candidate, 0) for candidate in range(1, self.n))]
         results = await all_at_once(self._candidate(observation, seed) for seed in seeds)
         candidates = [result for result in results if isinstance(result, Decision)]
@@ -113,7 +115,7 @@ class BestOfNPolicy:
         return Decision(best.action, _generation(best, candidates, time.perf_counter() - started), tuple(errors))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the answer of the policy that gives the candidates; nothing scores answers."""
+        """Returns the answer of the wrapped policy; answers are not scored."""
         return await answer_of(self.policy, observation, question, seed)
 
     async def _candidate(self, observation: Observation, seed: int) -> Decision | PolicyError:
@@ -144,19 +146,19 @@ def _generation(best: Decision, candidates: Sequence[Decision], latency: float) 
 
 @dataclass(frozen=True, slots=True)
 class OfferWorth:
-    """Scores a decision by what its move would bring to its own seat if it came to that.
+    """Scores a decision by the utility of its move's terms to the acting seat.
 
-    Accepting is worth what is accepted, proposing what is proposed, a vote its option, everything else 0, moves that
-    are not open included. The scale is the seat's own: 0 is no agreement, 1 its best outcome. It reads the seat's own
-    observation and nothing more, and no words. A seat that follows it alone asks for everything; it is meant for tests,
-    and as one part of a better scorer.
+    An acceptance scores the utility of the offer, a proposal that of its terms, a vote that of its option, and
+    everything else 0, including moves that are not open. The scale is the seat's own: 0 for no agreement, 1 for its
+    best outcome. The scorer reads the seat's own observation and ignores words. A seat that follows it alone asks for
+    everything; it is meant for tests, and as one part of a better scorer.
     """
 
     name: str = "offer-worth"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """None."""
+        """No parameters."""
         return {}
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
@@ -177,7 +179,7 @@ def _worth(observation: Observation, action: Action) -> float:
 
 
 def _terms(observation: Observation, move: Move) -> Terms | None:
-    """What a move that is open would come to, in normal form; ``None`` for one that only takes something back."""
+    """The terms of an open move, in normal form; ``None`` for a rejection, a withdrawal or a withdrawn vote."""
     space, table = observation.briefing.space, observation.table
     assert space is not None
     assert table is not None
@@ -185,7 +187,7 @@ def _terms(observation: Observation, move: Move) -> Terms | None:
         return space.normalise(move.content)
     if move.kind is MoveKind.VOTE and move.content is not None:
         return space.normalise({OPTION: move.content})
-    if move.kind is MoveKind.ACCEPT:  # ``True`` stands for the only offer that is open to the seat
+    if move.kind is MoveKind.ACCEPT:  # ``True`` accepts the only offer that is open to the seat
         offers = [entry.offer for entry in table.offers if entry.open]
         return next(offer.terms for offer in offers if move.content is True or move.content == offer.number)
     return None

@@ -24,7 +24,8 @@ class Example(Record):
 
     Attributes:
         observation: the situation as text, such as ``Observation.text``.
-        action: the answer, an object with ``action_type``, ``argument`` and maybe ``to`` and ``move``; or its text.
+        action: the answer: an object with ``action_type``, ``argument`` and optionally ``to`` and ``move``, or its
+            JSON text.
     """
 
     observation: str
@@ -40,8 +41,9 @@ class Example(Record):
 
     @property
     def answer(self) -> str:
-        """The action as a model is to write it."""
-        action = parse(json.dumps(self.action))  # terms keep the order of their issues
+        """The action in the form that the model is asked to write."""
+        # Parsed again for the normal form; terms keep the order of their issues.
+        action = parse(json.dumps(self.action))
         assert not isinstance(action, ParseFailure)
         return to_json(action)
 
@@ -55,7 +57,7 @@ def read_examples(source: ExampleSource) -> tuple[Example, ...]:
     """Returns the examples in ``source``, checked.
 
     Raises:
-        InvalidValueError: the file cannot be read, or something in it is no example; says which.
+        InvalidValueError: the file cannot be read, or one of its entries is not an example; the message says which.
     """
     where = source if isinstance(source, Path) else ""
     try:
@@ -68,18 +70,19 @@ def read_examples(source: ExampleSource) -> tuple[Example, ...]:
 
 
 def read_template(source: str | Path | None) -> str:
-    """Returns the text of a template for the ``single`` format; ``None`` is the observation and nothing else.
+    """Returns the text of a template for the ``single`` format; for ``None``, the observation alone.
 
     Args:
         source: the text itself, or the path of a file. It holds ``{{observation}}`` and no other placeholder.
 
     Raises:
-        InvalidValueError: the file cannot be read, or the placeholders are not as they must be.
+        InvalidValueError: the file cannot be read, or the placeholders are not exactly ``{{observation}}``.
     """
     if source is None:
         return PLACEHOLDER
 
     text = read_text(source).rstrip("\n") if isinstance(source, Path) else source
+    # Checked now: :func:`~sotopia_env.prompts.fill` would notice an unknown placeholder only in the first turn.
     names = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
     if names != [PLACEHOLDER]:
         where = source if isinstance(source, Path) else ""

@@ -1,8 +1,8 @@
-"""The format ``tools``: actions as function calls, for models whose post-training expects them.
+"""The ``tools`` format: actions as function calls, for models that were post-trained to call functions.
 
-A turn is one call of one function. A call is written down as the JSON action that it means: the same parser reads it,
-the same record holds it, and later prompts show it as a call again, with what happened since as its result. The
-functions are the same on every turn, so that prompts extend each other; which moves are open is in the observation.
+A turn is one call of one function. Calls are converted to JSON actions, so parser and records are those of the other
+formats; later prompts show the action as a call again, and the turns since then as its result. The functions are the
+same on every turn, so that each prompt extends the previous one; the observation says which moves are open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORDS, _TO = "words", "to"
 
 
 class _Function(NamedTuple):
-    """What a function does: an action, maybe with a move whose content is the argument ``content``."""
+    """The action that a function stands for, optionally with a move whose content is the argument ``content``."""
 
     kind: ActionType = ActionType.SPEAK
     move: MoveKind | None = None
@@ -45,7 +45,7 @@ FUNCTIONS: Mapping[str, _Function] = {
     "wait": _Function(ActionType.NONE),
     "leave": _Function(ActionType.LEAVE),
 }
-"""Every function by name; a task has those of its protocol."""
+"""All functions by name; a task offers those of its protocol."""
 _OF_PROTOCOL = {
     "agreement": (MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW),
     "ballot": (MoveKind.VOTE,),
@@ -55,7 +55,7 @@ _NAMES = {(function.kind, function.move): name for name, function in FUNCTIONS.i
 
 
 def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
-    """Returns the functions of a seat that is to act, with name, description and a JSON schema of their arguments."""
+    """Returns the functions of an acting seat, each with its name, description and JSON schema of its arguments."""
     briefing = observation.briefing
     moves = (None, *_OF_PROTOCOL.get(briefing.protocol, ()))
     described = dict(line.split(": ", 1) for line in load("agent_functions").splitlines())
@@ -67,7 +67,7 @@ def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
 
 
 def instruction(briefing: Briefing) -> str:
-    """Returns how to answer with functions, in the place of :attr:`Briefing.answer`."""
+    """Returns the instruction to answer with a function call, which replaces :attr:`Briefing.answer`."""
     moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
     binding = f"Words bind nobody; what binds: {moves}. " if moves else ""
     return fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
@@ -81,6 +81,7 @@ def _parameters(function: _Function, briefing: Briefing) -> dict[str, Any]:
         properties[_WORDS] = {"type": "string"}
         if briefing.recipients and function.move is None:  # a move goes to everybody
             names = [partner.name for partner in briefing.partners]
+            # Optional, unlike all other arguments: most turns are public.
             to = {_TO: {"type": "array", "items": {"type": "string", "enum": names}}}
             return {**_object(properties), "properties": properties | to}
     return _object(properties)
@@ -91,7 +92,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(issue: NumberIssue | ChoiceIssue | ItemsIssue, names: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of an issue's value; shorter than one that a grammar is made of, since it is part of every prompt."""
+    """The schema of an issue's value; shorter than in :mod:`~.answer_schema`, because every prompt contains it."""
     if issue.kind == "choice":
         return {"type": "string", "enum": [*issue.options]}
     if issue.kind == "items":
@@ -114,11 +115,12 @@ def _content(move: MoveKind, briefing: Briefing) -> dict[str, Any]:
 
 
 def action_text(calls: Iterable[FunctionCall]) -> str:
-    """Returns calls as the JSON actions that they mean, a line each; other calls are left to the parser to refuse."""
+    """Returns the JSON actions that calls stand for, one per line; the parser refuses calls that are not actions."""
     return "\n".join(map(_action_json, calls))
 
 
 def _action_json(call: FunctionCall) -> str:
+    # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask.
     try:
         arguments = decode_json(call.arguments or "{}")
     except ValueError:
@@ -136,7 +138,7 @@ def _action_json(call: FunctionCall) -> str:
 
 
 def call_of(text: str) -> FunctionCall | None:
-    """Returns the call that means the action in a text; ``None`` where the text is no action."""
+    """Returns the call that stands for the action in a text; ``None`` if the text is not an action."""
     action = parse(text)
     if not isinstance(action, Action):
         return None
@@ -150,13 +152,14 @@ def call_of(text: str) -> FunctionCall | None:
 
 
 def with_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Returns a conversation in which the assistant's actions are calls, and the user's messages after them results."""
+    """Returns the conversation with the assistant's actions as calls and the user messages after them as results."""
     result: list[ChatMessage] = []
     pending = ""
     for message in messages:
         call = call_of(message["content"]) if message["role"] == "assistant" else None
         if call is not None:
-            pending = f"call{len(result):05d}"  # nine letters and digits, as Mistral's template demands
+            # Mistral's template demands ids of exactly nine letters and digits.
+            pending = f"call{len(result):05d}"
             calls = [ToolCall(id=pending, type="function", function=call._asdict())]
             result.append({"role": "assistant", "content": "", "tool_calls": calls})
         elif pending and message["role"] == "user":
@@ -168,5 +171,5 @@ def with_calls(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def with_action_text(reply: ChatReply) -> ChatReply:
-    """Returns a reply with calls with the actions that they mean as its text; any other reply unchanged."""
+    """Returns a reply whose text is the actions that its calls stand for; a reply without calls is unchanged."""
     return replace(reply, text=action_text(reply.calls)) if reply.calls else reply

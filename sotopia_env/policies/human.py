@@ -1,4 +1,4 @@
-"""The policy of a person at the terminal, with a menu of the moves that are open."""
+"""A policy for a person at the terminal, with a menu of the open moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
 
 _NO_ANSWER = InterviewReply(reason="the person gave no answer")
 _TERMINAL = threading.Lock()
-"""Several people at one terminal are interviewed one after the other."""
+"""Held during a question: several seats played at one terminal are interviewed one after the other."""
 
 
 def _write(text: str) -> None:
@@ -34,20 +34,20 @@ def _write(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HumanPolicy:
-    """Shows what the seat may know, and asks for an action type, a text and, where possible, recipients and a move.
+    """Shows the seat's observation, and asks for an action type, a text and, where possible, recipients and a move.
 
-    The type may be chosen by its number or by name, a move by its number; the terms of an offer are asked for issue by
-    issue. What cannot be read is explained and asked for again; the end of the input (Ctrl-D) leaves the conversation.
-    Waiting happens in a thread, so other episodes go on.
+    The person chooses a type by its number or name and a move by its number, and enters the terms of an offer issue by
+    issue. An invalid answer is explained and asked for again; the end of the input (Ctrl-D) leaves the conversation.
+    Reading blocks a thread and not the event loop, so other episodes continue meanwhile.
 
     Attributes:
-        read: asks with a prompt and returns a line; raises ``EOFError`` at the end of the input.
+        read: shows a prompt and returns a line; raises ``EOFError`` at the end of the input.
         write: shows a text.
-        participant: who the person is, in records: a code, since records may be passed on; empty for nobody in
-            particular.
+        name: the policy's name in records.
+        participant: a code for the person in records, not a name, because records may be published; empty if unknown.
 
     Raises:
-        InvalidValueError: ``participant`` is no single line of visible characters, at most 80 of them.
+        InvalidValueError: ``participant`` is not a single line of at most 80 visible characters.
     """
 
     read: Callable[[str], str] = field(default=input, repr=False)
@@ -62,15 +62,15 @@ class HumanPolicy:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The participant, if it is one; a person has no settings."""
+        """The participant's code, if there is one; a person has no settings."""
         return {PARTICIPANT: self.participant} if self.participant else {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns what the person decides."""
+        """Returns the person's decision."""
         return await asyncio.to_thread(self._decide, observation)
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns what the person chooses from a menu; nothing where the input ends or Enter is typed."""
+        """Returns the person's choice from a menu; no answer if the input ends or the line is empty."""
         return await asyncio.to_thread(self._choose, observation, question)
 
     def _choose(self, observation: Observation, question: InterviewQuestion) -> InterviewReply:
@@ -92,7 +92,8 @@ class HumanPolicy:
         return _NO_ANSWER
 
     def _decide(self, observation: Observation) -> Decision:
-        self.write(disarm(_situation(observation)))  # what others say must not steer the person's terminal
+        # Other seats' words could contain escape sequences that steer the person's terminal.
+        self.write(disarm(_situation(observation)))
         try:
             started = time.perf_counter()
             action = self._action(observation)
@@ -108,6 +109,7 @@ class HumanPolicy:
                 return Action(kind)
             text = self._text(kind, optional=bool(observation.moves))
             recipients = self._recipients(observation.briefing.recipients)
+            # The move is asked for last, so that an invalid text is refused before the terms of an offer are entered.
             try:
                 action = Action(kind, text, recipients)
             except InvalidActionError as error:
@@ -138,7 +140,7 @@ class HumanPolicy:
             self.write(f"{kind.value!r} needs a text, got none.")
 
     def _recipients(self, recipients: Mapping[str, str]) -> tuple[str, ...]:
-        """Names to agent ids; an empty answer means everybody. Not asked where private actions are not possible."""
+        """Asks for names and returns agent ids; empty for everyone, or if private actions are not possible."""
         by_name = {name.casefold(): agent for name, agent in recipients.items()}
         while by_name:
             answer = self.read("To whom alone? (names with commas between; Enter for everybody) ")
@@ -150,7 +152,7 @@ class HumanPolicy:
         return ()
 
     def _with_move(self, action: Action, observation: Observation) -> Action:
-        """The action with the move that the person chooses; asked for again until it is open, or none."""
+        """Returns the action with the move that the person chooses; asks until it is an open one or no move."""
         dialogue = MoveDialogue(self.read, self.write)
         while observation.moves:
             move: Move | None = dialogue.move(observation.moves, observation.table)
@@ -163,7 +165,7 @@ class HumanPolicy:
 
 
 def _situation(observation: Observation) -> str:
-    """The observation without the instructions for models: a person gets a menu."""
+    """The text of the observation without the instructions for models; a person gets menus instead."""
     history = observation.history or NOTHING_YET
     table = f"On the table:\n{observation.table_text}\n" if observation.table_text else ""
     turns = f"{SO_FAR}\n{history}{observation.refusal}"

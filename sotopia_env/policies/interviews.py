@@ -1,4 +1,4 @@
-"""Answers after the end: the text of a question, the reading of a model's reply, and the rule of scripted policies."""
+"""Answers to interview questions: the text of a question, the reader of a model's reply, the rules of scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEY = "answer"
 
 
 def question_text(observation: Observation, question: InterviewQuestion) -> str:
-    """Returns the question in words, without the form of an answer; what authors wrote is quoted."""
+    """Returns the question as text, without the form of an answer; texts by the task's author are quoted."""
     if question.about == observation.agent:
         return fill(load("interview_own_goal"), goal=quote(question.text))
     about = next(partner.name for partner in observation.briefing.partners if partner.agent == question.about)
@@ -30,20 +30,20 @@ def question_text(observation: Observation, question: InterviewQuestion) -> str:
 
 
 def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
-    """Returns the JSON schema of an answer, in the strict form that servers ask for."""
+    """Returns the JSON schema of an answer, in the strict form that servers require."""
     properties = {_KEY: {"type": "string", "enum": [*question.keys]}}
     return {"type": "object", "properties": properties, "required": [_KEY], "additionalProperties": False}
 
 
 def request_text(observation: Observation, question: InterviewQuestion) -> str:
-    """Returns what a language model reads behind its conversation."""
+    """Returns the text that follows a language model's conversation: the question and the form of the answer."""
     keys = ", ".join(quote(key) for key in question.keys)
     name = disarm_line(observation.briefing.name)
     return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
 
 
 def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
-    """Returns the index of the key in a model's answer, or why the text is none: nothing is guessed."""
+    """Returns the index of the key in a model's answer, or why the text is not an answer; nothing is guessed."""
     items = json_objects(text)
     if isinstance(items, ParseFailure):
         return items
@@ -59,23 +59,24 @@ def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
 
 
 class RuledAnswers:
-    """Base of scripted policies, which are dataclasses: they answer by rule from what their seat knows, or not at all.
+    """Base of scripted policies, which are dataclasses. Answers follow rules and use only the seat's observation.
 
-    A goal of its own counts as reached where the moves brought the seat more than no outcome would, another's where
-    anything came of the moves. In a task without a protocol goals are unanswered. A question on private information
-    gets the option that shares most words with what its owner was perceived to say, if there is one such option.
+    An own goal counts as reached if the moves brought the seat more than no outcome would; another seat's goal, if the
+    moves led to any outcome. In a task without a protocol, questions on goals are not answered. The answer to a
+    question on private information is the option that shares the most words with its owner's utterances; in a tie,
+    there is no answer.
     """
 
     __slots__ = ()
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """All fields but the name."""
+        """All fields except the name."""
         names = [item.name for item in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
         return {name: getattr(self, name) for name in names if name != "name"}
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the answer by that rule."""
+        """Returns the answer; see the class's description."""
         return _on_goal(observation, question) if question.on_goal else _on_words(observation, question)
 
 
@@ -90,6 +91,7 @@ def _on_goal(observation: Observation, question: InterviewQuestion) -> Interview
 def _on_words(observation: Observation, question: InterviewQuestion) -> InterviewReply:
     spoken = (turn.action.argument for turn in observation.turns if turn.actor == question.about)
     words = long_words(" ".join(spoken))
+    # Words that all options share do not tell them apart.
     common = set.intersection(*(long_words(option) for option in question.options))
     counts = [len((long_words(option) - common) & words) for option in question.options]
     if counts.count(max(counts)) > 1:
@@ -98,5 +100,5 @@ def _on_words(observation: Observation, question: InterviewQuestion) -> Intervie
 
 
 def random_answer(question: InterviewQuestion, seed: int) -> InterviewReply:
-    """Returns one of the options by chance."""
+    """Returns a random option."""
     return InterviewReply(random.Random(seed).randrange(len(question.options)))

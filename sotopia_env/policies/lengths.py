@@ -1,4 +1,4 @@
-"""Whether prompts and answers fit into a model's limits, counted before anything is asked."""
+"""Warnings about prompts and answers that do not fit into a model's limits, before any request is sent."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.world.action import Action, to_json
 from sotopia_env.world.observation import Observation
 
-_OFFERS = 4  # offers differ by a few tokens, according to their numbers
+# A sample is enough: offers differ by only a few tokens, depending on their numbers.
+_OFFERS = 4
 _WORDS = 64
-"""Tokens for the words beside a move."""
+"""Tokens to reserve for the words beside a move."""
 _TURNS = 1_000
-"""Tokens for the turns of a short episode."""
+"""Tokens to reserve for the turns of a short episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens that a turn takes, and the limits on them.
+    """The numbers of tokens that a turn needs, and the limits on them.
 
     Attributes:
-        prompt: of the prompt, without the turns that may be left out.
-        answer: of the longest open move without a word, in an answer; 0 where none is open.
-        max_answer: limit on an answer; ``None`` for none.
-        limit: on prompt and answer together; ``None`` for none.
+        prompt: the tokens of the prompt, without the turns that may be left out.
+        answer: the tokens of an answer with the longest open move and no words; 0 if no move is open.
+        max_answer: the limit on an answer; ``None`` for no limit.
+        limit: the limit on prompt and answer together; ``None`` for no limit.
     """
 
     prompt: int
@@ -37,23 +38,23 @@ class Lengths:
 
     @property
     def cuts_answer(self) -> bool:
-        """Whether a move cannot be written to its end."""
+        """Whether the limit on an answer cuts off a move."""
         return self.max_answer is not None and self.answer > self.max_answer
 
     @property
     def leaves_no_room(self) -> bool:
-        """Whether prompt and answer do not fit."""
+        """Whether prompt and answer exceed the common limit."""
         return self.limit is not None and self.needed > self.limit
 
     @property
     def needed(self) -> int:
-        """Tokens that prompt and answer take together."""
+        """The tokens of prompt and answer together, with the largest answer that may be written."""
         return self.prompt + (self.max_answer or self.answer)
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A policy that knows how long its prompts and answers are."""
+    """A policy that can count the tokens of its prompts and answers."""
 
     @property
     def name(self) -> str:
@@ -61,12 +62,12 @@ class Measured(Protocol):
         ...
 
     def lengths(self, observation: Observation) -> Lengths | None:
-        """Returns the lengths of a turn; ``None`` where they are not known."""
+        """Returns the lengths of a turn; ``None`` if they are unknown."""
         ...
 
 
 def wordless_moves(observation: Observation) -> Iterator[str]:
-    """Yields answers with nothing but a move: some offers, and every other open move."""
+    """Yields the texts of answers that consist of a move alone: a few random offers, and every other open move."""
     menu = observation.moves
     if menu is None:
         return
@@ -77,10 +78,10 @@ def wordless_moves(observation: Observation) -> Iterator[str]:
 
 
 def length_warnings(turns: Iterable[tuple[Measured, Observation]]) -> Iterator[str]:
-    """Yields a sentence for each policy and limit that first turns run into: how many, and the limit that mends it.
+    """Yields a warning for each policy and limit that first turns exceed: how many, and a limit that is sufficient.
 
     Args:
-        turns: policies with what they see first; each counts once.
+        turns: pairs of a policy and its first observation; each pair counts once.
     """
     by_policy: dict[str, list[Lengths]] = defaultdict(list)
     for policy, observation in turns:

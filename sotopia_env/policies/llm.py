@@ -1,6 +1,6 @@
 """The policy that plays a seat with a language model.
 
-The model reads what its seat may know and answers with one JSON action. Three kinds of failure are handled separately:
+The model reads its seat's observation and answers with one JSON action. Three kinds of failure are handled separately:
 
 * If the text is not a possible action, or its move is not open, the model is told why and asked again, a few times. If
   the last answer still is not an action, the turn is ``none`` or ``leave``, as configured; if only its move is not
@@ -98,6 +98,7 @@ class LLMPolicy:
     _window: ContextWindow = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # All settings are checked here: a wrong one must not be noticed only after the first paid request.
         if not isinstance(self.model, ChatModel):
             raise InvalidValueError(field="model", expected="a chat model, as make_model returns one", got=self.model)
         if self.on_unusable not in _CONSEQUENCES:
@@ -110,6 +111,7 @@ class LLMPolicy:
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
             raise InvalidValueError(field="count_tokens", expected="a context_limit with it")
+        # The dataclass is frozen; these fields are derived from the settings above.
         object.__setattr__(self, "_prompt", prompt)
         object.__setattr__(self, "_window", ContextWindow(self.context_limit, self.max_tokens))
         object.__setattr__(self, "name", self.name or self.model.name)
@@ -141,6 +143,7 @@ class LLMPolicy:
         if not isinstance(self.model, CountsTokens):
             return None
         frame = self._frame(observation, 0)
+        # The shortest prompt that may be sent: all but the latest turns can be left out.
         messages = self._prompt.messages(observation, max(0, len(observation.turns) - KEPT_TURNS))
         moves = [self.model.answer_tokens(text) for text in wordless_moves(observation)]
         return Lengths(self._counter(frame)(messages), max(moves, default=0), self.max_tokens, self.context_limit)
@@ -160,13 +163,14 @@ class LLMPolicy:
             return answer, problem_of(answer, observation)
 
         reask = "agent_reask_tools" if self.format == "tools" else "agent_reask"
-        asked = await self._ask(observation, self._frame(observation, seed), read, complaint_prompt=reask)
-        generation = _generation(asked, time.perf_counter() - started)
-        action = asked.value if isinstance(asked.value, Action) else self._forfeit(observation)
-        return Decision(action, generation, _failures(asked.replies))
+        answered = await self._ask(observation, self._frame(observation, seed), read, complaint_prompt=reask)
+        generation = _generation(answered, time.perf_counter() - started)
+        # An action whose move is not open is kept: its words are heard, and `transition` records the violation.
+        action = answered.value if isinstance(answered.value, Action) else self._forfeit(observation)
+        return Decision(action, generation, _failures(answered.replies))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the model's answer to one question, asked after its conversation; empty if no text was one.
+        """Returns the model's answer to one question, asked after its conversation; empty if no reply was usable.
 
         Raises:
             PolicyError: the model could not be asked, or the conversation does not fit even when it is shortened.
@@ -186,11 +190,11 @@ class LLMPolicy:
             logprobs=False,
             accepts=lambda reply: read(reply)[0] is not None,
         )
-        asked = await self._ask(observation, frame, read, request_text(observation, question), "interview_reask")
-        if asked.value is not None:
-            return InterviewReply(asked.value)
-        count = len(asked.replies)
-        return InterviewReply(reason=f"no usable answer after {count}; the last one: {asked.reason}")
+        answered = await self._ask(observation, frame, read, request_text(observation, question), "interview_reask")
+        if answered.value is not None:
+            return InterviewReply(answered.value)
+        count = len(answered.replies)
+        return InterviewReply(reason=f"no usable answer after {count}; the last one: {answered.reason}")
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
@@ -204,7 +208,7 @@ class LLMPolicy:
         question: str = "",
         complaint_prompt: str = "agent_reask",
     ) -> AskResult[T]:
-        """The model's answer to the observation and a question; ``frame`` is the request without messages."""
+        """Asks the model about the observation, or a question on it; ``frame`` is the request without messages."""
         turns = len(observation.turns)
         window = replace(self._window, count=self._counter(frame))
 
@@ -218,6 +222,7 @@ class LLMPolicy:
                 conversation: list[ChatMessage] = [*earlier, {"role": last["role"], "content": content}, *echoes]
                 return with_calls(conversation) if frame.tools else conversation
 
+            # `omitted` grows when the server finds the prompt too long; the local count may be too low.
             dropped = max(omitted, window.dropped(turns, messages))
             return ShortenedRequest(replace(frame, messages=tuple(messages(dropped))), dropped)
 
@@ -281,21 +286,22 @@ def _writable(text: str) -> str:
 
 
 def _failures(replies: Sequence[ChatReply]) -> tuple[EpisodeError, ...]:
+    # A cached reply carries the failures of the request that was once sent; they belong to that episode.
     failures = [failure for reply in replies if not reply.cached for failure in reply.failures]
     return tuple([EpisodeError(kind=kind, message=_writable(message)) for kind, message in failures])
 
 
-def _generation(asked: AskResult[Action | ParseFailure], latency: float) -> Generation:
-    last, answer = asked.reply, asked.value
+def _generation(answered: AskResult[Action | ParseFailure], latency: float) -> Generation:
+    last, answer = answered.reply, answered.value
     return Generation(
         text=_writable(last.text),
         parse_failure=answer.reason if isinstance(answer, ParseFailure) else None,
-        reasks=len(asked.replies) - 1,
-        usage=sum((reply.usage for reply in asked.replies[1:]), asked.replies[0].usage),
+        reasks=len(answered.replies) - 1,
+        usage=sum((reply.usage for reply in answered.replies[1:]), answered.replies[0].usage),
         latency=latency,
         token_ids=last.token_ids,
         logprobs=last.logprobs,
         model=last.model,
         reasoning=_writable(last.reasoning),
-        dropped_turns=asked.omitted,
+        dropped_turns=answered.omitted,
     )

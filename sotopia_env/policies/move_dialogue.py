@@ -1,4 +1,4 @@
-"""The questions by which a person makes a move: a numbered menu, and the terms of an offer issue by issue."""
+"""The dialogue in which a person makes a move: a numbered menu, then the terms of an offer issue by issue."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from sotopia_env.quoting import disarm
 
 @dataclass(frozen=True, slots=True)
 class MoveDialogue:
-    """Asks for one move of a menu, in words for people.
+    """Asks a person to choose one of the open moves.
 
     Attributes:
-        read: asks with a prompt and returns a line; raises ``EOFError`` at the end of the input.
+        read: shows a prompt and returns a line; raises ``EOFError`` at the end of the input.
         write: shows a text.
     """
 
@@ -40,18 +40,18 @@ class MoveDialogue:
 
         Args:
             menu: the moves that are open.
-            table: what stands; the terms of its newest offer are the defaults of a new one.
+            table: the table as the seat sees it; the terms of its newest offer are the defaults of a new offer.
         """
         choices = menu.choices()
         lines = [f"  {number} = {label}" for number, (label, _) in enumerate(choices, start=1)]
-        self.write(disarm("\n".join(["A move binds you; words alone bind nobody. Open to you:", *lines])))
+        self.write(disarm("\n".join(["Moves are binding, words alone are not. Open to you:", *lines])))
         number = self._number("Which move? (Enter for none) ", len(choices))
         if number is None:
             return None
         _, move = choices[number - 1]
         if move is not None:
             return move
-        # Two entries have no move yet: what they ask for is terms where offers can be made, else a claim's text.
+        # Two entries have no move yet: an offer, which needs terms and is always the first, and a claim's text.
         return self._offer(menu, table) if menu.propose and number == 1 else self._claim()
 
     def _number(self, prompt: str, most: int) -> int | None:
@@ -72,8 +72,8 @@ class MoveDialogue:
                 self.write(disarm(f"That cannot be claimed: {error}."))
 
     def _offer(self, menu: Menu, table: TableView | None) -> Move:
-        assert menu.space is not None  # whoever may propose knows what about
-        offers = [] if table is None else [standing.offer for standing in table.offers]
+        assert menu.space is not None  # only protocols with an outcome space have proposals
+        offers = [] if table is None else [entry.offer for entry in table.offers]
         newest: Terms = max(offers, key=lambda offer: offer.number).terms if offers else {}
         terms = {issue.name: self._value(issue, menu.space, newest.get(issue.name)) for issue in menu.space.issues}
         return Move(MoveKind.PROPOSE, terms)
@@ -90,7 +90,7 @@ class MoveDialogue:
         return ", ".join(f"{number} = {option}" for number, option in enumerate(issue.options, start=1))
 
     def _valid(self, issue: NumberIssue | ChoiceIssue, prompt: str, names: Mapping[str, str], default: Any) -> Any:
-        """The first answer that is a value of the issue; others are explained with the nearest valid one."""
+        """Asks until the answer is a value of the issue; the complaint about others names the nearest valid value."""
         while True:
             answer = self.read(disarm(prompt)).strip()
             if not answer and default is not None:
@@ -101,14 +101,15 @@ class MoveDialogue:
                 self.write(disarm(f"That cannot be offered: {error}."))
 
     def _by_number(self, issue: NumberIssue | ChoiceIssue, answer: str) -> str:
-        """An option by its number in the list, unless the answer is itself the name of one."""
+        """Returns the option with the number that was typed, unless the answer is itself the name of an option."""
         if isinstance(issue, NumberIssue) or answer in issue.options or not (answer.isascii() and answer.isdigit()):
             return answer
+        # Python refuses to convert very long texts to integers; nine digits exceed any list.
         position = int(answer[:9])
         return issue.options[position - 1] if 1 <= position <= len(issue.options) else answer
 
     def _division(self, issue: ItemsIssue, space: OutcomeSpace, default: Mapping[str, int]) -> dict[str, int]:
-        """The pieces of every seat in turn; the last one gets what is left."""
+        """Asks for the pieces of every seat in turn; the last seat gets the rest."""
         rest, division = issue.count, dict.fromkeys(space.names, 0)
         *agents, last = space.names
         for agent in agents:
@@ -120,6 +121,7 @@ class MoveDialogue:
         return division
 
     def _pieces(self, issue: ItemsIssue, name: str, rest: int, default: int | None) -> int:
+        # The number of pieces is a number issue of its own, so that errors name the nearest valid number.
         part = NumberIssue.model_validate({"name": issue.name, "low": 0, "high": rest})
         default = None if default is None or default > rest else default
         enter = "" if default is None else f"; Enter for {default}"

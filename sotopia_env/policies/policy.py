@@ -61,8 +61,8 @@ class Policy(Protocol):
         """Returns the action to take.
 
         Args:
-            observation: what the policy's seat may know; ``observation.acting`` is true.
-            seed: differs for every turn of every episode; the only source of randomness a policy may use.
+            observation: everything that the policy's seat may know; ``observation.acting`` is true.
+            seed: differs for every turn of every episode; the only source of randomness that a policy may use.
 
         Raises:
             PolicyError: no action could be produced for a reason other than unusable text.
@@ -82,6 +82,7 @@ def turn_seed(episode_seed: int, turn: int, seat: int) -> int:
     increment once per turn and by a second odd constant once per seat: a few integer operations, and neighbouring
     turns, seats and episodes get unrelated seeds.
     """
+    # The mask wraps products to 64 bits, as C's uint64_t does; the last shift makes the result fit into an int64.
     z = (episode_seed + (turn + 1) * 0x9E3779B97F4A7C15 + (seat + 1) * 0xD1B54A32D192ED03) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK

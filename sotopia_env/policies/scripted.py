@@ -1,4 +1,4 @@
-"""Scripted policies that do not bargain: sharing, leaving, silence, chance."""
+"""Scripted policies other than negotiators: one shares its information, others leave, stay silent or act at random."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sotopia_env.world.observation import Briefing, Observation
 
 @dataclass(frozen=True, slots=True)
 class Sharer(RuledAnswers):
-    """Lays its cards on the table, one a turn, then concedes linearly.
+    """Discloses its private information one sentence per turn, then concedes linearly.
 
-    A card is a sentence of its private information, or of its goals where it has none; it is shown as a note
-    (non-verbal communication), because it is written to the seat and not by it. The secret is never among them. For
-    claims every negotiator tells all it knows, and so there are no cards.
+    If it has no private information, it discloses its goals; it never discloses the secret. Sentences are shown as
+    notes (non-verbal communication), because they are written to the seat and not by it. In a claims task every
+    negotiator shares its facts, so this policy behaves like the linear one.
 
     Attributes:
         name: the policy's name.
-        floor: target at the end, from 0 to 1.
-        horizon: own turns until the floor is reached, those spent on sharing included; at least 1.
+        floor: the target at the end, from 0 to 1.
+        horizon: the number of own turns until the floor is reached, including those spent on disclosure; at least 1.
     """
 
     name: str = "sharer"
@@ -40,29 +40,30 @@ class Sharer(RuledAnswers):
         check(self.name, "horizon", self.horizon, 1, 1e6)
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the next card, or the next move of a linear negotiator when none is left."""
+        """Returns the next note, or the next move of a linear negotiator once all notes were shown."""
         turns = own_turns(observation)
-        cards = _cards(observation.briefing) if _has_use_for_cards(observation) else []
-        if turns < len(cards):
-            return Decision(Action(ActionType.NON_VERBAL, f"shows a note: {cards[turns]}"))
+        notes = _notes(observation.briefing) if _shows_notes(observation) else []
+        if turns < len(notes):
+            return Decision(Action(ActionType.NON_VERBAL, f"shows a note: {notes[turns]}"))
         if observation.table is None:
-            return small_talk(observation, seed, turns - len(cards))
+            return small_talk(observation, seed, turns - len(notes))
+        # The horizon counts from the first turn on, so disclosure takes time from the concession.
         return TimeDependent(self.name, 1.0, self.floor, self.horizon).decide(observation, seed)
 
 
-def _has_use_for_cards(observation: Observation) -> bool:
+def _shows_notes(observation: Observation) -> bool:
     table = observation.table
     settled = table is not None and (table.settled or table.claims is not None)
     return not settled and ActionType.NON_VERBAL in observation.available
 
 
-def _cards(briefing: Briefing) -> list[str]:
+def _notes(briefing: Briefing) -> list[str]:
     texts = [briefing.private_info] if briefing.private_info else list(briefing.goals)
     return [sentence for text in texts for sentence in _sentences(text)]
 
 
 def _sentences(text: str) -> list[str]:
-    """The text cut behind every word that ends with one of ``.!?;``."""
+    """The text, split after every word that ends with one of ``.!?;``."""
     sentences: list[list[str]] = [[]]
     for word in text.split():
         sentences[-1].append(word)
@@ -73,7 +74,7 @@ def _sentences(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Leaver(RuledAnswers):
-    """Leaves at once; where leaving is not possible it stays silent."""
+    """Leaves at once; if leaving is not possible, it stays silent."""
 
     name: str = "leaver"
 
@@ -84,7 +85,7 @@ class Leaver(RuledAnswers):
 
 @dataclass(frozen=True, slots=True)
 class Silent(RuledAnswers):
-    """Does nothing, always."""
+    """Does nothing in every turn."""
 
     name: str = "silent"
 
@@ -95,22 +96,22 @@ class Silent(RuledAnswers):
 
 _VOCABULARY = "river maybe seven yes orange no deal window slowly 42 between thanks lamp agree never paper"
 _MOVING = 0.5
-"""Probability of a move along with words, where one is open."""
+"""The probability of a move along with the words, if any move is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class UniformRandom:
-    """Draws the action type evenly from those available, with up to eight random words and sometimes a legal move."""
+    """Draws one of the available action types uniformly, with one to eight random words and sometimes an open move."""
 
     name: str = "random"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """None."""
+        """No parameters."""
         return {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns an action that depends on ``seed``, the available types and the open moves alone."""
+        """Returns an action that depends only on ``seed``, the available types and the open moves."""
         generator = random.Random(seed)
         kind = generator.choice(observation.available)
         if kind in (ActionType.NONE, ActionType.LEAVE):
@@ -121,5 +122,5 @@ class UniformRandom:
         return Decision(Action(kind, words, move=move))
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns one of the options by chance."""
+        """Returns a random option."""
         return random_answer(question, seed)

@@ -1,7 +1,7 @@
-"""A short, polite conversation for scripted policies in a task without a protocol; and the decisions they all share.
+"""A short, polite conversation for scripted policies in tasks without a protocol, and the decisions they all share.
 
-The conversation greets, states the own goal, asks for the others', thanks, and leaves: five own turns. It never draws
-on the own profile, and a goal that shares words with the own secret is not stated.
+The conversation takes five own turns: greet, state the own goal, ask for the others' goals, thank, and leave. It never
+uses the own profile, and it does not state a goal that shares words with the own secret.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _THANKS = (
     "Thank you for listening. I have nothing to add for now.",
 )
 _STEPS = (_GREETINGS, _OPENINGS, _QUESTIONS, _THANKS)
-_SHORTEST = 5  # letters of a word that tells something: "the" and "with" are in every text
+# Shorter words, such as "the" and "with", occur in every text and carry no information.
+_SHORTEST = 5
 _SECRET = "Secret: "
 
 
@@ -41,9 +42,9 @@ def small_talk(observation: Observation, seed: int, step: int | None = None) -> 
     """Returns the next step of the conversation.
 
     Args:
-        observation: the seat's.
+        observation: the observation of the acting seat.
         seed: chooses the wording.
-        step: how many steps are done; the seat's own turns so far when not given.
+        step: the number of steps already taken; by default the number of the seat's own turns so far.
     """
     step = own_turns(observation) if step is None else step
     if not 0 <= step < len(_STEPS):
@@ -63,13 +64,13 @@ def _state_goal(observation: Observation, text: str) -> str:
 
 
 def long_words(text: str) -> set[str]:
-    """Returns the words of a text that tell something, in lower case."""
+    """Returns the words of a text that have at least five letters, in lower case."""
     letters = "".join(character if character.isalnum() else " " for character in text.casefold())
     return {word for word in letters.split() if len(word) >= _SHORTEST}
 
 
 SILENCE = Decision(NO_ACTION)
-"""To do nothing."""
+"""The decision to do nothing."""
 
 
 _LEAVE = Decision(Action(ActionType.LEAVE))
@@ -78,6 +79,7 @@ _LEAVE = Decision(Action(ActionType.LEAVE))
 def own_turns(observation: Observation) -> int:
     """Returns how many turns the seat has had: every live seat acts once in each round, in every turn order."""
     agent = observation.briefing.agent
+    # Backwards, the last own turn is at most one round away, however long the episode is.
     for turn in reversed(observation.turns):
         if turn.actor == agent:
             return turn.round + 1
@@ -95,7 +97,10 @@ def ask(observation: Observation, seed: int) -> Decision:
 
 
 def commit(observation: Observation, text: str, move: Move) -> Decision:
-    """Returns the decision to make ``move``, with words where speaking is possible; to do nothing where no deed is."""
+    """Returns the decision to make ``move``: with words if the seat may speak, else with a gesture or a deed.
+
+    If the seat may do neither, the decision is to do nothing, because a move needs an action to go with.
+    """
     if ActionType.SPEAK in observation.available:
         return Decision(Action(ActionType.SPEAK, text, move=move))
     for kind in (ActionType.NON_VERBAL, ActionType.ACTION):

@@ -1,6 +1,6 @@
-"""Prompt texts, as data files beside this module, and the function that fills them.
+"""Prompt texts, stored as data files beside this module, and the function that fills in their placeholders.
 
-A placeholder is ``{{name}}``. Substitution is a single pass, so a placeholder inside a value stays as it is.
+A placeholder is ``{{name}}``. Substitution is a single pass, so a placeholder inside a value is not replaced.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 @cache
 def load(name: str, package: str = __name__) -> str:
-    """Returns the text of ``<name>.txt`` beside this module, or in another package of prompt texts.
+    """Returns the text of ``<name>.txt`` in ``package``, by default this one.
 
     Raises:
-        UnknownNameError: there is no such file.
+        UnknownNameError: the package does not contain this file.
     """
     folder = files(package)
     try:
@@ -30,14 +30,15 @@ def load(name: str, package: str = __name__) -> str:
 
 
 def fill(template: str, **values: str) -> str:
-    """Returns ``template`` with every placeholder replaced, in one pass.
+    """Returns ``template`` with every placeholder replaced by the value of its name.
 
     Raises:
-        InvalidValueError: the placeholders of the template are not exactly the given names.
+        InvalidValueError: the placeholders of the template are not exactly the names in ``values``.
     """
     placeholders = set(_PLACEHOLDER.findall(template))
     if placeholders != set(values):
         raise InvalidValueError(
             field="template", expected=f"the placeholders {sorted(values)}", got=sorted(placeholders)
         )
+    # One pass: values are texts from outside, and a ``{{goal}}`` in one must not be filled in.
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)

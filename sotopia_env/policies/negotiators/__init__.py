@@ -1,4 +1,4 @@
-"""Scripted negotiators, each with a target of its own: what they know, how they act, and the field's opponents."""
+"""Scripted negotiators: their knowledge, their common frame, concession tactics, and opponents from the literature."""
 
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.negotiation import Negotiator

@@ -1,6 +1,7 @@
-"""Knowledge of one seat that bids: its own outcomes, best first, and the offers of an episode as it has seen them.
+"""The knowledge of one bidding seat: its outcomes ranked by utility, and the offers of an episode that it has seen.
 
-Utilities are the seat's own, scaled: 0 is no agreement, 1 its best outcome, below 0 whatever is worse than none.
+Utilities are the seat's own and scaled: 0 for no agreement, 1 for its best outcome, negative for outcomes that are
+worse than no agreement.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ from sotopia_env.world.action import ActionType
 from sotopia_env.world.observation import Briefing, Observation
 
 EPSILON = 1e-9
-"""Utilities are quotients of floats; an offer worth exactly the target must count as such."""
-_MOST_COMPARED = 64  # rows of a band: what a turn costs does not grow with the space
+"""Tolerance of comparisons: utilities are quotients of floats, and an offer worth exactly the target must reach it."""
+# The maximum number of rows of a band, so that the cost of a turn does not grow with the outcome space.
+_MOST_COMPARED = 64
 
 Rows = NDArray[np.intp]
 
 
 class Ranking:
-    """A seat's outcomes, best first, in arrays: row ``r`` is the outcome with the ``r``-th highest utility.
+    """A seat's outcomes in arrays, best first: row ``r`` is the outcome with the ``r``-th highest utility.
 
-    Outcomes of a space above 10⁵ are those of :func:`~sotopia_env.outcomes.own_outcomes`: a coarser grid of numbers.
+    In a space of more than 10⁵ outcomes, :func:`~sotopia_env.outcomes.own_outcomes` uses a coarser grid for numbers.
 
     Attributes:
         space: the outcome space.
-        utilities: of every row, descending; shape (outcomes,).
+        utilities: the utility of every row, descending; shape (outcomes,).
     """
 
     __slots__ = (
@@ -45,37 +47,40 @@ class Ranking:
         """Ranks the outcomes of ``space`` by their ``worth`` to ``agent``.
 
         Raises:
-            InvalidValueError: the choices and divisions of the space alone are too many.
+            InvalidValueError: the space is too large even with the coarsest grid for numbers.
         """
-        # A copy: whoever keeps a ranking must not keep the task alive to which the space belongs.
+        # A copy, because the cache of rankings must not keep alive the task to which the space belongs.
         self.space = space = OutcomeSpace(space.issues, space.names)
         outcomes = own_outcomes(space, worth, agent)
         self._valuation = worth.valuation(space, agent)
         self._disagreement = worth.disagreement
         gain = outcomes[0][1] - worth.disagreement
+        # If no outcome beats disagreement, utilities stay in the units of the worth; all of them are 0 or less.
         self._span = gain if gain > 0 else 1.0
         self.utilities = (np.array([value for _, value in outcomes]) - worth.disagreement) / self._span
-        self._losses = -self.utilities
+        self._losses = -self.utilities  # ascending, as ``searchsorted`` requires
         # Terms are rebuilt from columns of indexes: a tenth of the memory of a dict per outcome.
         columns = [_column([terms[issue.name] for terms, _ in outcomes]) for issue in space.issues]
         self._values = [values for values, _ in columns]
         self._columns = [column for _, column in columns]
         self._scales = [_scale(issue) for issue in space.issues]
-        tables = [
+        # One array per issue with the coordinates of its distinct values; shape (values, coordinates).
+        grids = [
             np.array([scale({issue.name: value}) for value in values])
             for issue, scale, values in zip(space.issues, self._scales, self._values, strict=True)
         ]
-        self._widths = [table.shape[1] for table in tables]
-        self._points = np.hstack([table[column] for table, column in zip(tables, self._columns, strict=True)])
+        self._widths = [grid.shape[1] for grid in grids]
+        # The coordinates of every outcome; shape (outcomes, sum of widths).
+        self._points = np.hstack([grid[column] for grid, column in zip(grids, self._columns, strict=True)])
         self._ladders: dict[int, list[int]] = {}
 
     @property
     def hopeless(self) -> bool:
-        """Whether no outcome is better than none."""
+        """Whether no outcome is better than no agreement."""
         return bool(self.utilities[0] <= 0)
 
     def utility(self, terms: Terms) -> float:
-        """The utility of any terms in normal form; about two microseconds."""
+        """The utility of any terms in normal form, also of terms that are not a row; takes about two microseconds."""
         value = self._valuation.exact(self.space, terms) / self._valuation.scale
         return (value - self._disagreement) / self._span
 
@@ -85,16 +90,16 @@ class Ranking:
         return {issue.name: values[column[row]] for issue, values, column in issues}
 
     def count(self, target: float) -> int:
-        """How many outcomes have at least the utility ``target``."""
+        """The number of outcomes with at least the utility ``target``."""
         return int(self._losses.searchsorted(EPSILON - target, side="right"))
 
     def cheapest(self, target: float) -> int:
-        """The first of the rows that are at or just above ``target``; the best row where none is worth so much."""
+        """The first row with the lowest utility that reaches ``target``; the best row if no utility reaches it."""
         utility = self._losses[max(self.count(target) - 1, 0)]
         return int(self._losses.searchsorted(utility))
 
     def ladder(self, steps: int) -> list[int]:
-        """At most ``steps`` rows that are no worse than no agreement, best first, at even distances of utility."""
+        """At most ``steps`` rows with utilities of at least 0, best first, at even distances of utility."""
         if steps not in self._ladders:
             count = self.count(0.0)
             targets = (1 - step / (steps - 1) for step in range(steps))
@@ -103,7 +108,7 @@ class Ranking:
         return self._ladders[steps]
 
     def band(self, low: float, high: float) -> Rows:
-        """Rows with a utility from ``low`` to ``high``, thinned evenly to a few dozen; may be empty."""
+        """Rows with utilities from ``low`` to ``high``, thinned evenly to at most 64; may be empty."""
         start = int(self._losses.searchsorted(-high - EPSILON))
         stop = self.count(low)
         return np.arange(start, stop, max(1, -(-(stop - start) // _MOST_COMPARED)))
@@ -111,27 +116,27 @@ class Ranking:
     def distances(
         self, rows: Rows, offers: Sequence[Terms], weights: Sequence[float] | None = None
     ) -> NDArray[np.float64]:
-        """How far each row is from all ``offers`` together; shape (rows,).
+        """The sum of the distances between each row and all ``offers``; shape (rows,).
 
         The distance of two numbers is their difference over the range of the issue, of two options 1, of two divisions
-        the share of pieces that change hands; they are summed over issues, times the ``weights`` where there are any.
+        the share of pieces that change hands. Distances are summed over issues, with ``weights`` if given.
         """
-        table, points = self._points[rows], np.array([[x for scale in self._scales for x in scale(t)] for t in offers])
+        own, points = self._points[rows], np.array([[x for scale in self._scales for x in scale(t)] for t in offers])
         if weights is not None:
             factors = np.repeat(weights, self._widths)
-            table, points = table * factors, points * factors
-        gaps = np.abs(table[:, None, :] - points).reshape(len(rows), -1)  # (rows, offers × coordinates)
-        # Rounded, so that equal distances are equal whatever the order in which a machine adds.
+            own, points = own * factors, points * factors
+        gaps = np.abs(own[:, None, :] - points).reshape(len(rows), -1)  # (rows, offers × coordinates)
+        # Rounded, so that ties do not depend on the order in which a machine adds floats.
         distances: NDArray[np.float64] = gaps.sum(axis=1).round(9)
         return distances
 
     def nearest(self, rows: Rows, offers: Sequence[Terms]) -> int:
-        """The row with the smallest sum of distances to ``offers``; the first of equal ones."""
+        """The row with the smallest sum of distances to ``offers``; in a tie the first."""
         return int(rows[self.distances(rows, offers).argmin()]) if offers else int(rows[0])
 
 
 def _column(values: Sequence[Any]) -> tuple[list[Any], NDArray[np.int32]]:
-    """The different ones among the values of an issue, and where among them each row's value is."""
+    """Returns the distinct values of an issue, and for each row the index of its value among them."""
     different: dict[Any, tuple[int, Any]] = {}
     positions = []
     for value in values:
@@ -141,20 +146,21 @@ def _column(values: Sequence[Any]) -> tuple[list[Any], NDArray[np.int32]]:
 
 
 def _scale(issue: Issue) -> Callable[[Terms], Sequence[float]]:
-    """Gives the coordinates of an issue's value; absolute differences between two values add up to at most 1."""
+    """Returns the function from terms to coordinates of an issue, in which two values are at most 1 apart (L1)."""
     name = issue.name
     if issue.kind == "number":
         span = float(issue.high - issue.low) or 1.0
         return lambda terms: (terms[name] / span,)
     if issue.kind == "choice":
+        # Two options differ in two coordinates, by one half each.
         units = {option: [0.5 * (other == option) for other in issue.options] for option in issue.options}
         return lambda terms: units[terms[name]]
-    pieces = 2 * issue.count  # a piece that moves is missing from one share and too much in another
+    pieces = 2 * issue.count  # a piece that changes hands changes two shares
     return lambda terms: [share / pieces for share in terms[name].values()]
 
 
 _RANKINGS: dict[int, tuple[weakref.ref[OutcomeSpace], dict[str, Ranking]]] = {}
-"""Rankings by seat, by the id of a task's space; an entry goes when its task does."""
+"""Rankings by seat, by the ``id`` of a task's space; an entry is removed when its space is garbage-collected."""
 
 
 def ranking(briefing: Briefing) -> Ranking:
@@ -167,6 +173,7 @@ def ranking(briefing: Briefing) -> Ranking:
     assert space is not None
     assert worth is not None
     entry = _RANKINGS.get(id(space))
+    # An id may be reused by another space before the callback has removed the entry.
     if entry is None or entry[0]() is not space:
         entry = _RANKINGS[id(space)] = (weakref.ref(space, partial(_forget, id(space))), {})
     by_seat = entry[1]
@@ -185,19 +192,19 @@ def _forget(key: int, reference: weakref.ref[OutcomeSpace]) -> None:
 
 
 class Bids:
-    """The offers of an episode as one seat has seen them; in a ballot, votes are offers.
+    """The offers of an episode that one seat has seen; in a ballot, votes count as offers.
 
     Attributes:
-        observation: the seat's.
-        seed: of the turn.
-        ranking: the seat's outcomes.
-        agent: the seat.
+        observation: the seat's observation.
+        seed: the seed of the turn.
+        ranking: the ranking of the seat's outcomes.
+        agent: the agent id of the seat.
     """
 
     __slots__ = ("_history", "agent", "observation", "ranking", "seed")
 
     def __init__(self, observation: Observation, seed: int) -> None:
-        """Takes the observation of a seat of an agreement or a ballot."""
+        """Reads the observation of a seat in a task with an agreement or a ballot."""
         self.observation = observation
         self.seed = seed
         self.ranking = ranking(observation.briefing)
@@ -212,6 +219,7 @@ class Bids:
             for turn in self.observation.turns:
                 move = turn.action.move
                 if move is None:
+                    # A partner that left can no longer agree, so its offers must not influence the target.
                     if turn.action.action_type is ActionType.LEAVE and turn.actor != self.agent:
                         offers.pop(turn.actor)
                 elif move.kind is MoveKind.PROPOSE:
@@ -230,22 +238,22 @@ class Bids:
 
     @property
     def partners(self) -> dict[str, list[Terms]]:
-        """The offers of each partner that is present, oldest first."""
+        """The offers of each partner that is still present, oldest first."""
         return self._read()[1]
 
     def variety(self, partner: str) -> int:
-        """How many different offers a partner has made or accepted."""
+        """The number of different offers that a partner has made or accepted."""
         _, offers, answers = self._read()
         return _different(self.ranking.space, offers[partner]) + len(answers[partner])
 
     @property
     def own_variety(self) -> int:
-        """How many different offers the seat itself has made."""
+        """The number of different offers that the seat itself has made."""
         return _different(self.ranking.space, self.own)
 
     @property
     def standing(self) -> list[Terms]:
-        """What the partners stand for now: their open offers, or their votes as far as the seat knows them."""
+        """The partners' current positions: their open offers, or their votes if the seat knows them."""
         table = self.observation.table
         assert table is not None
         if table.votes is not None:
@@ -253,9 +261,9 @@ class Bids:
         return [entry.offer.terms for entry in table.offers if entry.offer.proposer != self.agent]
 
     def best_open(self) -> tuple[OpenOffer, float] | None:
-        """The open offer that the seat would rather accept than any other, with its utility.
+        """The open offer with the highest utility to the seat, and that utility.
 
-        Of equally good ones the one that needs fewest further acceptances, and of these the oldest.
+        In a tie, the offer that needs the fewest further acceptances, and of these the oldest.
         """
         table = self.observation.table
         assert table is not None

@@ -1,8 +1,8 @@
-"""The likeliest answer of a claims task, as a seat works it out from its own records and its partners' words.
+"""Probabilities of the answers in a claims task, from a seat's own records and its partners' words.
 
-Records are the objects with a ``name`` among the seat's private data; their other texts are facts. What partners tell
-is compared with them by exact phrase: enough between scripts, which tell all facts of a person in one breath. It
-decides what a script claims, never what a claim is worth.
+Records are the objects with a ``name`` among the seat's private data; their other texts are facts. Partners' words are
+compared with the records by exact phrase. This is sufficient between scripts, which state all facts of a person in one
+utterance. The result decides only which claim a script makes, never the worth of a claim.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import Briefing, Observation
 
 SURE = 0.9
-"""The probability from which a claim need not wait for more facts."""
-_SAME = 1000.0  # a partner tells of somebody with this name and all of these facts
-_OTHER = 0.01  # a partner tells of somebody with this name and other facts
-_CLAIMED = 20.0  # a partner names somebody while it makes a claim
+"""The probability from which a seat claims at once, without waiting for more facts."""
+# Likelihood ratios of an utterance; only their order of magnitude matters. A partner states this name with all of
+# these facts, states this name with other facts, or uses this name while it makes a claim.
+_SAME = 1000.0
+_OTHER = 0.01
+_CLAIMED = 20.0
 
 Record = Mapping[str, str]
 
 
 def records(briefing: Briefing) -> list[Record]:
-    """Returns the people, or whatever else has a name, that the seat's private data list."""
+    """Returns the objects with a name (usually people) that the seat's private data list."""
     lists = [value for value in briefing.private_data.values() if isinstance(value, Sequence)]
     entries = [entry for values in lists if not isinstance(values, str) for entry in values]
     return [
@@ -34,9 +36,10 @@ def records(briefing: Briefing) -> list[Record]:
 
 
 def odds(observation: Observation) -> dict[str, float]:
-    """Returns the probability of each answer the seat can think of; empty where it can think of none.
+    """Returns the probability of each possible answer; empty if the seat knows no possible answer.
 
-    These are the names on its records, or the public candidates where it has none, less those it has claimed in vain.
+    Possible answers are the names in the seat's records, or the public candidates if it has no records, without its
+    own wrong claims.
     """
     table, moves = observation.table, observation.moves
     assert table is not None
@@ -60,17 +63,18 @@ def _weight(entry: Record, names: Sequence[str], turns: Sequence[Turn]) -> float
         words = turn.action.argument
         if entry["name"] not in words:
             continue
-        if turn.effect is not None:  # all that is seen of a partner's claim, besides its words
+        if turn.effect is not None:  # a claim; a partner perceives its effect and its words, but not its content
             weight *= _CLAIMED
         elif len(entry) > 1 and all(text in words for text in entry.values()):
             weight *= _SAME
+        # If several names are mentioned, the facts may be another person's, so they are not evidence against this one.
         elif len(entry) > 1 and sum(name in words for name in names) == 1:
             weight *= _OTHER
     return weight
 
 
 def fact(observation: Observation) -> str | None:
-    """Returns all the seat knows of the first entry on its records that nobody has named yet; ``None`` without one."""
+    """Returns all facts of the seat's first record whose name was not mentioned yet; ``None`` if there is none."""
     words = [turn.action.argument for turn in observation.turns]
     for entry in records(observation.briefing):
         if not any(entry["name"] in text for text in words):
@@ -79,9 +83,13 @@ def fact(observation: Observation) -> str | None:
 
 
 def expectation(worth: ClaimsWorth, probability: float) -> float:
-    """Returns what a claim gains over none if it is right with ``probability``, as a share of what a right one gains.
+    """Returns the expected gain of a claim over no claim, as a share of the gain of a right claim.
 
-    1 for the certain answer; below 0 where silence is better.
+    It is 1 for a certain answer, and negative if silence is better.
+
+    Args:
+        worth: the seat's worth of right and wrong claims.
+        probability: the probability that the claim is right.
     """
     gain = worth.right - worth.none
     if gain <= 0:

@@ -1,4 +1,4 @@
-"""Negotiators by target: concession over time, tit for tat, a fixed demand, splitting the difference, chance.
+"""Negotiators with different targets: concession over time, tit for tat, a fixed demand, the middle, or random.
 
 Concession over time and tit for tat follow Faratin, Sierra and Jennings, "Negotiation decision functions for
 autonomous agents" (Robotics and Autonomous Systems 24, 1998): the polynomial time-dependent and the relative
@@ -21,17 +21,18 @@ from sotopia_env.world.observation import Observation
 class TimeDependent(Negotiator):
     """Concedes with time: target(t) = floor + (opening - floor) × (1 - t^(1 / exponent)).
 
-    ``t`` runs from 0 in the first own turn to 1 at the horizon, and stays 1 after that. (Faratin et al.'s
-    F(t) = k + (1 - k) t^(1/e); their k is what ``opening`` leaves out.)
+    ``t`` runs from 0 in the first own turn to 1 at the horizon, and stays 1 after that. This is the tactic
+    F(t) = k + (1 - k) t^(1/e) of Faratin et al., with k = (1 - opening) / (1 - floor).
 
     Attributes:
         name: the policy's name.
-        exponent: below 1 it holds out and gives way at the end (*boulware*), 1 is *linear*, above 1 it gives way early
-            (*conceder*); above 0.
-        floor: target at the end, from 0 (anything better than no agreement) to ``opening``.
-        horizon: own turns of two seats until the floor is reached; at least 1. See :func:`elapsed`; the end of a
-            short episode ends it (:func:`~sotopia_env.policies.negotiators.negotiation.turns_within`).
-        opening: target in the first turn, up to 1.
+        exponent: positive; below 1 the policy concedes late (*boulware*), 1 is *linear*, above 1 it concedes early
+            (*conceder*).
+        floor: the target at the end, from 0 (anything better than no agreement) to ``opening``.
+        horizon: the number of own turns until the floor is reached, in an episode of two seats; at least 1. See
+            :func:`elapsed`. A short episode shortens it
+            (:func:`~sotopia_env.policies.negotiators.negotiation.turns_within`).
+        opening: the target in the first turn, at most 1.
     """
 
     name: str = "linear"
@@ -61,20 +62,20 @@ class TimeDependent(Negotiator):
 
 @dataclass(frozen=True, slots=True)
 class TitForTat(Negotiator):
-    """Concedes the fraction that the partners have conceded: target = 1 - reciprocity × concession - goodwill × time.
+    """Concedes as much as the partners have conceded: target = 1 - reciprocity × concession - goodwill × time.
 
-    A partner whose first offer was worth u and whose latest is worth v to this seat has gone the fraction
-    (v - u) / (1 - u) of the way between the two opening positions; the same fraction of the own way, from 1 to u, is a
-    concession of v - u. Of several partners the mean counts. That is the relative tactic of Faratin et al. over the
-    whole negotiation. Partners who do not move get nothing but the goodwill, without which two of a kind would never
-    begin.
+    If a partner's first offer was worth u to this seat and its latest is worth v, the partner has covered the fraction
+    (v - u) / (1 - u) of the distance between the two opening positions. The same fraction of the own distance, from 1
+    to u, is a concession of v - u. The concession is the mean over partners. This is the relative tactic of Faratin et
+    al. over the whole negotiation. Partners that do not concede get only the goodwill, without which two policies of
+    this kind would never begin to concede.
 
     Attributes:
         name: the policy's name.
-        reciprocity: share of the partners' concession that is returned, from 0 to 1.
-        goodwill: what it concedes unasked by the last own turn, from 0 to 1.
-        floor: lowest target, from 0 to 1.
-        horizon: own turns over which the goodwill is given; at least 1.
+        reciprocity: the share of the partners' concession that is returned, from 0 to 1.
+        goodwill: the unconditional concession up to the last own turn, from 0 to 1.
+        floor: the lowest target, from 0 to 1.
+        horizon: the number of own turns over which the goodwill is given; at least 1.
     """
 
     name: str = "tit-for-tat"
@@ -89,13 +90,14 @@ class TitForTat(Negotiator):
         check(self.name, "horizon", self.horizon, 1, 1e6)
 
     def target(self, bids: Bids) -> float:
-        """Returns the target in answer to what the partners have offered."""
+        """Returns the target after the partners' concessions so far."""
         gift = self.goodwill * elapsed(bids.observation, self.horizon)
         return max(self.floor, 1.0 - self.reciprocity * _concession(bids) - gift)
 
 
 def _concession(bids: Bids) -> float:
-    """How much the partners' offers have improved for this seat, on average; 0 before any has made two."""
+    """The mean improvement of the partners' offers to this seat; 0 before a partner has made two offers."""
+    # A partner whose offers have become worse counts as 0: its retreat must not cancel the others' concessions.
     histories = [offers for offers in bids.partners.values() if offers]
     gains = [bids.ranking.utility(offers[-1]) - bids.ranking.utility(offers[0]) for offers in histories]
     return sum(max(0.0, gain) for gain in gains) / len(gains) if gains else 0.0
@@ -103,7 +105,7 @@ def _concession(bids: Bids) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FixedDemand(Negotiator):
-    """Asks for the same from first to last and accepts nothing below it.
+    """Asks for the same utility in every turn and accepts nothing below it.
 
     Attributes:
         name: the policy's name.
@@ -127,14 +129,14 @@ class FixedDemand(Negotiator):
 
 @dataclass(frozen=True, slots=True)
 class Splitter(Negotiator):
-    """Splits: first asks for half of what it can hope for, then for the middle between its own and the partners' offer.
+    """Asks for half of its best outcome first, then for the middle between its own and the partners' offers.
 
-    It accepts what is worth at least that, and anything that comes close enough to its own last offer.
+    It accepts offers worth at least that, and offers that are close enough to its own last one.
 
     Attributes:
         name: the policy's name.
-        floor: the least it ever asks for, from 0 to 0.5.
-        near: a difference this small is given away, from 0 to 1.
+        floor: the lowest target, from 0 to 0.5.
+        near: the difference to its own last offer that it gives up, from 0 to 1.
     """
 
     name: str = "splitter"
@@ -146,10 +148,11 @@ class Splitter(Negotiator):
         check(self.name, "near", self.near, 0, 1)
 
     def target(self, bids: Bids) -> float:
-        """Returns the middle between the positions, and half before there are any."""
+        """Returns the middle between the positions; 0.5 until both sides have one."""
         own, standing = bids.own, bids.standing
         if not own or not standing:
             return 0.5
+        # Both in this seat's utilities: its own last offer, and the best of the partners' positions.
         high, low = bids.ranking.utility(own[-1]), max(map(bids.ranking.utility, standing))
         middle = low if high - low <= self.near else (high + low) / 2
         return max(self.floor, min(0.5, middle))
@@ -157,11 +160,11 @@ class Splitter(Negotiator):
 
 @dataclass(frozen=True, slots=True)
 class RandomOffers(Negotiator):
-    """Asks for something else every turn, drawn evenly between ``floor`` and 1; accepts what is worth that much.
+    """Draws its target uniformly between ``floor`` and 1 in every turn, and accepts offers that reach it.
 
     Attributes:
         name: the policy's name.
-        floor: the least it ever asks for, from 0 to 1.
+        floor: the lowest target, from 0 to 1.
     """
 
     name: str = "random-offers"
@@ -171,17 +174,18 @@ class RandomOffers(Negotiator):
         check(self.name, "floor", self.floor, 0, 1)
 
     def target(self, bids: Bids) -> float:
-        """Returns a draw that depends on the turn's seed alone."""
+        """Returns a draw that depends only on the turn's seed."""
         return random.Random(bids.seed).uniform(self.floor, 1.0)
 
     def claim_target(self, observation: Observation, seed: int) -> float:
-        """Returns a draw that depends on ``seed`` alone."""
+        """Returns a draw that depends only on ``seed``."""
         return random.Random(seed).uniform(self.floor, 1.0)
 
 
 def check(policy: str, field: str, value: float, low: float, high: float) -> None:
     """Raises :class:`InvalidValueError` unless ``value`` lies from ``low`` to ``high``; counts must be whole."""
     whole = field in ("horizon", "steps")
+    # ``True`` is an ``int`` in Python, but a typing error in a configuration.
     numeric = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not numeric or not low <= value <= high:
         kind = "a whole number" if whole else "a number"

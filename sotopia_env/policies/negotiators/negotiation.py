@@ -1,13 +1,13 @@
-"""The frame of every scripted negotiator: one way to act under each protocol, with a target that each one sets.
+"""The common frame of scripted negotiators: how they act under each protocol, given a target.
 
-Each turn a negotiator works out what it asks for (its *target*, on the scale where 0 is no agreement and 1 its best
-outcome). In an **agreement** it chooses its next offer, accepts the best open offer if that is worth at least as much
-(AC_next: Baarslag, Hindriks and Jonker, "Acceptance conditions in automated negotiation", 2013), and proposes
-otherwise. In a **ballot** offers are votes. For **claims** it tells what it knows first. When the matter is settled it
-leaves. All it knows is its own observation; in a task without a protocol it makes small talk.
+In each turn a negotiator computes its *target*: the utility that it asks for, on a scale from 0 (no agreement) to 1
+(its best outcome). In an **agreement** it chooses its next offer, accepts the best open offer if that is worth at least
+as much (AC_next: Baarslag, Hindriks and Jonker, "Acceptance conditions in automated negotiation", 2013), and proposes
+otherwise. In a **ballot**, its offers are votes. For **claims**, it shares its facts first. It leaves once the outcome
+is settled. It uses only its own observation; in a task without a protocol it makes small talk.
 
-Beside every move it says something fitting (:mod:`sotopia_env.tasks.phrases`). No negotiator listens to words, except
-to the facts of a claims task (:mod:`sotopia_env.policies.negotiators.claiming`).
+Every move comes with fitting words (:mod:`sotopia_env.tasks.phrases`). Negotiators ignore their partners' words, except
+the facts of a claims task (:mod:`sotopia_env.policies.negotiators.claiming`).
 """
 
 from __future__ import annotations
@@ -25,65 +25,67 @@ from sotopia_env.tasks import phrases
 from sotopia_env.world.observation import Observation
 
 DEFAULT_HORIZON = 10
-"""Own turns in an episode of two seats and 20 turns."""
+"""The number of own turns in an episode of two seats and 20 turns."""
 DEFAULT_FLOOR = 0.02
-"""The least that an agreement must bring: something, but little, since the best outcome is often far out of reach."""
+"""The least utility of an acceptable agreement: positive but small, since the best outcome is often out of reach."""
 _PATIENCE = "I would like to hear everybody before I vote."
 
 
 def elapsed(observation: Observation, horizon: int) -> float:
     """Returns the share of the time that has passed: 0 in the first own turn, 1 in the last of ``horizon`` and later.
 
-    The horizon is that of two seats. More seats share the turns of an episode, and so each has fewer of them; see also
-    :func:`turns_within`.
+    The horizon counts the own turns of each of two seats. If more seats share the turns of an episode, each seat has
+    fewer; see also :func:`turns_within`.
     """
+    # The index of the last own turn. If there is only one, it is the last, and the seat concedes all at once.
     last = turns_within(observation, horizon) // (1 + len(observation.briefing.partners)) - 1
     return 1.0 if last < 1 else min(1.0, own_turns(observation) / last)
 
 
 def turns_within(observation: Observation, horizon: int) -> int:
-    """Returns how many turns of all seats a horizon of two seats' own turns spans.
+    """Returns the number of turns of all seats within a horizon, which counts the own turns of each of two seats.
 
-    Horizons are meant for episodes of 20 turns. A shorter one ends them: who plans with turns that never come concedes
-    too late.
+    Horizons are meant for episodes of 20 turns. A shorter turn limit shortens them: a policy that plans with turns
+    beyond the limit concedes too late.
     """
     turns, limit = 2 * horizon, observation.turn_limit
     return min(turns, limit) if limit < 2 * DEFAULT_HORIZON else turns
 
 
 class Negotiator(RuledAnswers):
-    """What all negotiators share; each says what it asks for, some choose offers and words in their own way."""
+    """Base of all negotiators. Subclasses define the target; some also choose offers and words themselves."""
 
     __slots__ = ()
 
     def target(self, bids: Bids) -> float:
-        """Returns the utility the seat asks for at this moment."""
+        """Returns the utility that the seat asks for in this turn."""
         raise NotImplementedError
 
     def claim_target(self, observation: Observation, seed: int) -> float:
-        """Returns how promising a claim must be before the seat makes it without being sure."""
+        """Returns the least :func:`~.claiming.expectation` of an uncertain claim that the seat makes in this turn."""
         return max(0.0, 1.0 - elapsed(observation, DEFAULT_HORIZON))
 
     def next_offer(self, bids: Bids) -> int:
-        """Returns the row of the offer the seat would make now.
+        """Returns the row of the offer that the seat would make now.
 
-        The outcome at or just above the target; among equally good ones the one nearest to the partners' offers.
+        This is the outcome at or just above the target; of equally good ones, the one nearest to the partners' offers.
         """
+        # To this seat the rows of the band are equal, so that a trade-off for the partners costs it nothing.
         first = bids.ranking.cheapest(self.target(bids))
         utility = bids.ranking.utilities[first]
         rows = bids.ranking.band(utility, utility)
         return bids.ranking.nearest(rows, bids.standing) if len(rows) > 1 else first
 
     def threshold(self, bids: Bids, offer: int) -> float:
-        """Returns the utility from which the seat accepts, when its next offer would be the row ``offer``."""
+        """Returns the least utility of an offer that the seat accepts, if its own next offer is the row ``offer``."""
         return float(bids.ranking.utilities[offer])
 
     def words(self, observation: Observation, move: Move, seed: int) -> str:
-        """Returns what is said along with ``move``."""
+        """Returns the words that accompany ``move``."""
         return phrases.phrase(observation, move, seed)
 
     def tell(self, observation: Observation, seed: int) -> str | None:
-        """Returns a fact the partners may not know; ``None`` when nothing useful is left to tell."""
+        """Returns a fact that the partners may not know; ``None`` if no useful fact is left."""
         return phrases.share(observation, seed) or fact(observation)
 
     async def act(self, observation: Observation, seed: int) -> Decision:
@@ -110,12 +112,13 @@ class Negotiator(RuledAnswers):
             return SILENCE
         offer = self.next_offer(bids)
         best = bids.best_open()
+        # Never below 0, whatever a tactic's target: an agreement must not be worse than none.
         if best is not None and best[1] >= max(0.0, self.threshold(bids, offer)) - EPSILON:
             return self._move(observation, Move(MoveKind.ACCEPT, best[0].offer.number), seed)
         return self._move(observation, Move(MoveKind.PROPOSE, bids.ranking.terms(offer)), seed)
 
     def _vote(self, observation: Observation, table: TableView, seed: int) -> Decision:
-        """Votes, among the options worth the target, for the one with most votes of others; the best where none has."""
+        """Votes for the option with most votes of others among those that reach the target; in a tie the best one."""
         bids = Bids(observation, seed)
         if bids.ranking.hopeless or not observation.moves:
             return SILENCE
@@ -123,18 +126,25 @@ class Negotiator(RuledAnswers):
         counts = Counter(vote for agent, vote in table.votes.options.items() if agent != bids.agent)
         count = max(1, bids.ranking.count(max(0.0, self.target(bids))))
         options = [bids.ranking.terms(row)[OPTION] for row in range(count)]
-        option = max(options, key=lambda option: counts[option])  # of equal counts the first, which is the better one
+        # ``max`` returns the first of equal counts, and options are ordered by utility.
+        option = max(options, key=lambda option: counts[option])
         counts[option] += 1
         if self._waits(observation, table, max(counts.values())):
             return say(observation, _PATIENCE)
         return self._move(observation, Move(MoveKind.VOTE, option), seed)
 
     def _waits(self, observation: Observation, table: TableView, count: int) -> bool:
-        """Whether the seat holds back its vote, because it would close the ballot with only ``count`` votes alike.
+        """Whether the seat holds back a vote that would close the ballot without a decision.
 
-        That is the vote of the last seat; half of all votes may decide nothing, and where unanimity is the rule all
-        but one decide nothing. The last is the last in seat order of
-        those without a vote, so that a simultaneous round has one, too. Where votes are secret, waiting tells nothing.
+        Only the last seat that has not voted waits: its vote closes the ballot. The ballot is decided if all seats
+        agree (unanimity) or if more than half of them do. The last seat is the last in seat order, so that exactly one
+        seat waits in a simultaneous round. In a secret ballot it does not wait, because it could not see others change
+        their votes.
+
+        Args:
+            observation: the seat's observation.
+            table: the table as the seat sees it.
+            count: the number of equal votes for the leading option, this seat's vote included.
         """
         votes = table.votes
         assert votes is not None
@@ -146,7 +156,7 @@ class Negotiator(RuledAnswers):
         return not decides and elapsed(observation, DEFAULT_HORIZON) < 1
 
     def _solve(self, observation: Observation, seed: int) -> Decision:
-        """Claims the likeliest answer once sure of it; tells facts before; then claims what is worth the target."""
+        """Claims the likeliest answer if it is nearly certain; else shares facts; then claims if the target allows."""
         chances = odds(observation) if observation.moves else {}
         name, chance = max(chances.items(), key=lambda entry: entry[1], default=("", 0.0))
         claim = Move(MoveKind.CLAIM, name)

@@ -1,4 +1,4 @@
-"""The field's standard opponents, as partners nobody has trained on: MiCRO, frequency models, random walk, a liar."""
+"""Standard opponents from the literature, used as held-out partners: MiCRO, frequency models, random walk; a liar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from sotopia_env.policies.negotiators.concession import TimeDependent, check
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, turns_within
 from sotopia_env.world.observation import Observation
 
-_MEMORY = 32  # offers that a model looks back on: its cost stays the same in long episodes
+# The number of offers that a model looks back on, so that its cost stays constant in long episodes.
+_MEMORY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +26,17 @@ class Micro(Negotiator):
     """MiCRO, minimal concession in reply to new offers: one step down for every new offer of the partners.
 
     Source: de Jonge, "An analysis of the linear bilateral ANAC domains using the MiCRO benchmark strategy" (IJCAI
-    2022). Own outcomes no worse than no agreement are sorted by utility. With m different own offers so far and n of
-    the partner, it makes the next one if m ≤ n and else repeats a random earlier one; it accepts what is worth at
-    least its lowest offer, the coming one included. With several partners n is that of the one who has moved least,
-    acceptances counted as offers (Aguilera-Luzon, de Jonge and Larrosa, arXiv 2510.17401). In a ballot, where a vote
-    is no new offer and the last one waits, it concedes linearly.
+    2022). Own outcomes with utilities of at least 0 are sorted by utility. If the seat has made m different offers so
+    far and the partner n, the policy makes the next one if m ≤ n, and repeats a random earlier one otherwise. It
+    accepts offers worth at least its lowest own offer, including the coming one. With several partners, n is the
+    smallest of theirs, and acceptances count as offers (Aguilera-Luzon, de Jonge and Larrosa, arXiv 2510.17401). In a
+    ballot it concedes linearly, because votes are not new offers and the last voter waits.
 
     Attributes:
         name: the policy's name.
-        steps: the most outcomes it goes through, at even distances of utility; at least 2. The paper's domains allow
-            thousands of offers, a dialogue ten: with every outcome of a long list it would concede next to nothing.
-            See also :func:`turns_within`.
+        steps: the maximum number of outcomes that it offers, at even distances of utility; at least 2. The paper's
+            domains allow thousands of offers, a dialogue about ten: if every outcome of a long list were a step, it
+            would hardly concede. See also :func:`turns_within`.
     """
 
     name: str = "micro"
@@ -45,41 +46,48 @@ class Micro(Negotiator):
         check(self.name, "steps", self.steps, 2, 1e6)
 
     def _rungs(self, bids: Bids) -> tuple[list[int], bool]:
-        """The rows from its best down to its lowest offer, the coming one included, and whether that one is new."""
+        """The rows from its best to its lowest offer, including the coming one, and whether the coming one is new."""
         steps = max(2, turns_within(bids.observation, self.steps) // 2)
         ladder, count = bids.ranking.ladder(steps), bids.own_variety
         new = count < len(ladder) and count <= min(map(bids.variety, bids.partners), default=0)
         return ladder[: count + 1 if new else count], new
 
     def target(self, bids: Bids) -> float:
-        """Returns the utility of its lowest offer, the coming one included; in a ballot what time leaves of 1."""
+        """Returns the utility of its lowest offer, including the coming one; in a ballot, a target linear in time."""
         if bids.observation.briefing.protocol == "ballot":
             return self.claim_target(bids.observation, bids.seed)
         return float(bids.ranking.utilities[self._rungs(bids)[0][-1]])
 
     def next_offer(self, bids: Bids) -> int:
-        """Returns the next row of the ladder, or one of those it has offered before."""
+        """Returns the next row of the ladder, or a row that it has offered before."""
         rows, new = self._rungs(bids)
         return rows[-1] if new else random.Random(bids.seed).choice(rows)
 
     def threshold(self, bids: Bids, offer: int) -> float:
-        """Returns the utility of its lowest offer, whichever it repeats."""
+        """Returns the utility of its lowest offer, even if the coming offer repeats another."""
         return self.target(bids)
 
 
 class FrequencyModel:
-    """What a partner seems to like, by how often it offers a value and how seldom it changes an issue.
+    """An estimate of a partner's utilities from how often it offers a value and how rarely it changes an issue.
 
-    The frequency model of HardHeaded (van Krimpen, Looije and Hajizadeh, ANAC 2011; in GENIUS
-    ``HardHeadedFrequencyModel``): all issues begin with equal weight; one whose value stays the same from one offer to
-    the next gains ``learning`` / issues, and weights are normalised. A value is worth (1 + count) / (1 + offers). Here
-    numbers and divisions, which are rarely repeated, count by nearness: an offer at distance d counts 1 - d.
+    This is the frequency model of HardHeaded (van Krimpen, Looije and Hajizadeh, ANAC 2011; in GENIUS
+    ``HardHeadedFrequencyModel``). All issues begin with equal weight; an issue whose value stays the same from one
+    offer to the next gains ``learning`` / issues, and weights are normalised. A value is worth (1 + count) /
+    (1 + offers). Unlike the original, numbers and divisions, which are rarely repeated exactly, count by nearness: an
+    offer at distance d counts 1 - d.
     """
 
     __slots__ = ("_offers", "_ranking", "weights")
 
     def __init__(self, ranking: Ranking, offers: Sequence[Terms], learning: float = 0.2) -> None:
-        """Learns from the last offers of a partner, oldest first."""
+        """Learns from the last offers of a partner.
+
+        Args:
+            ranking: the ranking of the modelling seat, used for its outcomes and distances only.
+            offers: the partner's offers, oldest first.
+            learning: the weight that is distributed over the issues whose values are repeated, per offer.
+        """
         self._ranking = ranking
         self._offers = offers[-_MEMORY:]
         names = [issue.name for issue in ranking.space.issues]
@@ -91,21 +99,22 @@ class FrequencyModel:
 
     def scores(self, rows: Rows) -> NDArray[float64]:
         """The estimated utility of each row to the partner, from 0 to 1; shape (rows,)."""
+        # Weights sum to 1, so that the mean distance to the offers does not exceed 1.
         count = 1 + len(self._offers)
         return 1 - self._ranking.distances(rows, self._offers, self.weights) / count
 
 
 @dataclass(frozen=True, slots=True)
 class OpponentModeller(TimeDependent):
-    """Concedes with time and offers, among outcomes at its target, the one that a model says the partners like best.
+    """Concedes with time, and offers the outcome near its target that partners like best according to a model.
 
     With the parameters of ``hard-headed`` it is the winner of ANAC 2011 (van Krimpen, Looije and Hajizadeh,
-    "HardHeaded", 2013) without its rules for discounted domains: boulware with exponent 0.05, and it accepts what is
-    worth at least its lowest offer so far. The original's floor of 0.585 suits domains in which both sides can get so
-    much; ours is lower, because in a zone of agreement nobody could.
+    "HardHeaded", 2013) without its rules for discounted domains: boulware with exponent 0.05, and it accepts offers
+    worth at least its lowest own offer so far. The original's floor of 0.585 suits domains in which both sides can get
+    that much. The floor here is lower, because within a zone of agreement both sides cannot.
 
     Attributes:
-        tolerance: outcomes worth up to so much more than the target are at the target, from 0 to 1.
+        tolerance: how far above the target the utility of an offered outcome may be, from 0 to 1.
     """
 
     tolerance: float = 0.05
@@ -116,9 +125,10 @@ class OpponentModeller(TimeDependent):
         check(self.name, "tolerance", self.tolerance, 0, 1)
 
     def next_offer(self, bids: Bids) -> int:
-        """Returns the row with the highest mean score for the partners; of equal ones the best for itself."""
+        """Returns the row with the highest mean score for the partners; in a tie the best for itself."""
         ranking, target = bids.ranking, self.target(bids)
         cheapest = ranking.cheapest(target)
+        # The cheapest row is always included, even if it lies above the tolerance.
         rows = ranking.band(target, max(target + self.tolerance, float(ranking.utilities[cheapest])))
         models = [FrequencyModel(ranking, offers) for offers in bids.partners.values() if offers]
         if len(rows) < 2 or not models:
@@ -127,21 +137,21 @@ class OpponentModeller(TimeDependent):
         return int(rows[scores.argmax()])
 
     def threshold(self, bids: Bids, offer: int) -> float:
-        """Returns the lowest utility it has offered, the coming offer included."""
+        """Returns the lowest utility that it has offered, including the coming offer."""
         return min([float(bids.ranking.utilities[offer]), *map(bids.ranking.utility, bids.own)])
 
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk(Negotiator):
-    """Starts anywhere, then asks for a little more or a little less than in its last offer, as chance will.
+    """Starts at a random target, which then changes at random by at most ``step`` per offer.
 
-    After the Random Walker of Hindriks, Jonker and Tykhonov, "Negotiation dynamics" (IAT 2007), a baseline that follows
-    no tactic; this one stays at or above a floor.
+    After the Random Walker of Hindriks, Jonker and Tykhonov, "Negotiation dynamics" (IAT 2007), a baseline without a
+    tactic; unlike the original, it stays at or above a floor.
 
     Attributes:
         name: the policy's name.
         step: the largest change from one offer to the next, from 0 to 1.
-        floor: the least it ever asks for, from 0 to 1.
+        floor: the lowest target, from 0 to 1.
     """
 
     name: str = "random-walk"
@@ -153,7 +163,7 @@ class RandomWalk(Negotiator):
         check(self.name, "floor", self.floor, 0, 1)
 
     def target(self, bids: Bids) -> float:
-        """Returns a draw around the utility of its last offer; before the first, anything at or above the floor."""
+        """Returns a draw around the utility of its last offer; before the first, a draw between the floor and 1."""
         rng = random.Random(bids.seed)
         if not bids.own:
             return rng.uniform(self.floor, 1.0)
@@ -162,20 +172,20 @@ class RandomWalk(Negotiator):
 
 @dataclass(frozen=True, slots=True)
 class Liar(TimeDependent):
-    """Makes the moves of a linear negotiator and says the opposite, to show that words bind nobody.
+    """Makes the moves of a linear negotiator and says the opposite, to show that words are not binding.
 
-    It says "deal" while it proposes something else, names terms it does not propose, sounds like a refusal when it
+    It says "deal" while it proposes other terms, states terms that it does not propose, sounds like a refusal when it
     accepts, announces votes for other options, and names people who are not the answer.
     """
 
     name: str = "liar"
 
     def words(self, observation: Observation, move: Move, seed: int) -> str:
-        """Returns what an honest negotiator would say along with another move."""
+        """Returns the words of an honest negotiator for another move."""
         return Negotiator.words(self, observation, _pretended(observation, move, random.Random(seed)), seed)
 
     def tell(self, observation: Observation, seed: int) -> str | None:
-        """Returns a claim that it does not make in place of a fact; ``None`` when it would have nothing to tell."""
+        """Returns a false announcement of a claim in place of a fact; ``None`` if it has no fact to share."""
         if Negotiator.tell(self, observation, seed) is None:
             return None
         names = [entry["name"] for entry in records(observation.briefing)]
@@ -187,7 +197,7 @@ _ATTEMPTS = 8
 
 
 def _other_terms(space: OutcomeSpace, terms: Terms, rng: random.Random) -> Terms:
-    """Random terms, and other ones than ``terms`` wherever chance finds any."""
+    """Random terms other than ``terms``, or ``terms`` if a few draws find no others (a space may have one outcome)."""
     draws = (space.draw(rng) for _ in range(_ATTEMPTS))
     return next((other for other in draws if other != terms), terms)
 

@@ -67,7 +67,7 @@ def test_the_menu_is_in_words_and_the_instructions_for_models_are_not_there():
     assert "On the table:\n  #1 by Ada Testa: price $84" in text
     terms = "(price $84, start June 1, firewood: Ada Testa 1, Bram Testa 2)"
     assert screen[3:5] == [
-        "A move binds you; words alone bind nobody. Open to you:\n"
+        "Moves are binding, words alone are not. Open to you:\n"
         f"  1 = make an offer\n  2 = accept Ada Testa's offer #1 {terms}\n  3 = reject Ada Testa's offer #1 {terms}",
         "Which move? (Enter for none) ",
     ]

@@ -1,7 +1,7 @@
-"""Continuations: recorded episodes that are played on from one of their states.
+"""Continuations of recorded episodes from one of their states.
 
-A *state* is the record of an episode up to some turn (:meth:`sotopia_env.world.Episode.before`), maybe with an action
-that nobody took (:meth:`sotopia_env.table.Table.fork`). Policies play it to its end, which is evaluated.
+A *state* is the record of an episode up to some turn (:meth:`sotopia_env.world.Episode.before`), possibly with another
+action than the recorded one (:meth:`sotopia_env.table.Table.fork`). Policies play it to its end, which is evaluated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sotopia_env.world.observation import Observation
 
 @dataclass(frozen=True, slots=True)
 class _Redrawn:
-    """A policy with the random draws of one continuation."""
+    """A policy with the random seed of one continuation."""
 
     policy: Policy
     draw: int
@@ -34,34 +34,35 @@ class _Redrawn:
         return self.policy.parameters
 
     async def act(self, observation: Observation, seed: int) -> Decision:
+        # ``seed`` already depends on the episode, the turn and the seat.
         return await self.policy.act(observation, turn_seed(self.seed + seed, self.draw, 0))
 
 
 class Continuations:
-    """Plays on from states of recorded episodes.
+    """Plays continuations of recorded episodes.
 
     Attributes:
         evaluator: scores the continuations.
-        seed: of the policies' random draws.
+        seed: the seed of the policies' random draws.
     """
 
     def __init__(self, policy_of: Callable[[PolicyInfo], Policy], evaluator: Evaluator, seed: int = 0) -> None:
-        """Prepares; policies are made when they are needed.
+        """Stores the arguments; policies are made when they are needed.
 
         Args:
-            policy_of: returns who plays on in a recorded policy's seat, such as that policy itself
-                (:func:`sotopia_env.naming.policy_of`).
+            policy_of: returns the policy that continues in the seat of a recorded policy, such as the recorded policy
+                itself (:func:`sotopia_env.naming.policy_of`).
             evaluator: scores the continuations.
-            seed: of the policies' random draws.
+            seed: the seed of the policies' random draws.
         """
         self.evaluator, self.seed = evaluator, seed
         self._policy_of = policy_of
 
     def seats(self, episode: Episode) -> dict[str, Policy]:
-        """Returns who plays on from the states of an episode, by agent id.
+        """Returns the policies that continue the states of an episode, by agent id.
 
         Raises:
-            InvalidValueError: a seat has no recorded policy, or this cannot be made again.
+            InvalidValueError: a seat has no recorded policy, or the recorded policy cannot be made again.
         """
         recorded = {info.agent: info for info in episode.policies}
         for agent in episode.task.agents:
@@ -73,12 +74,12 @@ class Continuations:
     async def play(self, state: Episode, draw: int | None = None) -> Episode:
         """Returns one continuation of a state, evaluated.
 
-        Continuation k draws alike in every state of an episode (equal seeds at equal turns), so that the difference of
-        two states' scores is due to what was done and not to luck. The turn order remains that of the record.
+        Continuation k uses the same random draws in every state of an episode (equal seeds at equal turns), so that two
+        states' scores differ because of the actions and not by chance. The turn order is that of the record.
 
         Args:
-            state: to go on from.
-            draw: number of the continuation, at least 0; ``None`` lets policies draw as in the episode itself.
+            state: the state to continue from.
+            draw: the number of the continuation, at least 0; ``None`` uses the draws of the recorded episode.
 
         Raises:
             SotopiaError: a policy or the evaluator failed.

@@ -1,26 +1,26 @@
-"""The exceptions that the package raises on purpose, as one family.
+"""The exceptions that the package raises, as one class hierarchy.
 
 ::
 
     SotopiaError
-    ├── FieldError (ValueError)               has fields: where the problem is, what was expected, what came
+    ├── FieldError (ValueError)               has attributes: the field, the expected and the received value
     │   ├── InvalidValueError                 a caller passed an invalid value
     │   │   ├── InvalidTaskError              a character, scenario, task or task file is malformed
-    │   │   ├── InvalidActionError            a malformed action
-    │   │   ├── UnknownNameError              a misspelt name; offers the nearest valid one
-    │   │   │   └── UnknownKeywordError (TypeError)   a keyword argument that a constructor does not have
-    │   │   ├── ConstraintError               constraints that the available characters cannot meet
-    │   │   └── InUseError                    a file or directory that another process is writing
-    │   └── DamagedRecordError                a line of a record file that cannot be read; names file and line
+    │   │   ├── InvalidActionError            an action is malformed
+    │   │   ├── UnknownNameError              a name is misspelt; offers the nearest valid one
+    │   │   │   └── UnknownKeywordError (TypeError)   a constructor does not have a keyword argument
+    │   │   ├── ConstraintError               the available characters cannot meet a scenario's constraints
+    │   │   └── InUseError                    another process is writing a file or directory
+    │   └── DamagedRecordError                a line of a record file cannot be read; names file and line
     ├── EvaluationError                       an evaluator could not score an episode
     ├── PolicyError                           a policy could not produce an action (its model failed, not its text)
-    ├── ModelCallError                        a call to a language model failed for good; says how and how often
-    │   └── ModelRefusedError                 and so would every other: no such model, a key that is not accepted
-    │       └── ModelUnavailableError         or one that was waited for in vain
+    ├── ModelCallError                        a call to a language model failed for good; has kind and attempts
+    │   └── ModelRefusedError                 every call would fail: unknown model, key not accepted
+    │       └── ModelUnavailableError         every call would fail: the model did not respond in time
     ├── ContextLengthError                    a conversation does not fit into the model's context
     └── BudgetExceededError                   the ledger's limit is reached; nothing was sent
 
-A :class:`FieldError` holds its parts as attributes, and ``str(error)`` makes the one sentence of them. Model text that
+A :class:`FieldError` holds its parts as attributes, and ``str(error)`` combines them into one sentence. Model text that
 cannot be read as an action is *not* an exception: it is a :class:`sotopia_env.world.action.ParseFailure`, an event of
 the episode.
 """
@@ -38,23 +38,23 @@ from typing import Any, Literal, Self
 from sotopia_env.quoting import disarm_line, quote
 
 ModelFailure = Literal["rate_limit", "server", "timeout", "connection", "malformed", "empty", "auth", "bad_request"]
-"""Why a call to a model failed: refused for now (429), the server's fault (5xx, 409), no answer in time, no or a broken
-connection, an answer that is no completion, an answer without text, a key that is not accepted (401, 403), a request
-that is not accepted (other 4xx)."""
+"""Why a call to a model failed: rate limit (429), server error (5xx, 409), timeout, failed or broken connection, an
+answer that is not a completion, an answer without text, a key that is not accepted (401, 403), a request that is not
+accepted (other 4xx)."""
 
 
 class SotopiaError(Exception):
-    """The root of the family: ``except SotopiaError`` catches everything raised on purpose."""
+    """The base class: ``except SotopiaError`` catches all errors that the package raises intentionally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A place in something that was read.
+    """A location in a source that was read.
 
     Attributes:
         file: the path of the file, or another name of the source.
-        line: of the file, from 1.
-        record: a part of it that has a name or a number, such as ``task "bargain-3"`` or ``row 2``.
+        line: the line of the file, from 1.
+        record: a named or numbered part of the source, such as ``task "bargain-3"`` or ``row 2``.
     """
 
     file: str | PathLike[str] = ""
@@ -71,20 +71,21 @@ class Verbatim(str):
 
 
 class FieldError(SotopiaError, ValueError):
-    """What is wrong with one field of something that was passed in or read.
+    """A problem with one field of an argument or of a file.
 
-    Its sentence is ``field: problem, expected …, got …; did you mean …?; hint (where)``, without the parts that are
-    not given. Pickling and copying keep all attributes.
+    Its message is ``field: problem, expected …, got …; did you mean …?; hint (where)``, without the parts that are
+    empty. Pickling and copying keep all attributes.
 
     Attributes:
-        problem: what is wrong, where ``expected`` and ``got`` alone do not say it.
-        field: the argument, option or dotted path whose value is at fault; empty where there is only one.
-        expected: what the field takes, as a noun phrase.
-        got: the value at fault; a :class:`Verbatim` that describes it if it is not a text, a number, a truth value or
-            ``None``, so that an error can be sent to another process; ``...`` where no value is at fault.
-        nearest: the valid name most like ``got``, or the valid value nearest to it, as text.
-        hint: how to correct it.
-        where: the place in a file.
+        problem: the problem, if ``expected`` and ``got`` alone do not explain it.
+        field: the argument, option or dotted path with the wrong value; empty if there is only one.
+        expected: the values that the field accepts, as a noun phrase.
+        got: the wrong value. A value other than a text, a number, a truth value or ``None`` is replaced by a
+            :class:`Verbatim` description, so that the error can be sent to another process; ``...`` if the problem is
+            not a value.
+        nearest: the valid name most similar to ``got``, or the nearest valid value, as text.
+        hint: how to correct the problem.
+        where: the location in a file.
     """
 
     problem: str
@@ -107,12 +108,13 @@ class FieldError(SotopiaError, ValueError):
         hint: str = "",
         where: Where | str | PathLike[str] = "",
     ) -> None:
-        """Takes the attributes; ``valid`` names make ``expected``, unless it is given, and ``nearest``."""
+        """Sets the attributes; ``expected`` and ``nearest`` are derived from ``valid`` names unless they are given."""
         names = [] if valid is None else list(valid)
         is_plain = got is None or got is ... or isinstance(got, (str, int, float))
         self.problem, self.field, self.hint = problem, field, hint
         self.expected = expected or (_one_of(names) if valid is not None else "")
         self.got = got if is_plain else Verbatim(excerpt(got))
+        # Cut, since difflib takes quadratic time and ``got`` may be a whole document.
         self.nearest = nearest_name(got[:80], names) if isinstance(got, str) and nearest is None else nearest
         self.where = where if isinstance(where, Where) else Where(where)
 
@@ -120,7 +122,8 @@ class FieldError(SotopiaError, ValueError):
         expected = f"expected {self.expected}" if self.expected else ""
         got = "" if self.got is ... else f"got {excerpt(self.got)}"
         close = "" if self.nearest is None else f"did you mean {excerpt(self.nearest)}?"
-        if isinstance(self.nearest, Verbatim):  # a value, not a name
+        # A Verbatim is a value such as a number, not a misspelt name.
+        if isinstance(self.nearest, Verbatim):
             close = f"the nearest is {self.nearest}"
         body = ", ".join(filter(None, (self.problem, expected, got)))
         sentence = ": ".join(filter(None, (self.field, "; ".join(filter(None, (body, close, self.hint))))))
@@ -143,17 +146,17 @@ class FieldError(SotopiaError, ValueError):
 
         Args:
             error: the problem.
-            within: the path of what ``error.field`` is a part of.
+            within: the path of the value that contains ``error.field``.
             field: the name of the field, instead of the error's own.
-            hint: instead of the error's own.
-            where: the place, instead of the error's own; its record stays where the new place names none.
+            hint: the hint, instead of the error's own.
+            where: the location, instead of the error's own; if it has no record, the error's record is kept.
         """
         copy = cls(where=where)
-        place = copy.where if where else error.where
+        location = copy.where if where else error.where
         copy.__dict__.update(error.__dict__)
         copy.field = joined(within, field or error.field)
         copy.hint = hint or error.hint
-        copy.where = replace(place, record=place.record or error.where.record)
+        copy.where = replace(location, record=location.record or error.where.record)
         return copy
 
 
@@ -166,7 +169,7 @@ class InvalidTaskError(InvalidValueError):
 
 
 class InvalidActionError(InvalidValueError):
-    """An action is malformed; the state is left as it was."""
+    """An action is malformed; the state does not change."""
 
 
 class UnknownNameError(InvalidValueError):
@@ -176,13 +179,13 @@ class UnknownNameError(InvalidValueError):
 class UnknownKeywordError(UnknownNameError, TypeError):
     """A constructor has no keyword argument of this name.
 
-    It is a :class:`TypeError` with Python's own words, because tools (TorchRL, Gymnasium) try keywords of theirs and
-    leave them out when they read these words.
+    It is a :class:`TypeError` with Python's usual message, because tools (TorchRL, Gymnasium) try their own keywords
+    and omit them if the error has this message.
     """
 
 
 class ConstraintError(InvalidValueError):
-    """A scenario's constraints cannot be met by the characters and relationships at hand."""
+    """A scenario's constraints cannot be met by the available characters and relationships."""
 
 
 class InUseError(InvalidValueError):
@@ -202,12 +205,12 @@ class PolicyError(SotopiaError):
 
 
 class ModelCallError(SotopiaError):
-    """A call to a language model failed for good, after the retries that are allowed.
+    """A call to a language model failed after all permitted retries.
 
     Attributes:
-        kind: of the last failure.
-        attempts: how many requests were sent.
-        status: HTTP status of the last failure; ``None`` when the server did not answer.
+        kind: the kind of the last failure.
+        attempts: the number of requests sent.
+        status: the HTTP status of the last failure; ``None`` if the server did not answer.
     """
 
     def __init__(self, message: str, *, kind: ModelFailure, attempts: int = 1, status: int | None = None) -> None:
@@ -216,6 +219,7 @@ class ModelCallError(SotopiaError):
         self.attempts = attempts
         self.status = status
 
+    # By default, an exception is unpickled from its positional arguments alone, without ``kind``.
     def __reduce__(self) -> tuple[Any, ...]:
         return (_model_call_error, (type(self), str(self), self.kind, self.attempts, self.status))
 
@@ -227,21 +231,21 @@ def _model_call_error(
 
 
 class ModelRefusedError(ModelCallError):
-    """A call failed in a way in which every other call to this model would: it ends a run, not an episode.
+    """A call failed in the same way as every other call to this model would; it ends a run, not an episode.
 
-    The model does not exist, the key is not accepted, or the account has nothing left to spend.
+    The model does not exist, the key is not accepted, or the account has no funds left.
     """
 
 
 class ModelUnavailableError(ModelRefusedError):
-    """A model gave no call an answer for as long as the patience allows; the run is continued when it is back."""
+    """A model answered no call within the patience; the run can be continued when the model is available again."""
 
 
 class ContextLengthError(SotopiaError):
     """A conversation does not fit into the model's context.
 
     Attributes:
-        limit: the model's context in tokens, where the server named it.
+        limit: the model's context in tokens, if the server reported it.
     """
 
     def __init__(self, message: str, limit: int | None = None) -> None:
@@ -257,7 +261,7 @@ class BudgetExceededError(SotopiaError):
 
 
 FATAL = (BudgetExceededError, ModelRefusedError)
-"""What ends a run, not an episode: every other episode would fail likewise."""
+"""Errors that end a run and not only an episode, since every other episode would fail in the same way."""
 
 
 def check_whole(field: str, value: object, low: int, high: int | None = None) -> None:
@@ -276,7 +280,8 @@ class _Excerpts(reprlib.Repr):
         self.maxlevel, self.maxstring, self.maxother = 3, 60, 78
 
     def repr1(self, x: Any, level: int) -> str:
-        if isinstance(x, str):  # of any class: members of StrEnum, too
+        # ``reprlib`` dispatches on the name of the class, so subclasses of str, such as StrEnum, need this check.
+        if isinstance(x, str):
             return quote(str(x) if len(x) <= self.maxstring else x[: self.maxstring - 1] + "…")
         return x.__name__ if isinstance(x, type) else super().repr1(x, level)
 
@@ -284,11 +289,12 @@ class _Excerpts(reprlib.Repr):
         return str(x)
 
     def repr_int(self, x: int, level: int) -> str:
-        return repr(x) if x.bit_length() <= 200 else "a huge number"  # Python refuses to write 5,000 digits
+        # ``repr`` fails for integers with more than 4,300 digits (``sys.set_int_max_str_digits``).
+        return repr(x) if x.bit_length() <= 200 else "a huge number"
 
 
 class _JsonExcerpts(_Excerpts):
-    """The same with JSON's own words for ``None`` and truth values."""
+    """The same, with ``null``, ``true`` and ``false`` as in JSON."""
 
     def repr1(self, x: Any, level: int) -> str:
         return json.dumps(x) if x is None or isinstance(x, bool) else super().repr1(x, level)
@@ -298,12 +304,12 @@ _EXCERPTS, _JSON_EXCERPTS = _Excerpts(), _JsonExcerpts()
 
 
 def excerpt(value: object) -> str:
-    """Returns a value for a message: at most 80 characters on one line, texts as JSON literals, classes by name."""
+    """Returns a value for a message, as at most 80 characters on one line; texts as JSON literals, classes by name."""
     return value if isinstance(value, Verbatim) else _one_line(_EXCERPTS.repr(value))
 
 
 def json_excerpt(value: object) -> Verbatim:
-    """Returns a value that was read from JSON as it is written there, at most 80 characters on one line."""
+    """Returns a value from JSON in JSON notation, as at most 80 characters on one line."""
     return Verbatim(_one_line(_JSON_EXCERPTS.repr(value)))
 
 
@@ -326,10 +332,10 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
     """Raises :class:`InvalidValueError`, naming what is missing, unless an object has the members of a protocol.
 
     Args:
-        field: that holds the value, in the message.
-        expected: what the field takes, in the message.
+        field: the name of the field with the value, for the message.
+        expected: the values that the field accepts, for the message.
         value: the object.
-        protocol: a protocol that extends no other.
+        protocol: a protocol that does not extend another one.
     """
     members = [name for name in vars(protocol) if not name.startswith("_")]
     missing = [name for name in members if not hasattr(value, name)]
@@ -342,7 +348,7 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
 
 
 def nearest_name(name: str, valid: Iterable[str]) -> str | None:
-    """Returns the valid name most like ``name``, or ``None`` when nothing is close."""
+    """Returns the valid name most similar to ``name``, or ``None`` if no name is similar."""
     by_key = {candidate.casefold(): candidate for candidate in valid}
     matches = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=0.5)
     return by_key[matches[0]] if matches else None
@@ -350,5 +356,5 @@ def nearest_name(name: str, valid: Iterable[str]) -> str | None:
 
 def _one_of(names: list[str]) -> str:
     if not names:
-        return "a name, but there are none"
+        return "a name, but no names exist"
     return f"one of {', '.join(map(quote, names[:12]))}{', …' if len(names) > 12 else ''}"

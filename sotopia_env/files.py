@@ -1,4 +1,4 @@
-"""Files that survive a kill: written whole or not at all, or append-only; and the one writer of CSV sheets."""
+"""Files that survive a kill, since they are replaced atomically or only appended to; and a safe writer of CSV."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ErrorT = TypeVar("_ErrorT", bound=FieldError)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes through a temporary file in the same folder, so that no reader gets half a file.
+    """Writes a file through a temporary file in the same folder, so that readers never see a partial file.
 
     Raises:
-        InvalidValueError: nothing can be written there; says why.
+        InvalidValueError: the file cannot be written; the message gives the reason.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """Opens a new file beside ``path``, which takes its place when the block ends and goes when the block fails."""
-    # A name that nobody can foresee, and no file that is there: a link planted under it would lead anywhere.
+    """Opens a new file beside ``path`` that replaces it when the block ends, and is deleted if the block fails."""
+    # The name is unpredictable and must not exist ("x"): otherwise a planted symbolic link could redirect the write.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with temporary.open("xb") as stream:
         try:
@@ -57,25 +57,25 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """As :func:`write_atomically`, for a text, in UTF-8."""
+    """Does the same as :func:`write_atomically` for a text, in UTF-8."""
     write_atomically(path, text.encode("utf-8"))
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Writes texts by file name into ``folder``, each as :func:`write_text_atomically`, and returns their paths."""
+    """Writes texts, given by file name, into ``folder`` with :func:`write_text_atomically`; returns their paths."""
     for name, text in texts.items():
         write_text_atomically(folder / name, text)
     return [folder / name for name in texts]
 
 
-# Where a spreadsheet program begins to read a cell: at its start and, if it splits the file at another separator than
-# the comma and so honours no quotes but those that begin a line, after separators and line ends inside it.
+# Positions where a spreadsheet program starts to read a cell: the start of the cell and, if the program splits the file
+# at another separator than the comma (and so ignores quotes inside a line), also after separators and line ends in it.
 _FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?=[=+\-@＝＋－＠]))')
 _GUARDED = re.compile(r"""(^(?='[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?='[=+\-@＝＋－＠]))'""")
 
 
 def guard(text: str) -> str:
-    """Returns ``text`` with an apostrophe wherever a spreadsheet program would begin to read a formula."""
+    """Returns ``text`` with an apostrophe wherever a spreadsheet program would start to read a formula."""
     return _FORMULA.sub(r"\1'", text)
 
 
@@ -85,9 +85,10 @@ def unguard(text: str) -> str:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns CSV with every text cell guarded; ``None`` is an empty cell. Every sheet is written with it."""
+    """Returns CSV with every text cell guarded; ``None`` is an empty cell. All CSV files are written with it."""
     stream = io.StringIO()
-    writer = csv.writer(stream)  # CRLF, or a carriage return inside a cell would not be quoted
+    # Lines end with CRLF (the default): with LF, the writer would not quote a carriage return inside a cell.
+    writer = csv.writer(stream)
     for row in (header, *rows):
         writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
@@ -95,7 +96,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 _BLOCK = 65_536
 BINARY = getattr(os, "O_BINARY", 0)
-"""Flag for ``os.open``: without it Windows would write line ends of its own."""
+"""Flag for ``os.open``, without which Windows would convert line ends."""
 
 
 class AppendOnlyFile:
@@ -103,7 +104,7 @@ class AppendOnlyFile:
 
     Attributes:
         path: the file.
-        repaired: bytes of an incomplete last line that were removed.
+        repaired: the number of bytes removed from an incomplete last line.
     """
 
     def __init__(self, path: Path, *, exclusive: bool = False) -> None:
@@ -111,10 +112,10 @@ class AppendOnlyFile:
 
         Args:
             path: the file; its folder must exist.
-            exclusive: whether to lock it against other processes that ask for the same.
+            exclusive: whether to lock the file against other processes that open it with this option.
 
         Raises:
-            InvalidValueError: it cannot be written, or another process has locked it.
+            InvalidValueError: the file cannot be written, or another process has locked it.
         """
         self.path = path
         self._descriptor: int | None = _open(path)
@@ -127,31 +128,34 @@ class AppendOnlyFile:
             raise
 
     def append(self, data: bytes) -> None:
-        """Adds whole lines; they survive the process when this returns.
+        """Appends complete lines; after the return, they survive a kill of the process.
 
         Raises:
-            SotopiaError: the disk is full, or the like; then the file has nothing of ``data``.
+            SotopiaError: the lines cannot be written, for instance because the disk is full; none of them is in the
+                file then.
         """
+        # ``os.write`` without a buffer: once it returns, the operating system has the data. It may write only a part.
         count = 0
         try:
             while count < len(data):
                 count += os.write(self._open, data[count:] if count else data)
         except OSError as error:
-            if count:  # or the next line would be appended to half of this one
+            # A partial line is removed, since the next line would otherwise be appended to it.
+            if count:
                 os.ftruncate(self._open, os.fstat(self._open).st_size - count)
             raise SotopiaError(
-                f"{self.path}: cannot be written ({error.strerror}); what was written before is whole, "
-                "and the same command goes on from there"
+                f"{self.path}: cannot be written ({error.strerror}); earlier lines are complete, "
+                "and the same command continues after them"
             ) from error
 
     def sync(self) -> None:
-        """Forces everything to the disk."""
+        """Forces the file to disk (``fsync``)."""
         os.fsync(self._open)
 
     @property
     def _open(self) -> int:
         if self._descriptor is None:
-            raise SotopiaError(f"{self.path}: expected an open file, it is closed")
+            raise SotopiaError(f"{self.path}: the file is closed")
         return self._descriptor
 
     def close(self) -> None:
@@ -168,10 +172,10 @@ class AppendOnlyFile:
 
 
 def repair_torn_line(path: Path) -> int:
-    """Cuts off what follows the last line end of ``path`` and returns how many bytes that were; 0 for a whole file.
+    """Removes an incomplete last line of ``path`` and returns its number of bytes; 0 for a complete file.
 
     Raises:
-        InvalidValueError: it is no file, or cannot be written.
+        InvalidValueError: ``path`` is not a file, or cannot be written.
     """
     if not path.exists():
         return 0
@@ -184,20 +188,21 @@ def lock(descriptor: int, path: Path, problem: str) -> None:
 
     Args:
         descriptor: the open file.
-        path: what is locked, in messages.
+        path: the file or directory that is locked, for the message.
         problem: the message if another process has locked it.
 
     Raises:
-        InUseError: another process has locked it.
-        InvalidValueError: its file system has no locks.
+        InUseError: another process has locked the file.
+        InvalidValueError: the file system does not support locks.
     """
-    from filelock import lock_descriptor  # a process that locks nothing need not import it
+    # Imported here, since most processes lock no file.
+    from filelock import lock_descriptor
 
     try:
         if not lock_descriptor(descriptor, blocking=False):
             raise InUseError(problem, where=path)
     except OSError as error:  # some network file systems
-        raise InvalidValueError(f"its file system has no file locks ({error.strerror})", where=path) from None
+        raise InvalidValueError(f"the file system has no file locks ({error.strerror})", where=path) from None
 
 
 def _open(path: Path) -> int:
@@ -210,11 +215,13 @@ def _open(path: Path) -> int:
 
 
 def _repair(descriptor: int) -> int:
-    """Cuts off what follows the last line end and returns how many bytes that were."""
+    """Removes an incomplete last line and returns its number of bytes."""
+    # Read in blocks from the end: the file may be large, but an incomplete line is usually short.
     size = end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _BLOCK)
-        os.lseek(descriptor, start, os.SEEK_SET)  # os.pread is missing on Windows; appending seeks by itself
+        # Not os.pread, which is missing on Windows. The position does not matter later: O_APPEND writes at the end.
+        os.lseek(descriptor, start, os.SEEK_SET)
         line_end = os.read(descriptor, end - start).rfind(b"\n")
         end = start + line_end + 1
         if line_end >= 0:
@@ -228,7 +235,7 @@ def read_text(path: str | Path, error: type[FieldError] = InvalidValueError) -> 
     """Returns the text of a file.
 
     Raises:
-        FieldError: of type ``error``; the file cannot be opened, or is not UTF-8; names the line.
+        FieldError: the file cannot be opened, or is not UTF-8 (the error names the line); of type ``error``.
     """
     try:
         data = Path(path).read_bytes()
@@ -247,7 +254,7 @@ def not_utf8(kind: type[_ErrorT], byte: int, where: Where | Path) -> _ErrorT:
 
 
 def read_lines(path: Path) -> Iterator[tuple[Where, str]]:
-    """Yields ``(where, line)`` for every whole line of a file of records that is not blank.
+    """Yields ``(where, line)`` for every complete line of a file of records that is not blank.
 
     Raises:
         DamagedRecordError: the file cannot be opened, or a line is not UTF-8 text.
@@ -260,7 +267,7 @@ def read_lines(path: Path) -> Iterator[tuple[Where, str]]:
         for number, raw in enumerate(stream, start=1):
             where = Where(path, number)
             if not raw.endswith(b"\n"):
-                logger.warning("%s: left out, the line was cut short", where)
+                logger.warning("%s: skipped an incomplete line", where)
             elif raw.strip():
                 try:
                     yield where, raw.decode("utf-8")

@@ -1,6 +1,7 @@
-"""JSON from outside, read as data: every key once, finite numbers, at most :data:`MOST_LEVELS` levels.
+"""A strict reader of JSON from outside: unique keys, finite numbers, at most :data:`MOST_LEVELS` levels.
 
-Everything that is wrong with a text, a number of 5,000 digits and a thousand brackets included, is one exception.
+Every problem with a text is reported as one type of exception, including a number with 5,000 digits and a thousand
+nested brackets.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from sotopia_env.errors import FieldError, InvalidValueError, Verbatim, Where, e
 from sotopia_env.files import read_text
 
 MOST_LEVELS = 100
-"""How deeply objects and lists may be nested: far above any record, far below what a recursion can follow."""
+"""Maximum nesting of objects and lists: far above that of any record, and far below Python's recursion limit."""
 _TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
 _TOO_LONG = "a number has thousands of digits"
-_MOST_VALUES = 100  # per character; more values than characters come from aliases, which only YAML has
+_MOST_VALUES = 100  # values per character; only YAML's aliases can give more values than characters
 
 
 def parse_json(
     text: str | bytes, where: Where | str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True
 ) -> Any:
-    """Returns what a JSON text holds.
+    """Returns the value of a JSON text.
 
     Args:
-        text: the JSON.
-        where: it was read, in messages.
-        error: type of what is raised.
-        finite: whether NaN and infinity are refused; trainers and model configurations write them.
+        text: the JSON text.
+        where: the location of the text, for messages.
+        error: the type of the exception to raise.
+        finite: whether to refuse NaN and infinity, which trainers and model configurations may contain.
 
     Raises:
-        FieldError: of type ``error``; the text is not JSON, a key occurs twice in an
-            object, a number is not finite or has thousands of digits, or values are nested too deeply.
+        FieldError: the text is not JSON, a key occurs twice in an object, a number is not finite or has thousands of
+            digits, or values are nested too deeply; of type ``error``.
     """
     try:
         return decode_json(text, finite=finite)
@@ -45,12 +46,12 @@ def parse_json(
 
 
 def read_json(path: str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True) -> Any:
-    """Returns what a JSON file holds; raises as :func:`parse_json`, and when the file cannot be read."""
+    """Returns the value in a JSON file; raises the errors of :func:`parse_json`, also if the file cannot be read."""
     return parse_json(read_text(path, error), path, error, finite=finite)
 
 
 def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
-    """As :func:`parse_json`; raises a :class:`ValueError` that says only what is wrong."""
+    """Does the same as :func:`parse_json`; raises a :class:`ValueError` with the problem only."""
     numbers = _FINITE if finite else {}
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
@@ -58,23 +59,25 @@ def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
         raise ValueError(_TOO_DEEP) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RefusedError):
         raise
-    except ValueError:  # Python's own limit, whose message is about an interpreter's setting
+    except ValueError:  # Python's limit on digits, whose message is about a setting of the interpreter
         raise ValueError(_TOO_LONG) from None
     opening = (b"{", b"[") if isinstance(text, bytes) else ("{", "[")
-    if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]  # fewer brackets cannot nest so deeply
+    # Fewer opening brackets than levels cannot be nested too deeply, so nearly all texts skip the slow check.
+    if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]
         check_extent(value, len(text))
     return value
 
 
 def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]]:
-    """Yields ``(line, value)`` for every value of the JSON array in ``stream``, of which it holds one at a time.
+    """Yields ``(line, value)`` for every value of a JSON array, with only one value in memory.
 
     Args:
-        stream: at the beginning of the array; ``line`` counts from there, from 1.
-        chunk: characters to read at once.
+        stream: the stream, at the beginning of the array; this position is in line 1.
+        chunk: the number of characters to read at once.
 
     Raises:
-        InvalidValueError: as :func:`parse_json`, with the line; the values before were yielded.
+        InvalidValueError: the text is invalid as in :func:`parse_json`; the error has the line. Earlier values have
+            been yielded.
     """
     text = _Window(stream, chunk)
     text.take("[")
@@ -92,13 +95,13 @@ def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]
 
 
 class _Window:
-    """The part of a stream that is not read yet, as far as it was needed."""
+    """A buffer with the unread part of a stream, extended as needed."""
 
     def __init__(self, stream: TextIO, chunk: int) -> None:
         self._stream, self._chunk, self._text, self._position, self._ended, self.line = stream, chunk, "", 0, False, 1
 
     def peek(self) -> str:
-        """The next character that is no blank; empty at the end."""
+        """Returns the next character that is not white space; empty at the end."""
         while True:
             match = _BLANK.match(self._text, self._position)
             self._skip_to(match.end() if match else self._position)
@@ -107,7 +110,7 @@ class _Window:
             self._more(self._chunk)
 
     def take(self, character: str) -> None:
-        """Goes past the next character, which must be this one."""
+        """Skips the next character, which must be ``character``."""
         if self.peek() != character:
             raise self.invalid(repr(character))
         self._position += 1
@@ -118,17 +121,18 @@ class _Window:
         return InvalidValueError(expected=expected, got=got, where=Where(line=self.line))
 
     def value(self) -> tuple[int, Any]:
-        """The next value and its line."""
+        """Returns the next value and its line."""
         self.peek()
         line = self.line
         while (entry := self._entry(line)) is None:
-            self._more(max(self._chunk, len(self._text)))  # twice as much each time: a long value is not read n times
+            # The buffer doubles each time, so that parsing a long value again and again takes linear time in total.
+            self._more(max(self._chunk, len(self._text)))
         value, end = entry
         self._skip_to(end)
         return line, value
 
     def _entry(self, line: int) -> tuple[Any, int] | None:
-        """The value at the position and its end; ``None`` where the window ends too early."""
+        """Returns the value at the position and its end, or ``None`` if the buffer ends too early."""
         try:
             value, end = DECODER.raw_decode(self._text, self._position)
             check_extent(value, end - self._position)
@@ -137,14 +141,17 @@ class _Window:
         except RecursionError:
             raise InvalidValueError(f"not valid JSON ({_TOO_DEEP})", where=Where(line=line)) from None
         except json.JSONDecodeError as error:
-            # What is wrong far before the end of the window is wrong, however it goes on.
+            # An error far before the end of the buffer does not depend on the rest of the stream. Closer to the end, a
+            # token (a literal, a number, an escape; all shorter than _NEAR_END) may be cut off by the buffer. An
+            # unterminated string is reported at its start, so its position proves nothing.
             if self._ended or (error.pos < len(self._text) - _NEAR_END and not error.msg.startswith("Unterminated")):
                 at = self.line + self._text.count("\n", self._position, error.pos)
                 raise InvalidValueError(f"not valid JSON ({error.msg})", where=Where(line=at)) from None
             return None
         except ValueError:
             raise InvalidValueError(f"not valid JSON ({_TOO_LONG})", where=Where(line=line)) from None
-        is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END  # more of the number may follow
+        # A number is complete only if another character follows, since its next digits may not be in the buffer yet.
+        is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END
         return None if is_cut and not self._ended else (value, end)
 
     def _more(self, size: int) -> None:
@@ -157,7 +164,8 @@ class _Window:
 
 
 def check_extent(value: Any, characters: int) -> None:
-    """Raises :class:`ValueError` when ``value`` is nested too deeply, or far larger than the text it was read from."""
+    """Raises :class:`ValueError` if ``value`` is nested too deeply, or far larger than the text it was read from."""
+    # Level by level and not recursively: the value may be nested too deeply for a recursion.
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         containers = [item for item in level if isinstance(item, (dict, list, tuple))]  # YAML's !!omap has tuples
@@ -166,12 +174,12 @@ def check_extent(value: Any, characters: int) -> None:
         values = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in containers)
         level = list(islice(values, _MOST_VALUES * characters + 1))
         if len(level) > _MOST_VALUES * characters:
-            raise RefusedError("its aliases stand for too many values")
+            raise RefusedError("its aliases expand to too many values")
     raise RefusedError(_TOO_DEEP)
 
 
 class RefusedError(ValueError):
-    """Something that the JSON grammar admits, or Python's reader, and this one does not."""
+    """A text that the JSON grammar or Python's reader accepts, but this reader refuses."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -194,7 +202,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 _BLANK = re.compile(r"[ \t\n\r]*")
-_NEAR_END = 64
+_NEAR_END = 64  # characters; longer than any token that may be cut off, except strings and numbers
 _FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
 """Reads one value inside a text (``raw_decode``), by the rules of :func:`parse_json`."""

@@ -1,13 +1,13 @@
-r"""Text from outside, made harmless: as a quoted literal, or as it stands without what could pose or act.
+r"""Escaping of text from outside: as a quoted literal, or unquoted with only the risky characters escaped.
 
-Two things are written as ``\uXXXX``, by what they are and not by a list of names:
+Two kinds of characters are written as ``\uXXXX``. They are recognized by their properties, not by a list of names:
 
-- Characters that cannot be seen, that end lines or that reorder text: the Unicode categories Cc, Cf, Cs, Zl and Zp, and
-  the letters and marks that Unicode itself calls ignorable. So emoji joined by U+200D fall apart into their parts, and
-  Persian or Indic words show their joiners U+200C and U+200D as escapes; all of it can still be read.
-- The first character of everything that has the *shape* of a control token: ``<word>`` without blanks (``</s>``,
-  ``<extra_id_0>``, but also ``<b>``), ``<|``, ``[WORD]`` (unless it is written as people write: ``[laughs]``,
-  ``[Laughs]``, ``[0]``), ``|WORD|``, ``>>WORD<<`` and square brackets beside a tilde.
+- Characters that are invisible, end lines or reorder text: the Unicode categories Cc, Cf, Cs, Zl and Zp, and the
+  letters and marks that Unicode calls ignorable. Therefore, emoji joined by U+200D are split into their parts, and the
+  joiners U+200C and U+200D in Persian or Indic words appear as escapes; the text can still be read.
+- The first character of everything with the *shape* of a control token: ``<word>`` without blanks (``</s>``,
+  ``<extra_id_0>``, but also ``<b>``), ``<|``, ``[WORD]`` (but not in forms that people use: ``[laughs]``, ``[Laughs]``,
+  ``[0]``), ``|WORD|``, ``>>WORD<<`` and square brackets beside a tilde.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import json
 import re
 import unicodedata
 
-# The categories Cc (but the line end and the tab, which JSON escapes and authors may use), Cf, Cs, Zl and Zp, and what
-# else has Default_Ignorable_Code_Point, reserved ones included. Written out, so that every version of Python, whose
-# tables differ, escapes the same; a test compares them with unicodedata.
+# The categories Cc (except line end and tab, which JSON escapes and authors may use), Cf, Cs, Zl and Zp, and all other
+# characters with Default_Ignorable_Code_Point, including reserved ones. The ranges are explicit, so that all versions
+# of Python escape the same characters although their Unicode tables differ; a test compares them with unicodedata.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     r"\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# No longer than 128, which no token is, so that a long run of openings costs no more than its length.
+# Tokens are shorter than 128 characters; the limit keeps the time linear for a long run of opening brackets.
 _TOKEN = re.compile(
     r'<(?=[|\uff5c]|[^\s">]{1,128}>)'
     r'|\[(?!(?:[A-Z]?[^\sA-Z0-9_|@~"\]]{0,128}|[0-9.,:;*/+-]{0,128})\])(?=[^\s"\]]{1,128}\])'
     r"|\|(?=[A-Z_]{3,64}\|)|>(?=[A-Z_0-9]{3,64}<<)|\](?=~)|\[(?=\w{0,8}~)"
 )
 _OPENING = re.compile(r"[<\[|>\]]")
-_ASCII = re.compile(r"[\t\n -~]*\Z")  # nothing unseen in it
+_ASCII = re.compile(r"[\t\n -~]*\Z")  # contains no invisible characters
 _STRUCTURE = re.compile(r"[\"“”„‟«»‹›|¦│∣#;·•∙⋅‧()<>\[\]{}\\]|[,:](?!\d)|(?<!\d)[,:]")
 _PLAIN = re.compile(r"[ !#-;=?-Z^-{}~]*\Z")  # printable ASCII without any of " \ < > [ ] |
 
@@ -42,11 +42,11 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def pose(text: str) -> str:
-    """Returns the first character of ``text`` by which it could pose as part of a line, or an empty text.
+    """Returns the first character with which ``text`` could imitate the structure of a line, or an empty text.
 
-    People, issues and options stand unquoted in turns and on the table (``Turn #3 | Ana · offers (#2): price $84``,
-    ``Votes: Ana for museum, Ben for park.``). So their names may hold nothing of which such lines are built, also in
-    other widths (NFKC), and nothing that :func:`disarm` would change; ``10:30`` and ``1,000`` are fine.
+    Names of people, issues and options appear unquoted in turns and on the table (``Turn #3 | Ana · offers (#2): price
+    $84``, ``Votes: Ana for museum, Ben for park.``). They must not contain characters that structure such lines, also
+    in other widths (NFKC), or that :func:`disarm` would change; ``10:30`` and ``1,000`` are allowed.
     """
     match = _STRUCTURE.search(unicodedata.normalize("NFKC", text))
     if match:
@@ -55,9 +55,10 @@ def pose(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    r"""Returns ``text`` as a JSON string literal on one line that no reader can mistake for anything else.
+    r"""Returns ``text`` as a JSON string literal on one line that cannot be confused with anything else.
 
-    What is risky (see the module's text) is written as ``\uXXXX``; ``json.loads(quote(text)) == text`` for every text.
+    Risky characters (see the module's docstring) are written as ``\uXXXX``. ``json.loads(quote(text)) == text`` holds
+    for every text.
     """
     if _PLAIN.match(text):
         return f'"{text}"'
@@ -65,14 +66,13 @@ def quote(text: str) -> str:
 
 
 def disarm(text: str) -> str:
-    r"""Returns ``text`` as it stands, line ends and tabs included, with only what is risky written as ``\uXXXX``.
+    r"""Returns ``text`` with only risky characters written as ``\uXXXX``; line ends and tabs are kept.
 
-    For authors' texts, for a model's own words in a message of their own, and for terminals. Doing it twice changes
-    nothing more.
+    For authors' texts, for a model's own text in a separate message, and for terminals. The function is idempotent.
     """
     if not _ASCII.match(text):
         text = _UNSEEN.sub(_escape, text)
-    # Again, because an escape within brackets has digits, which make a token's shape of them: "[<]>".
+    # Repeated, because an escape within brackets adds digits, which can give them the shape of a token: "[<]>".
     while _OPENING.search(text) and (escaped := _TOKEN.sub(_escape, text)) != text:
         text = escaped
     return text

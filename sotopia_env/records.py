@@ -1,4 +1,4 @@
-"""The base of everything that is written to disk: records, and the one form of JSON that is hashed and compared."""
+"""The base classes of records on disk, canonical JSON for hashes and comparisons, and readable validation errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _one_line(text: str) -> str:
 
 
 def not_blank(text: str) -> str:
-    """Returns ``text``, unless nothing in it is visible."""
+    """Returns ``text``, or raises :class:`ValueError` if it has no visible character."""
     # Characters that are not printable (a zero-width space) are as invisible as blanks.
     if not any(character.isprintable() and not character.isspace() for character in text):
         raise ValueError("must not be blank")
@@ -47,14 +47,14 @@ def not_blank(text: str) -> str:
 
 
 def no_pose(text: str) -> str:
-    """Returns ``text``, unless it holds something by which it could pose as part of a turn."""
+    """Returns ``text``, or raises :class:`ValueError` if it could imitate the structure of a turn."""
     if character := pose(text):
-        raise ValueError(f"must not hold {character!r}: names stand unquoted in turns; leave it out, or use a word")
+        raise ValueError(f"must not contain {character!r}: names appear unquoted in turns; omit it, or use a word")
     return text
 
 
 def json_or_value(value: Any) -> Any:
-    """Returns JSON text as what it holds, and anything else as it is."""
+    """Returns the value of a JSON text, and any other value unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -64,30 +64,30 @@ def json_or_value(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Returns ``value`` as the one JSON text this package hashes and compares: sorted keys, no spaces."""
+    """Returns the canonical JSON of ``value``, for hashes and comparisons: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _writable(value: dict[str, Any]) -> dict[str, Any]:
     try:
         canonical_json(value).encode()
-    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair, nested too deeply, no JSON at all
+    except (TypeError, ValueError, RecursionError) as error:  # not JSON, half a surrogate pair, nested too deeply
         raise ValueError(f"must be JSON that can be written ({error})") from None
     return value
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
 MOST_CHARACTERS = 80
-"""Of a name or an id."""
+"""Maximum number of characters in a name or an id."""
 Name = Annotated[
     str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_one_line), AfterValidator(not_blank)
 ]
 Label = Annotated[Name, AfterValidator(no_pose)]
-"""A name that stands unquoted in lines with turns and moves, see :func:`sotopia_env.quoting.pose`."""
+"""A name that appears unquoted in lines with turns and moves, see :func:`sotopia_env.quoting.pose`."""
 
 
-# Free-form data has another shape in every task family; as JSON *text* inside a record it keeps one column type, so
-# that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms are read.
+# Free-form data has a different shape in every task family. As JSON *text* inside a record it has one column type, so
+# that columnar readers (``datasets.load_dataset("json")``) can load files that mix families. Both forms can be read.
 JsonObject = Annotated[
     dict[str, Any],
     BeforeValidator(json_or_value),
@@ -104,16 +104,17 @@ TextMap = Annotated[
 
 
 class Record(BaseModel):
-    """Base of everything that is written to disk: immutable, and strict about names."""
+    """Base class of everything that is written to disk: immutable, without undeclared fields."""
 
-    # Validators are built when a class is first used: building them all would be a sixth of the package's import time.
+    # Validators are built when a class is first used: building all of them takes a sixth of the package's import time.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class SourcedRecord(Record):
-    """A record that an import makes; earlier versions kept the rest of the foreign record as its ``origin``.
+    """A record that may come from an import.
 
-    Nothing reads it any more, so it is left out of what is on disk.
+    Earlier versions stored the rest of the foreign record in the field ``origin``. It is ignored when such a file is
+    read.
     """
 
     @model_validator(mode="before")
@@ -136,13 +137,13 @@ def read_record(
     """Returns the record in a JSON text.
 
     Args:
-        kind: of the record.
-        text: one JSON object.
-        where: it was read, in messages.
-        failure: type of what is raised.
+        kind: the class of the record.
+        text: the text of one JSON object.
+        where: the location of the text, for messages.
+        failure: the type of the exception to raise.
 
     Raises:
-        FieldError: of type ``failure``; the text is not JSON, or not such a record.
+        FieldError: the text is not JSON, or not a record of this class; of type ``failure``.
     """
     raw = parse_json(text, where, failure)
     try:
@@ -151,14 +152,14 @@ def read_record(
         raise failure.of(invalid(error, kind.model_fields, raw), where=where) from None
 
 
-_MAX_DIFFERENCE = 100
+_MAX_DIFFERENCE = 100  # characters of each value
 
 
 _MISSING = object()
 
 
 def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]:
-    """Returns the path and both values of a difference; of the smallest part that differs where the whole is long."""
+    """Returns the path and both values of a difference; for long values, of the first part that differs."""
     texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
     if max(map(len, texts)) <= _MAX_DIFFERENCE:
         return where, texts[0], texts[1]
@@ -181,7 +182,7 @@ def _cut(text: str, start: int) -> str:
 
 @cache
 def code_version() -> str:
-    """The version of the installed package."""
+    """Returns the version of the installed package."""
     return _version("sotopia-env") or "0+uninstalled"
 
 
@@ -191,7 +192,7 @@ _PACKAGES = ("pettingzoo", "gymnasium", "numpy", "pydantic", "aiohttp", "litellm
 def package_versions(names: Iterable[str] = _PACKAGES) -> dict[str, str | None]:
     """Returns the versions of Python and of packages, by default of those that affect episodes.
 
-    ``None`` for a package without metadata: one that is not installed, or was put on the path by hand.
+    The version is ``None`` for a package without metadata, which is not installed or was added to the path manually.
     """
     return {"python": platform.python_version(), **{name: _version(name) for name in names}}
 
@@ -204,7 +205,7 @@ def _version(name: str) -> str | None:
 
 
 def source_revision() -> str | None:
-    """Returns the git revision of the source checkout this package runs from, ``None`` for an installed one."""
+    """Returns the git revision of the source checkout; ``None`` if the package is installed."""
     root, git = Path(__file__).resolve().parents[1], shutil.which("git")
     if git is None or not (root / ".git").exists():
         return None
@@ -213,20 +214,19 @@ def source_revision() -> str | None:
 
 
 def explain(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> str:
-    """Returns the sentence of :func:`invalid`."""
+    """Returns the message of :func:`invalid`."""
     return str(invalid(error, names, value))
 
 
 def invalid(error: ValidationError, names: Iterable[str] = (), value: Any = _MISSING) -> InvalidValueError:
-    """Returns a problem of a validation as an error of this package: the first unknown field, or else the first one.
-
-    Whatever is missing may be what an unknown field was meant to be.
+    """Returns the most helpful problem of a validation as an error of this package.
 
     Args:
-        error: of pydantic.
-        names: the valid field names, to find the nearest one to a misspelt one.
-        value: what was validated; with it, fields are named as they stand there, without the tags of unions.
+        error: the error of pydantic.
+        names: the valid field names, to suggest the nearest one for a misspelt name.
+        value: the validated value; with it, paths contain the names in the value, without the tags of unions.
     """
+    # An unknown field comes first: if a field is missing as well, the unknown one is often its misspelt name.
     problems = error.errors(include_url=False)
     problem = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     path = _path(problem, value)
@@ -260,14 +260,14 @@ _EXPECTED: Mapping[str, str] = {
     "enum": "{expected}",
     "union_tag_invalid": "one of {expected_tags}",
 }
-"""What a field must be, by pydantic's type of the problem and with its context."""
+"""The expected value of a field by pydantic's type of the problem; formatted with the problem's context."""
 
 
 def invalid_part(problem: Any) -> InvalidValueError:
-    """Returns one of a validation's problems as an error of this package, without its place in what was validated."""
+    """Returns one problem of a validation as an error of this package, without its path in the validated value."""
     kind, context, received = problem["type"], problem.get("ctx", {}), problem["input"]
     own = context.get("error")
-    if isinstance(own, FieldError):  # a check of ours
+    if isinstance(own, FieldError):  # raised by a validator of this package
         return InvalidValueError.of(own)
     if kind == "extra_forbidden":
         return InvalidValueError("unknown field", got=received)
@@ -285,12 +285,13 @@ def invalid_part(problem: Any) -> InvalidValueError:
     if message.startswith("Input should be "):
         return InvalidValueError(expected=message.removeprefix("Input should be "), got=received)
     message = message.replace("Input should", "it should")
-    is_whole = kind == "value_error" and not isinstance(received, str)  # of a whole record: too long to be shown
+    # A validator of a whole record receives the record, which is too long to be shown.
+    is_whole = kind == "value_error" and not isinstance(received, str)
     return InvalidValueError(message, got=... if is_whole else received)
 
 
 def _path(problem: Any, value: Any) -> str:
-    """The place as a dotted path; a part that ``value`` does not have is the tag of a union, unless it is missing."""
+    """Returns the location as a dotted path; parts that ``value`` lacks are tags of unions, unless one is missing."""
     parts = problem["loc"]
     if value is _MISSING:
         return ".".join(map(str, parts))
@@ -324,7 +325,8 @@ def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     kind, value = problem["type"], problem["input"]
     if kind == "extra_forbidden":
         key = str(problem["loc"][-1])
-        return nearest_name(key, [name for name in names if name != key])  # which is a field elsewhere
+        # The key itself may be among the names if it is a field of another record in the same file.
+        return nearest_name(key, [name for name in names if name != key])
     if kind == "union_tag_invalid":
         return nearest_name(
             str(problem["ctx"]["tag"]), [tag.strip("'") for tag in problem["ctx"]["expected_tags"].split(", ")]
@@ -332,7 +334,8 @@ def _nearest_name(problem: Any, names: Iterable[str]) -> str | None:
     if kind in ("enum", "literal_error") and isinstance(value, str):
         options = str(problem["ctx"]["expected"]).replace(" or ", ", ").split(", ")
         return nearest_name(value, [name.strip("'") for name in options])
-    if kind.endswith("_form") and isinstance(value, dict):  # told by its keys, one of which may be misspelt
+    # A union that is chosen by its keys: if none fits, one of the keys may be misspelt.
+    if kind.endswith("_form") and isinstance(value, dict):
         valid = frozenset(names)
         return next((close for key in value if key not in valid and (close := nearest_name(str(key), names))), None)
     return None

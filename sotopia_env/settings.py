@@ -1,4 +1,4 @@
-"""Settings of runs and of training stages: YAML and ``key=value`` overrides, read into frozen records."""
+"""Settings of runs and of training stages, read from YAML and ``key=value`` overrides into frozen records."""
 
 from __future__ import annotations
 
@@ -41,15 +41,16 @@ def read_values(path: str | Path) -> dict[str, Any]:
 
 
 def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns settings made of ``key=value`` alone; errors are those of :func:`read_settings`."""
+    """Returns settings from ``key=value`` texts alone; raises the errors of :func:`read_settings`."""
     return settings_of(overridden({}, overrides, origin), kind, origin)
 
 
 def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns the settings in a mapping; errors name ``origin`` and are those of :func:`read_settings`."""
+    """Returns the settings in a mapping; raises the errors of :func:`read_settings`, with ``origin`` as location."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
+        # Only the first problem is reported: correcting it often removes the others.
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
             parent, prefix = _record_at(kind, first["loc"][:-1])
@@ -73,7 +74,7 @@ def overridden(values: dict[str, Any], overrides: Sequence[str], origin: str) ->
 
 
 def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Returns nested settings with ``more`` on top."""
+    """Returns nested settings in which ``more`` takes precedence over ``values``."""
     both = dict(values)
     for name, value in more.items():
         own = both.get(name)
@@ -89,16 +90,17 @@ def _override(values: dict[str, Any], override: str, origin: str) -> None:
     for parent in parents:
         inner = values.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise InvalidValueError(f"{parent!r} holds no settings of its own", field=origin, got=override)
+            raise InvalidValueError(f"{parent!r} does not have nested settings", field=origin, got=override)
         values = inner
     values[last] = parse_yaml(text, f"{origin} {excerpt(override)}")
 
 
 def _record_at(kind: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:
-    """The settings class at ``path``, and the path as in the file, without the tags of unions.
+    """Returns the settings class at ``path``, and the path as in the file, without the tags of unions.
 
-    The class is ``kind`` itself where the path leads through no settings class.
+    The class is ``kind`` itself if no part of the path belongs to another settings class.
     """
+    # Pydantic puts the tag of a union's member into the path, as an extra part after the name of the field.
     names: list[str] = []
     choice: list[type[BaseModel]] = []
     for part in path:

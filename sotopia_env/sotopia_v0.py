@@ -29,7 +29,7 @@ from sotopia_env.world.dynamics import TurnOrder
 
 
 def env(**options: Unpack[EnvOptions]) -> Any:
-    """Returns the AEC environment with scalar rewards, wrapped so that calls in a wrong order are answered clearly."""
+    """Returns the AEC environment with scalar rewards, wrapped so that calls in a wrong order raise a clear error."""
     return OrderEnforced(raw_env(**options))
 
 
@@ -58,7 +58,8 @@ def _simultaneous(options: EnvOptions) -> EnvOptions:
 
 
 def register_environments() -> None:
-    """Makes PettingZoo's ``sotopia_env/sotopia_v0`` and Gymnasium's ``Sotopia(Moves)-v0`` known; idempotent."""
+    """Registers ``sotopia_env/sotopia_v0`` in PettingZoo and ``Sotopia(Moves)-v0`` in Gymnasium; idempotent."""
+    # PettingZoo's ids take an underscore when they are registered, but are listed with a hyphen.
     forms = (
         ("aec", "sotopia", "env"),
         ("aec", "mo_sotopia", "mo_env"),

@@ -1,4 +1,4 @@
-"""One episode being played: who is to act, what each seat sees, what it answers, and the record of it.
+"""The running episode: whose turn it is, the observations and answers of every seat, and the record.
 
 A table is played from outside, one answer at a time, or by policies, or by both::
 
@@ -248,7 +248,8 @@ class Table:
         if decision.action.__class__ is not Action:
             raise PolicyError(f"expected a Decision with an Action from the policy, got {excerpt(decision)}")
         if self.state.waiting[0] != agent:
-            check_recipients(self.task, decision.action)  # later it would fail on another agent's answer
+            # Checked now: when the round is carried out, the error would be raised from another agent's answer.
+            check_recipients(self.task, decision.action)
             self._pending[agent] = decision
             return
         # Answers of a simultaneous round arrive in any order but take effect in seat order, so that the record does not
@@ -259,7 +260,8 @@ class Table:
 
     def _carry_out(self, decision: Decision) -> None:
         index = len(self.state.turns)
-        self.state, self._evaluations = transition(self.state, decision.action), ()  # those were of fewer turns
+        # Earlier evaluations are discarded, since they do not include this turn.
+        self.state, self._evaluations = transition(self.state, decision.action), ()
         if decision.generation is not None:
             self._generations[index] = decision.generation
             self._note_message(self.state.turns[-1].actor, index, decision.generation)
@@ -305,7 +307,7 @@ class Table:
             decisions = await all_at_once(requests) if len(requests) > 1 else [await requests[0]]
             for agent, decision in zip(agents, decisions, strict=True):
                 self._take(agent, decision)
-            self._tell(count, after)
+            self._notify(count, after)
         return self.acting
 
     def _seat(self, policies: Mapping[str, Policy]) -> None:
@@ -320,8 +322,9 @@ class Table:
         state = self.state
         return policy.act(self.observe(agent), turn_seed(state.seed, _turns_before(state), state.task.seat_of[agent]))
 
-    def _tell(self, count: int, after: TurnListener | None) -> None:
-        # Records are made now and not at the end: episodes that began together end together, and would queue up.
+    def _notify(self, count: int, after: TurnListener | None) -> None:
+        # Records are made after each turn and not at the end: many episodes end at about the same time, and making
+        # their records then would block the event loop.
         for turn in self.turns[count:]:
             if after is not None:
                 after(turn, tuple([error for error in self._errors if error.turn == turn.turn.index]))
@@ -368,7 +371,7 @@ class Table:
             raise EvaluationError(f"{evaluator.name}: expected an Evaluation, got {type(verdict).__name__}")
         stranger = next((agent for agent in verdict.by_agent if agent not in self.task.names), None)
         if stranger is not None:
-            raise EvaluationError(f"{evaluator.name}: scores for {stranger!r}, who is no agent of the task")
+            raise EvaluationError(f"{evaluator.name}: scores for {stranger!r}, who is not an agent of the task")
         self._evaluations = (*[e for e in self._evaluations if e.evaluator != verdict.evaluator], verdict)
         return verdict
 
@@ -407,6 +410,7 @@ def _check_type(field: str, expected: str, value: object, kind: type) -> None:
 def _turns_before(state: EpisodeState) -> int:
     """The number of turns before this one; in simultaneous order, the number before its round."""
     count = len(state.turns)
+    # A seat's seed must not depend on how many seats of the same round have answered before it.
     if state.rules.turn_order is TurnOrder.SIMULTANEOUS:
         while count and state.turns[count - 1].round == state.round:
             count -= 1

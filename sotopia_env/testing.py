@@ -1,11 +1,11 @@
-"""A kit for the tests of packages that use this one: a scripted chat model, a fixed evaluator, and checks.
+"""Test utilities for packages that use this one: a scripted chat model, a fixed evaluator, and checks.
 
-The checks raise ``AssertionError`` with one sentence, so they can stand in any test::
+The checks raise ``AssertionError`` with a message, so they can be called in any test::
 
     def test_my_policy():
         check_policy(MyPolicy())
 
-Nothing here needs a network.
+No network is needed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Answering = Callable[[ChatRequest], Answer | Awaitable[Answer]]
 
 
 class ScriptedChatModel:
-    """A chat model that answers by a script, and records the requests.
+    """A chat model that answers from a script, and records the requests.
 
     Attributes:
-        name: of the model.
-        requests: in order.
+        name: the name of the model.
+        requests: the requests so far, in order.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class ScriptedChatModel:
         name: str = "scripted/model",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Takes the script.
+        """Creates the model.
 
         Args:
             script: one answer for each request, in order; or a function from request to answer, which
                 may be asynchronous. Exceptions among the answers are raised.
-            name: of the model.
-            parameters: of the model, for records.
+            name: the name of the model.
+            parameters: the parameters of the model, for records.
         """
         if isinstance(script, str):
             raise InvalidValueError(field="script", expected="a list of answers or a function", got=script)
@@ -72,7 +72,7 @@ class ScriptedChatModel:
         """Returns the next answer; a plain text becomes a reply with token counts estimated from its length.
 
         Raises:
-            InvalidValueError: the script has run out; a fault of the test.
+            InvalidValueError: the script has no further answer, which is an error in the test.
         """
         self.requests.append(request)
         answer = self._next(request)
@@ -99,7 +99,7 @@ class ScriptedChatModel:
 
     @property
     def remaining(self) -> int:
-        """Number of answers not yet used; 0 for a function."""
+        """The number of unused answers; 0 for a function."""
         return max(0, len(self._answers) - len(self.requests))
 
     async def close(self) -> None:
@@ -111,13 +111,13 @@ class ScriptedChatModel:
 
 @dataclass(frozen=True, slots=True)
 class FixedEvaluator:
-    """Gives every agent the same scores for every episode, or those of its seat.
+    """An evaluator that gives every agent the same scores in every episode, or those of its seat.
 
     Attributes:
-        scores: by dimension; what is missing gets the middle of its range. With ``by_seat``, one table for each seat.
-        by_seat: tables for single seats, in seat order; seats beyond it get ``scores``.
-        unscored: a reason to give no scores at all.
-        name: of the evaluator in records.
+        scores: the scores by dimension; a missing dimension gets the middle of its range.
+        by_seat: the scores of single seats, in seat order; further seats get ``scores``.
+        unscored: a reason for which the evaluator fails and gives no scores.
+        name: the name of the evaluator in records.
     """
 
     scores: Mapping[Dimension, float] = field(default_factory=dict)
@@ -127,9 +127,9 @@ class FixedEvaluator:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The scores."""
-        tables = [{d.value: value for d, value in table.items()} for table in (self.scores, *self.by_seat)]
-        return {"scores": tables[0], "by_seat": tables[1:]}
+        """The scores, by the names of dimensions."""
+        values = [{d.value: value for d, value in scores.items()} for scores in (self.scores, *self.by_seat)]
+        return {"scores": values[0], "by_seat": values[1:]}
 
     def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the fixed scores.
@@ -139,21 +139,21 @@ class FixedEvaluator:
         """
         if self.unscored is not None:
             raise EvaluationError(self.unscored)
-        tables = itertools.chain(self.by_seat, itertools.repeat(self.scores))
+        seats = itertools.chain(self.by_seat, itertools.repeat(self.scores))
         scores = [
-            Score(agent=agent, dimension=dimension, value=table.get(dimension, sum(RANGES[dimension]) / 2))
-            for agent, table in zip(episode.task.agents, tables, strict=False)
+            Score(agent=agent, dimension=dimension, value=own.get(dimension, sum(RANGES[dimension]) / 2))
+            for agent, own in zip(episode.task.agents, seats, strict=False)
             for dimension in DIMENSIONS
         ]
         return Evaluation(evaluator=self.name, parameters=dict(self.parameters), scores=tuple(scores))
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """The same."""
+        """Returns the fixed scores, as :meth:`evaluate` does."""
         return self.evaluate(episode)
 
 
 def state_after(task: Task, *actions: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
-    """Returns the state of an episode after these actions, one for each turn; a plain text is spoken."""
+    """Returns the state of an episode after these actions, one per turn; a text is a ``speak`` action."""
     state = initial_state(task, rules or Rules(), seed)
     for action in actions:
         state = transition(state, Action(ActionType.SPEAK, action) if isinstance(action, str) else action)
@@ -163,7 +163,7 @@ def state_after(task: Task, *actions: Action | str, rules: Rules | None = None, 
 # ---------------------------------------------------------------------------------------------------------------------
 # Contracts
 def _sample_tasks() -> list[Task]:
-    """A task of two seats and one of more, with private actions."""
+    """Returns a task with two seats, and one with more seats and private actions."""
     return [*tasks.generate("bargaining", 1, seed=0), *tasks.generate("group_decision", 1, seed=0)]
 
 
@@ -171,13 +171,13 @@ def check_policy(policy: Policy, *, task: Task | None = None, turns: int = 6, re
     """Plays the policy against itself for a few turns in every turn order, and checks its contract.
 
     Args:
-        policy: to be checked.
-        task: to play; by default one task of two seats and one of more.
-        turns: number of turns in each order.
-        repeatable: also expect the same action for the same observation and seed.
+        policy: the policy to check.
+        task: the task to play; by default, one task with two seats and one with more.
+        turns: the number of turns in each order.
+        repeatable: whether to require the same action for the same observation and seed.
 
     Raises:
-        AssertionError: it breaks the contract; says how.
+        AssertionError: the policy violates the contract; the message says how.
     """
     assert isinstance(policy.name, str), f"name: expected text, got {policy.name!r}"
     assert policy.name, "name: expected text, got none"
@@ -205,7 +205,7 @@ async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repe
         assert problem is None, f"{where}: {problem}"
         state = transition(state, decision.action)
         violation = state.turns[-1].violation
-        # In a simultaneous round a move may come too late through others' moves of the round, which nobody can foresee.
+        # In a simultaneous round, others' moves of the same round, which the policy cannot know, may close its move.
         late = rules.turn_order is TurnOrder.SIMULTANEOUS and decision.action.move is not None
         assert violation is None or late, f"{where}: {violation}"
 
@@ -214,8 +214,8 @@ def check_evaluator(evaluator: Evaluator, episode: Episode | None = None) -> Eva
     """Checks an evaluator's contract on a short episode, and returns the evaluation.
 
     Raises:
-        AssertionError: it breaks the contract; says how.
-        EvaluationError: it cannot score this episode.
+        AssertionError: the evaluator violates the contract; the message says how.
+        EvaluationError: the evaluator cannot score this episode.
     """
     if episode is None:
         leave = Action(ActionType.LEAVE)
@@ -226,8 +226,8 @@ def check_evaluator(evaluator: Evaluator, episode: Episode | None = None) -> Eva
     assert isinstance(result, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(result).__name__}"
     assert result.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {result.evaluator!r}"
     strangers = sorted(set(result.by_agent) - set(episode.task.agents))
-    assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who were not there"
-    assert result.scores or result.unscored, f"{evaluator.name}: neither scores nor a reason why there are none"
+    assert not strangers, f"{evaluator.name}: scores for {', '.join(strangers)}, who did not take part"
+    assert result.scores or result.unscored, f"{evaluator.name}: neither scores nor a reason for their absence"
     assert read_record(Evaluation, result.model_dump_json(), evaluator.name) == result, (
         f"{evaluator.name}: no JSON round trip"
     )
@@ -241,7 +241,7 @@ _SHORTEST = 6  # shorter texts occur by chance
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A text that a seat may not know: its owner, its field in the task, the text."""
+    """A text that a seat may not know, with its owner and its field in the task."""
 
     owner: str
     where: str
@@ -251,8 +251,8 @@ class Leak:
 def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
     """Returns the private texts of the other seats in ``text`` that ``agent`` may not know in ``state``.
 
-    Uses the task and the table of disclosure alone, not observations, so it finds the leaks of these, too. Ignores
-    numbers and texts shorter than 6 characters.
+    The result depends on the task and the disclosure rules only, not on observations, so leaks in observations are
+    found, too. Numbers and texts shorter than 6 characters are ignored.
     """
     permitted = "\n".join(_permitted(state, agent))
     return tuple(
@@ -260,12 +260,13 @@ def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
         for leak in _private(state.task, agent)
         if len(leak.text) >= _SHORTEST
         and leak.text not in permitted
+        # The text may occur literally or in either of the escaped forms.
         and any(form in text for form in (leak.text, quote(leak.text)[1:-1], disarm(leak.text)))
     )
 
 
 def check_no_leaks(state: EpisodeState, agent: str, messages: Sequence[ChatMessage]) -> None:
-    """Raises ``AssertionError`` if messages for ``agent`` have a leak; see :func:`leaks`."""
+    """Raises ``AssertionError`` if messages for ``agent`` contain a leak; see :func:`leaks`."""
     secrets = leaks(state, agent, "\n".join(message["content"] for message in messages))
     assert not secrets, f"{agent} is told {secrets[0].where} of {secrets[0].owner}: {secrets[0].text!r}"
 
@@ -290,7 +291,7 @@ def _perceived(state: EpisodeState, agent: str, turn: Turn) -> bool:
 
 
 def _private(task: Task, agent: str) -> list[Leak]:
-    """Every text about the other seats, and about pairs without ``agent``."""
+    """Returns every text about the other seats, and about pairs without ``agent``."""
     texts = []
     for other, character, seat in zip(task.agents, task.characters, task.scenario.seats, strict=True):
         if other != agent:
@@ -336,4 +337,4 @@ def check_quoted(messages: Sequence[ChatMessage], utterance: str) -> None:
     for line in filter(None, (line.strip() for line in utterance.splitlines())):
         for message in messages:
             loose = line in outside_quotes(message["content"])
-            assert not loose, f"{message['role']}: {line!r} stands outside quotes"
+            assert not loose, f"{message['role']}: {line!r} occurs outside quotes"

@@ -1,4 +1,4 @@
-"""Waiting for coroutines: one from synchronous code, or many at once."""
+"""Functions that run coroutines: one from synchronous code, or many concurrently."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ _T = TypeVar("_T")
 
 
 def wait(coroutine: Coroutine[Any, Any, _T], loop: asyncio.AbstractEventLoop | None = None) -> _T:
-    """Returns a coroutine's result to synchronous code, or raises what it raised.
+    """Runs a coroutine from synchronous code; returns its result or raises its exception.
 
-    Inside a running loop (a notebook), which it blocks, the waiting is done in a thread, for loops do not nest.
+    Within a running event loop, such as that of a notebook, the call blocks that loop.
 
     Args:
-        coroutine: to be run.
-        loop: that runs it, open and not running; a new one by default.
+        coroutine: the coroutine to run.
+        loop: the event loop that runs it, open and not running; a new one by default.
     """
     run: Callable[[Coroutine[Any, Any, _T]], _T] = asyncio.run if loop is None else loop.run_until_complete
     if not is_inside_a_loop():
         return run(coroutine)
+    # Event loops cannot be nested, so the coroutine runs in another thread.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(run, coroutine).result()
 
 
 def is_inside_a_loop() -> bool:
-    """Whether the caller is run by an event loop."""
+    """Whether the caller runs within an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -36,9 +37,9 @@ def is_inside_a_loop() -> bool:
 
 
 async def all_at_once(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Returns all results, computed at the same time; the first exception cancels the rest.
+    """Returns the results of all coroutines, run concurrently; the first exception cancels the others.
 
-    It is raised after the rest has ended, so that nothing is recorded after the ledger is closed.
+    The exception is raised after all others have ended, so that nothing is recorded after the ledger is closed.
     """
     running = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:

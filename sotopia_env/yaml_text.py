@@ -1,4 +1,4 @@
-"""YAML from outside, read as data: plain values, every key once, finite numbers; and the YAML that is written."""
+"""A strict reader of YAML from outside (plain values, unique keys, finite numbers), and a writer of YAML."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no annotations
-    """Constructs plain values only, and says of each that it cannot construct where it stands."""
+    """A loader that constructs plain values only; its errors have the location of the value."""
 
+    # PyYAML lets the last of several equal keys win, so duplicates are detected before the mapping is constructed.
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         keys = set()
@@ -35,9 +36,10 @@ class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no anno
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, int):
-                str(value)  # which fails from thousands of digits on, and base 16 is read without such a limit
-        except (ValueError, LookupError, OverflowError, AttributeError):  # of `!!int x`, `!!bool x`, 2001-99-99
-            value = math.nan
+                # Fails for thousands of digits, as decimal numbers do when they are read; hexadecimal ones do not.
+                str(value)
+        except (ValueError, LookupError, OverflowError, AttributeError):  # for `!!int x`, `!!bool x`, 2001-99-99
+            value = math.nan  # refused below
         if isinstance(value, float) and not math.isfinite(value):
             kind = node.tag.rpartition(":")[2]
             _refuse(f"{excerpt(str(node.value))} is not a valid {kind}; put text in quotes, without a tag", node)
@@ -50,17 +52,17 @@ def _refuse(problem: str, node: Any) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A YAML text that was read.
+    """A parsed YAML text.
 
     Attributes:
-        value: what it holds.
+        value: the value of the document.
     """
 
     value: Any
     _root: Any
 
     def line(self, path: Sequence[str | int]) -> int:
-        """Returns the line, from 1, of the key or list item at ``path``, or of the deepest part of it that exists."""
+        """Returns the line, from 1, of the key or list item at ``path``, or of its deepest part that exists."""
         node, line = self._root, self._root.start_mark.line if self._root else 0
         for part in path:
             if isinstance(node, yaml.MappingNode):
@@ -76,16 +78,16 @@ class YamlDocument:
 
 
 def parse_yaml(text: str, where: str | Path) -> Any:
-    """Returns what a YAML text holds; raises as :func:`parse_document`."""
+    """Returns the value of a YAML text; raises the errors of :func:`parse_document`."""
     return parse_document(text, where).value
 
 
 def parse_document(text: str, where: str | Path) -> YamlDocument:
-    """Returns what a YAML text holds, with the lines of its parts.
+    """Returns the value of a YAML text, with the lines of its parts.
 
     Raises:
-        InvalidValueError: names ``where`` and the line; the text is not YAML, a key occurs twice in a mapping, a value
-            is not of the type it has the form or the tag of, or values are nested too deeply.
+        InvalidValueError: the text is not YAML, a key occurs twice in a mapping, a value does not match its tag or the
+            type that its form implies, or values are nested too deeply; the error has ``where`` and the line.
     """
     try:
         loader = _PlainLoader(text)
@@ -106,17 +108,17 @@ def parse_document(text: str, where: str | Path) -> YamlDocument:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Returns what a YAML file holds; raises as :func:`read_document`."""
+    """Returns the value in a YAML file; raises the errors of :func:`read_document`."""
     return read_document(path).value
 
 
 def read_document(path: str | Path) -> YamlDocument:
-    """As :func:`parse_document`, for a file; raises also when it cannot be read."""
+    """Does the same as :func:`parse_document` for a file; also raises the error if the file cannot be read."""
     return parse_document(read_text(path), path)
 
 
 def to_yaml(value: Any) -> str:
-    """Returns plain values as YAML, keys in their order."""
+    """Returns plain values as YAML; keys keep their order."""
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
     return text
 

@@ -1,1 +1,1 @@
-"""The command ``sotopia``: one module for each group of subcommands."""
+"""The ``sotopia`` command line, with one module for each group of subcommands."""

@@ -1,8 +1,8 @@
-"""The ``sotopia`` command: one subcommand per verb, each a few lines over the library.
+"""The ``sotopia`` command: one subcommand per verb, each a thin layer over the library.
 
-Each module beside this one has a ``register`` that adds its commands; they import the library when they run, so that
-``sotopia --help`` answers at once. Misuse ends with one sentence on stderr and exit code 2; failed or unscored episodes
-and a spent budget with 1; Ctrl-C with 130, SIGTERM with 143.
+Each module of this package has a function ``register`` that adds its commands. Commands import the library when they
+run, so that ``sotopia --help`` is fast. Misuse ends with one sentence on stderr and exit code 2, failed or unscored
+episodes and a spent budget with exit code 1, Ctrl-C with 130, SIGTERM with 143.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sotopia_env.service import commands as service
 
 
 def _refused(error: typer.BadParameter) -> str | None:
-    """The sentence for a value that pydantic has refused for typer; ``None`` for any other misuse."""
+    """Returns the message for a value that pydantic has refused for typer; ``None`` for any other misuse."""
     if not isinstance(error.__cause__, ValidationError) or error.param is None:
         return None
     problem = invalid_part(error.__cause__.errors(include_url=False)[0])
@@ -33,7 +33,7 @@ def _refused(error: typer.BadParameter) -> str | None:
 
 
 class _Commands(TyperGroup):
-    """Turns the package's own errors into a sentence and exit code 2, and an early Ctrl-C into one and 130."""
+    """Turns errors of this package into one sentence and exit code 2, and an early Ctrl-C into exit code 130."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,8 +47,8 @@ class _Commands(TyperGroup):
         except SotopiaError as error:
             typer.echo(f"sotopia: {disarm(in_flags(error))}", err=True)
             raise typer.Exit(2) from None
-        except KeyboardInterrupt:  # before or after the work that a signal stops gracefully (`exit_on_signals`)
-            typer.echo("\nsotopia: interrupted; nothing on disk is lost, the same command goes on from there", err=True)
+        except KeyboardInterrupt:  # outside of the work that a signal stops gracefully (`exit_on_signals`)
+            typer.echo("\nsotopia: interrupted; no recorded work is lost, the same command continues it", err=True)
             raise typer.Exit(130) from None
 
 
@@ -61,13 +61,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
+# In the order of `sotopia --help`.
 for module in (tasks, rollout, evaluate, show, play, compare, interviews, people, importing, models, service):
     module.register(app)
 use_plain_help(app)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"sotopia-env {code_version()}")
         raise typer.Exit
 
@@ -86,9 +87,9 @@ def _front(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
 def train(ctx: typer.Context) -> None:
-    """Run a stage of training; without one, list the stages, and with `--list` the configurations.
+    """Run a training stage. Without a stage, list the stages; with `--list`, list the configurations.
 
-    The stages are another package's, which offers them by the entry point `train` of the group `sotopia.commands`.
+    The stages come from another package, through the entry point `train` of the group `sotopia.commands`.
 
     \b
     Examples:
@@ -97,12 +98,12 @@ def train(ctx: typer.Context) -> None:
     """
     entry = next(iter(entry_points(group="sotopia.commands", name="train")), None)
     if entry is None:
-        raise SotopiaError("train: no package with stages of training is installed; pip install 'sotopia-env[train]'")
+        raise SotopiaError("train: no package with training stages is installed; pip install 'sotopia-env[train]'")
     raise typer.Exit(entry.load()(ctx.args, "sotopia train"))
 
 
 class _HarmlessFormatter(logging.Formatter):
-    """Log messages may hold what a server or a model wrote; a terminal obeys nothing of it."""
+    """Escapes control characters in log messages, which may contain text of a server or a model."""
 
     def format(self, record: logging.LogRecord) -> str:
         return disarm(super().format(record))
@@ -110,7 +111,8 @@ class _HarmlessFormatter(logging.Formatter):
 
 def main() -> None:
     """Runs the command line."""
-    if logging.lastResort is not None:  # the handler of a program that has set up no logging, as this one
+    # The handler that Python uses in a program without logging configuration, such as this one.
+    if logging.lastResort is not None:
         logging.lastResort.setFormatter(_HarmlessFormatter("%(message)s"))
     app()
 

@@ -21,17 +21,18 @@ def register(app: typer.Typer) -> None:
 def compare(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")] = [],  # noqa: B006
     config: Annotated[
-        Path | None, path_option("YAML file of a comparison; arguments and flags replace what it says.", "--config")
+        Path | None, path_option("YAML file of a comparison; arguments and flags take precedence.", "--config")
     ] = None,
     evaluator: Annotated[
-        list[str], typer.Option(help="Whose scores; repeats; by default the one all episodes share.", metavar="NAME")
+        list[str],
+        typer.Option(help="Evaluator of the scores; repeats; by default the one all episodes share.", metavar="NAME"),
     ] = [],  # noqa: B006
     metric: Annotated[
         list[str], typer.Option(help="Metric of matrix, differences and charts; repeats; the first ranks.")
     ] = [],  # noqa: B006
     by: Annotated[
         str | None,
-        typer.Option(help="Also by tag, scenario, character, relationship, condition or participant."),
+        typer.Option(help="Group also by tag, scenario, character, relationship, condition or participant."),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Compare all others with this one, beside each partner.")
@@ -45,7 +46,7 @@ def compare(
 ) -> None:
     """Compare the policies of one or several runs: ranks, intervals, paired differences, failures, cost.
 
-    What the flags do not say stands in a YAML file (--config), or in --set: the settings are those of
+    Settings without a flag can be given in a YAML file (--config) or with --set; they are the fields of
     `sotopia_env.reports.compare.CompareSpec` (docs/measures.md).
 
     \b
@@ -71,12 +72,13 @@ def compare(
         "baseline": baseline,
     }
     values = merged(overridden({}, settings, "--set"), {name: value for name, value in flags.items() if value})
+    # Flags take precedence over --set, and both over the file.
     spec = settings_of(merged({} if config is None else read_values(config), values), CompareSpec, str(config or ""))
     put_out(comparison_report(*spec.compare()), out, forms, as_json)
 
 
 def demo(
-    out: Annotated[Path, path_option("Run directory; the report goes beside the episodes.")],
+    out: Annotated[Path, path_option("Run directory; the report is written to its folder report.")],
     n: Annotated[int, typer.Option("-n", min=1, help="Tasks per family.")] = 6,
     seed: Seed = 0,
     model: Annotated[

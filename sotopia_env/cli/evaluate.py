@@ -1,4 +1,4 @@
-"""``sotopia evaluate``: one more evaluation of a run."""
+"""``sotopia evaluate``: adds an evaluation to a run."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def evaluate(
     evaluator: Annotated[str, typer.Option(metavar="NAME", help=EVALUATOR_HELP)],
     concurrency: Concurrency = 128,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only forecast calls, tokens and cost.")] = False,
     *,
     settings: Any = None,
 ) -> None:
-    """Add an evaluation to every episode of a run, beside those it has; turns stay as they are.
+    """Add an evaluation to every episode of a run; turns and other evaluations do not change.
 
-    The same command again continues one that was interrupted.
+    The same command continues an interrupted evaluation.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def evaluate(
     advice = f"the same command continues the evaluation of {run}"
     result, number = run_with_models(pool, run, work, advice)
     if result.stopped:
-        typer.echo(f"{run}: {result.evaluated} of {result.episodes} episodes evaluated now, kept for the next time")
+        typer.echo(f"{run}: {result.evaluated} of {result.episodes} episodes evaluated now, stored for the next time")
         exit_if_stopped(result.stopped, number, advice)
     typer.echo(f"{run}: {_summary(judge.name, result)}")
     if result.unscored or result.refused:
@@ -87,7 +87,7 @@ def evaluate(
 def _summary(judge: str, result: EvaluationResult) -> str:
     parts = [f"{result.evaluated} episodes evaluated by {judge}, {result.unscored} unscored"]
     if result.kept:
-        parts.append(f"{result.kept} had its scores and kept them (--force evaluates them again)")
+        parts.append(f"{result.kept} already had its scores (--force evaluates them again)")
     if result.refused:
         parts.append(f"{result.refused} failed now and keep their earlier scores (--force replaces them)")
     if result.reason:

@@ -1,4 +1,4 @@
-"""``sotopia import`` and ``sotopia export``: files of others as records of ours, and ours in a foreign form."""
+"""``sotopia import`` and ``sotopia export``: conversion from and to the formats of other projects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sotopia_env.runs.importing import ImportReport
 
 _MOST_LINES = 20
-FORMAT_HELP = "Foreign format by name; `sotopia import` without files lists them. By default it is found out."
-Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write.")]
+FORMAT_HELP = "Name of the foreign format; `sotopia import` without files lists them. Detected by default."
+Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.")]
 FormatName = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
 
 
@@ -35,10 +35,10 @@ def import_(
 ) -> None:
     """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, and negotiation corpora.
 
-    What contradicts itself is imported as the reference code plays it, with a note.
+    Records that contradict themselves are imported as the reference code interprets them, with a note.
 
-    Without files, list the formats. What is refused is named with file, line, field and mend; then nothing is written,
-    or with --keep-going everything else.
+    Without files, list the formats. Every refused record is reported with file, line, field and fix. Nothing is written
+    then; with --keep-going, all other records are written.
 
     \b
     Examples:
@@ -59,12 +59,12 @@ def import_(
     if out is None:
         raise typer.BadParameter("expected a folder to write, got none", param_hint="--out")
     report = import_files(files, out, format=format, keep_going=keep_going)
-    _tell(report)
+    _print_report(report)
     if report.refused:
         raise typer.Exit(1)
 
 
-def _tell(report: ImportReport) -> None:
+def _print_report(report: ImportReport) -> None:
     for count in report.counts:
         typer.echo(
             f"{disarm_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "

@@ -1,4 +1,4 @@
-"""``sotopia interview-report``: AgentSense's measures over interviewed runs."""
+"""``sotopia interview-report``: AgentSense's measures of interviewed runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def interview_report(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files, interviewed.", "RUNS...")],
-    evaluator: Annotated[str | None, typer.Option(help="Whose answers; by default the interview all share.")] = None,
+    evaluator: Annotated[str | None, typer.Option(help="Interview to report on; by default the one all share.")] = None,
     measure: Annotated[
         str | None,
         typer.Option(help="Main measure: judge majority, judge average, self, other, exact, or one of information."),

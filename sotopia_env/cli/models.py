@@ -1,4 +1,4 @@
-"""Options of the commands that ask language models, their start and stop; ``sotopia models`` and ``sotopia cache``."""
+"""Options, start and stop of commands that call language models; ``sotopia models`` and ``sotopia cache``."""
 
 from __future__ import annotations
 
@@ -55,26 +55,27 @@ def _options(
 
 
 def per_model(texts: Sequence[str], flag: str) -> dict[str, str] | None:
-    """Reads ``VALUE`` (for every model) and ``PROVIDER/MODEL=VALUE`` (for one); ``None`` without any.
+    """Reads ``VALUE`` (for every model) and ``PROVIDER/MODEL=VALUE`` (for one model); ``None`` for no texts.
 
     Raises:
-        InvalidValueError: a model is given two values.
+        InvalidValueError: a model has two values.
     """
     from sotopia_env.chat_model.options import EVERY
 
     values: dict[str, str] = {}
     for text in texts:
+        # A URL for every model may contain "=", but no "/" without "://" before it.
         model, equals, value = text.partition("=")
         for_one = bool(equals) and "/" in model and "://" not in model
         key = model if for_one else EVERY
         if key in values:
-            raise InvalidValueError(f"{key or 'every model'} is given two values", field=flag)
+            raise InvalidValueError(f"two values for {key or 'every model'}", field=flag)
         values[key] = value if for_one else text
     return values or None
 
 
 def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of models to a command, which gets them, nested, in its keyword argument ``settings``."""
+    """Adds the options of models to a command, which receives them as a nested mapping in ``settings``."""
     common = inspect.signature(_options, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters.values()
 
@@ -83,6 +84,7 @@ def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
         options = {name: arguments.pop(name) for name in common if name in arguments}
         command(**arguments, settings=_options(**options))
 
+    # typer makes the options from the signature and the annotations of a command, so both need those of the models.
     parameters = [p for p in own if p.name != "settings"] + list(common.values())
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     wrapper.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]  # what typer reads
@@ -94,20 +96,21 @@ def takes_model_options(command: Callable[..., None]) -> Callable[..., None]:
 def run_with_models(
     models: ModelPool, directory: Path | None, work: Callable[[Stop], Awaitable[_T]], advice: str
 ) -> tuple[_T, int | None]:
-    """Checks and opens the models, does the work, closes them, and prints what they have cost.
+    """Checks and opens the models, does the work, closes the models, and prints their usage and cost.
 
     Args:
-        models: of the run.
-        directory: of the run; the ledger goes there, and nowhere without one.
-        work: gets the :class:`Stop` that a signal requests.
-        advice: how to go on, for people who stopped it.
+        models: the models of the run.
+        directory: the directory of the run, for the ledger; ``None`` for no ledger file.
+        work: receives the :class:`Stop` that a signal requests.
+        advice: how to continue, for a user who has stopped the work.
 
     Returns:
-        What ``work`` returns, and the signal that stopped it if one did.
+        The result of ``work``, and the signal that stopped it, if any.
     """
     from sotopia_env.concurrency.stopping import GRACE, Stop
 
-    stop = Stop(GRACE if models.names else 0.0)  # without models there are no answers to wait for
+    # Without models, there are no calls to wait for.
+    stop = Stop(GRACE if models.names else 0.0)
 
     async def open_work_close() -> _T:
         try:
@@ -122,6 +125,7 @@ def run_with_models(
         try:
             result = asyncio.run(open_work_close())
         except ModelRefusedError:
+            # Calls before the refusal are billed, so their cost is printed, too.
             _print_spending(models)
             raise
     _print_spending(models)
@@ -130,14 +134,14 @@ def run_with_models(
 
 @contextmanager
 def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
-    """Lets signals request ``stop``; a second one, or a model that refuses every request, ends the command."""
+    """Makes signals request ``stop``; a second signal, or a model that refuses every request, ends the command."""
     from sotopia_env.concurrency.stopping import stop_on_signals
 
     try:
         with stop_on_signals(stop, lambda text: typer.echo(f"\nsotopia: {text}", err=True)):
             yield
     except ModelRefusedError as error:
-        typer.echo(f"sotopia: {error}; when that is put right, {advice}", err=True)
+        typer.echo(f"sotopia: {error}; after the problem is fixed, {advice}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo(f"\nsotopia: interrupted; {advice}", err=True)
@@ -145,20 +149,20 @@ def exit_on_signals(stop: Stop, advice: str) -> Iterator[None]:
 
 
 def exit_if_stopped(stopped: str, number: int | None, advice: str) -> None:
-    """Leaves with the reason and what to do next: 128 + the signal's number, or 1 for a spent budget."""
+    """Exits with the reason and the next step: code 128 + the signal's number, or 1 for a spent budget."""
     if stopped:
         typer.echo(f"sotopia: {stopped}; {advice}", err=True)
         raise typer.Exit(128 + number if number else 1)
 
 
 def _print_spending(models: ModelPool) -> None:
-    """Prints what the run has spent so far, agents apart from judges; nothing without calls."""
+    """Prints the usage of the run so far, separately for agents and judges; nothing if there were no calls."""
     for role in ("agent", "judge"):
         totals = models.ledger.totals(role)
         if not (totals.answered or totals.failed or totals.interrupted or totals.too_long):
             continue
         calls = f"{role}s: {totals.answered} answers, {totals.failed} failed calls"
-        calls += f", {totals.interrupted} interrupted (at a cost nobody knows)" if totals.interrupted else ""
+        calls += f", {totals.interrupted} interrupted (unknown cost)" if totals.interrupted else ""
         calls += f", {totals.too_long} too long for the model" if totals.too_long else ""
         calls += f", {totals.cached} from the cache" if totals.cached else ""
         calls += f", {totals.fallbacks} by a fallback" if totals.fallbacks else ""
@@ -170,7 +174,7 @@ cache_app = typer.Typer(
 )
 
 
-models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="See what the server of a model can do.")
+models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the features of a model's server.")
 
 
 def register(app: typer.Typer) -> None:
@@ -181,7 +185,7 @@ def register(app: typer.Typer) -> None:
 
 @models_app.callback()
 def _group() -> None:
-    """Keeps ``check`` a subcommand while it is the only one."""
+    """Keeps ``check`` a subcommand: typer would make a single command the group itself."""
 
 
 @models_app.command("check")
@@ -192,7 +196,7 @@ def models_check(
     model_timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = _REQUEST_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask a server about ten short questions, and show what it takes: schemas, log-probabilities, token ids, tools.
+    """Send about ten short requests to a server, and show its features: schemas, log-probabilities, token ids, tools.
 
     \b
     Example:
@@ -200,20 +204,20 @@ def models_check(
     """
     from sotopia_env.chat_model.probing import probe_server
 
-    findings = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
+    results = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
     if as_json:
-        rows = {one.name: {"result": one.result, "detail": one.detail} for one in findings}
+        rows = {row.name: {"result": row.result, "detail": row.detail} for row in results}
         typer.echo(json.dumps({"api_base": base_url, "model": model, "findings": rows}, ensure_ascii=False, indent=2))
     else:
-        for one in findings:
-            typer.echo(f"{one.name:<12} {one.result:<8} {one.detail}".rstrip())
-    if findings[0].result != "yes":
+        for row in results:
+            typer.echo(f"{row.name:<12} {row.result:<8} {row.detail}".rstrip())
+    if results[0].result != "yes":
         raise typer.Exit(1)
 
 
 @cache_app.command("show")
 def cache_show(directory: Annotated[Path, path_argument("Directory of the cache.", "DIRECTORY")]) -> None:
-    """Show how many answers a cache holds.
+    """Show the number of answers in a cache, and its size.
 
     \b
     Example:
@@ -227,7 +231,7 @@ def cache_show(directory: Annotated[Path, path_argument("Directory of the cache.
 
 @cache_app.command("clear")
 def cache_clear(directory: Annotated[Path, path_argument("Directory of the cache.", "DIRECTORY")]) -> None:
-    """Remove every answer from a cache.
+    """Remove all answers from a cache.
 
     \b
     Example:

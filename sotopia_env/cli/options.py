@@ -1,4 +1,4 @@
-"""Options and arguments that several commands of ``sotopia`` share."""
+"""Options and arguments shared by several commands of ``sotopia``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 
 
 def path_option(help: str, name: str = "--out", panel: str | None = None) -> Any:
-    """An option that takes a path."""
+    """Returns an option that takes a path."""
     return typer.Option(name, parser=_path_of(name), metavar="PATH", help=help, rich_help_panel=panel)
 
 
 def path_argument(help: str, name: str) -> Any:
-    """An argument that is a path, or several; ``name`` stands in messages and in the help."""
+    """Returns an argument that takes one or several paths; ``name`` appears in messages and in the help."""
     return typer.Argument(parser=_path_of(name), metavar=name, help=help)
 
 
 def _path_of(name: str) -> Callable[[str], Path]:
     def path(text: str) -> Path:
-        if not str(text).strip():  # Path("") would silently be the working directory
-            # Not a ValueError, which typer would show as "invalid value", without what was expected.
+        # ``Path("")`` would silently be the working directory.
+        if not str(text).strip():
+            # Not a ValueError, which typer would show as "invalid value" without the expected value.
             raise SotopiaError(str(InvalidValueError(field=name, expected="a path", got=str(text))))
         return Path(text)
 
@@ -60,12 +61,12 @@ EVALUATOR_HELP = (
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
 ChartFormats = Annotated[
-    str, typer.Option("--format", metavar="FORMATS", help="Of charts: png, svg, pdf, or several with commas.")
+    str, typer.Option("--format", metavar="FORMATS", help="Formats of charts: png, svg, pdf, or several with commas.")
 ]
 
 
 def chart_formats(text: str) -> list[str]:
-    """Returns the formats of a :data:`ChartFormats`; raises :class:`UnknownNameError` for one that there is not."""
+    """Returns the formats in a :data:`ChartFormats` text; raises :class:`UnknownNameError` for an unknown one."""
     from sotopia_env.reports.charts import check_formats
 
     formats = [form.strip() for form in text.split(",")]
@@ -126,20 +127,21 @@ FLAGS: Mapping[str, str] = {
     "models.api_key_env": "--api-key-env",
     "tpm": "models.tpm",
 }
-"""Fields of the library's errors, and the options of the command line that they come from."""
+"""The fields of the library's errors, with the options of the command line that set them."""
 
 
 def put_out(report: Report, out: Path | None, formats: Sequence[str], as_json: bool) -> None:
-    """Writes a report into the folder ``out``, if there is one, and prints it as tables or as JSON."""
+    """Writes a report into the folder ``out``, if given, and prints it as tables or as JSON."""
     files = [] if out is None else report.write(out, formats)
     typer.echo(report.json() if as_json else report.text(), nl=False)
+    # With --json, stdout must contain the JSON only.
     for path in files:
         typer.echo(f"wrote {path}", err=as_json)
 
 
 def in_flags(error: SotopiaError) -> str:
-    """Returns the sentence of an error, with its field as an option of the command line."""
-    # The field of a record, such as a parameter in a policy's name, is not an option.
+    """Returns the message of an error, with its field replaced by the option of the command line."""
+    # The field of a record, such as a parameter in a policy's name, is not an option, even if the names are equal.
     if isinstance(error, FieldError) and error.field in FLAGS and not error.where.record:
         return str(type(error).of(error, field=FLAGS[error.field]))
     return str(error)
@@ -151,5 +153,5 @@ def need(command: str, *modules: str) -> None:
     if missing:
         extra = "analysis" if "scipy" in missing else "charts"
         raise SotopiaError(
-            f"{command} needs {' and '.join(missing)}, not installed here; pip install 'sotopia-env[{extra}]'"
+            f"{command} needs {' and '.join(missing)}, not installed; pip install 'sotopia-env[{extra}]'"
         )

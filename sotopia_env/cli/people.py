@@ -1,4 +1,4 @@
-"""``sotopia annotation-template``: sheets for annotators; ``sotopia judge-agreement``: judges against these people."""
+"""``sotopia annotation-template``: sheets for annotators; ``sotopia judge-agreement``: judges compared with them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def register(app: typer.Typer) -> None:
 
 def annotation_template(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
-    out: Annotated[Path, path_option("The .csv file to write; its key and a guide are put beside it.")],
-    n: Annotated[int | None, typer.Option("-n", min=1, help="How many episodes, drawn at random; all of them.")] = None,
+    out: Annotated[Path, path_option("The .csv file to write; its key and a guide are written to the same folder.")],
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, help="How many episodes, drawn at random; all by default.")
+    ] = None,
     per_episode: Annotated[int, typer.Option(min=1, help="Annotators asked for each episode.")] = 2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw, of the order and of the ids.")] = 0,
 ) -> None:
-    """Write a sheet on which people score episodes without knowing who played; keep the key from them.
+    """Write a sheet for people who score episodes without knowing the policies; do not give them the key.
 
     \b
     Examples:
@@ -46,23 +48,28 @@ def annotation_template(
 
 def judge_agreement(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes, evaluated.", "RUN")],
-    human: Annotated[list[Path], path_option("Filled-in sheet; repeats for copies of several annotators.", "--human")],
-    key: Annotated[Path | None, path_option("Its key; by default the one beside the first sheet.", "--key")] = None,
+    human: Annotated[
+        list[Path], path_option("Filled-in sheet; repeats for the copies of several annotators.", "--human")
+    ],
+    key: Annotated[
+        Path | None, path_option("Key of the sheets; by default the one beside the first sheet.", "--key")
+    ] = None,
     judge: Annotated[list[str], typer.Option(help="Evaluation to compare; repeats; all by default.")] = [],  # noqa: B006
     bins: Annotated[int, typer.Option(min=2, max=11, help="Bins of the scale for the annotators' agreement.")] = 5,
     filters: Annotated[bool, typer.Option(help="Leave out annotations of poor quality.")] = True,
-    min_words: Annotated[float, typer.Option(min=0, help="Fewest words of a row's median reasoning.")] = 5,
+    min_words: Annotated[float, typer.Option(min=0, help="Minimum median number of words in a row's reasoning.")] = 5,
     max_goal_difference: Annotated[
-        float, typer.Option(min=0, help="Farthest apart on GOAL before an episode's annotations go.")
+        float, typer.Option(min=0, help="Maximum difference on GOAL; otherwise an episode is left out.")
     ] = 5,
     max_distance: Annotated[
-        float | None, typer.Option(min=0, help="Farthest an annotator may be from the others on average; no limit.")
+        float | None,
+        typer.Option(min=0, help="Maximum mean distance of an annotator from the others; no limit by default."),
     ] = None,
     out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and the chart.")] = None,
     formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Compare judges with people: correlations, differences, perceived ranges, and people among each other.
+    """Compare judges with people: correlations, differences, perceived ranges, and agreement among people.
 
     \b
     Examples:
@@ -92,7 +99,7 @@ def judge_agreement(
 
 
 def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:
-    """Raises :class:`InvalidValueError` when nobody has scored anything: there is nothing to compare with."""
+    """Raises :class:`InvalidValueError` if the sheets contain no scores to compare with."""
     if any(answer.scores for answer in answers.annotations):
         return
     columns = ([] if answers.annotations else ["annotator"]) + list(answers.key.scales)

@@ -1,4 +1,4 @@
-"""Plain help of commands: options in named groups, the common ones first, with placeholders in place of types."""
+"""Plain-text help of commands: options in named groups, the common ones first, with placeholders instead of types."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 COMMON = "Options"
-"""The group of options that belong to no other one."""
+"""The group of options without another group."""
 ORDER, PACE, MODELS = "Order of play", "Pace and place", "Language models"
-"""Groups of further options; the values of ``rich_help_panel``."""
+"""Other groups of options, given as ``rich_help_panel``."""
 _PLACEHOLDERS: Mapping[type, str] = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class Command(TyperCommand):
-    """A command whose help is plain text that can be copied, grouped by ``rich_help_panel``."""
+    """A command with help in plain text, which can be copied, grouped by ``rich_help_panel``."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and the groups of options."""
@@ -37,7 +37,7 @@ class Command(TyperCommand):
 
 
 def use_plain_help(app: typer.Typer) -> None:
-    """Has every command of ``app`` and of its groups show its help so."""
+    """Makes every command of ``app`` and of its groups use this help."""
     for command in app.registered_commands:
         command.cls = Command
         if command.callback is not None:
@@ -48,7 +48,7 @@ def use_plain_help(app: typer.Typer) -> None:
 
 
 def _name_values(command: Callable[..., Any]) -> None:
-    """Gives the options without a placeholder one that says what their value is."""
+    """Sets a placeholder that describes the value for all options without one."""
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
         value, *settings = get_args(parameter.annotation) or (None,)
@@ -56,6 +56,6 @@ def _name_values(command: Callable[..., Any]) -> None:
         for option in settings:
             if isinstance(option, OptionInfo) and option.metavar is None and kinds:
                 option.metavar = _PLACEHOLDERS[kinds[0]]
-    # typer would evaluate annotations in quotes again, to other objects than those that were changed.
+    # typer would evaluate quoted annotations again, which gives other objects than those changed above.
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {name: item.annotation for name, item in signature.parameters.items()}

@@ -1,4 +1,4 @@
-"""``sotopia play``: a person takes a seat; many people fill one run."""
+"""``sotopia play``: a person takes a seat; several people can play episodes of one run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def register(app: typer.Typer) -> None:
 
 
 def play(
-    policy: Annotated[str, typer.Option(metavar="NAME", help="Who sits in the other seats.")] = "tit-for-tat",
+    policy: Annotated[str, typer.Option(metavar="NAME", help="Policy of the other seats.")] = "tit-for-tat",
     tasks: SourceOption = "starter",
     task: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of a task or scenario; else the first one, of a participant all.")
+        str | None,
+        typer.Option(metavar="ID", help="Task or scenario; by default the first one, or all with --participant."),
     ] = None,
     seat: Annotated[int, typer.Option(min=0, help="Your seat.")] = 0,
     n: Number = None,
@@ -42,12 +43,12 @@ def play(
     seed: Seed = 0,
     out: Annotated[Path | None, path_option("Also record the episode in this run directory.")] = None,
     participant: Annotated[
-        str, typer.Option(metavar="CODE", help="Who you are: plays the tasks one by one, and adds them to --out.")
+        str, typer.Option(metavar="CODE", help="Your code: play the tasks one by one, and add them to --out.")
     ] = "",
     *,
     settings: Any = None,
 ) -> None:
-    """Take a seat yourself; the same command goes on with an episode that was interrupted.
+    """Take a seat yourself; the same command continues an interrupted episode.
 
     \b
     Examples:
@@ -64,6 +65,7 @@ def play(
     if participant and out is None:
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)
     collection = naming.task_set(tasks, n, seed, level)
+    # A participant plays all tasks, unless one is named.
     chosen = None if participant and task is None else naming.pick_task(collection, task)
     options = settings_of(merged(settings, {"seed": seed}), PlayOptions, "")
     pool = ModelPool(options.models)
@@ -96,17 +98,18 @@ def _play_one(plan: Any, judge: Any, out: Path | None, pool: ModelPool) -> None:
 
 
 async def _play_session(session: Session, task_id: str | None, pool: ModelPool) -> None:
-    """Plays one episode after another. Nobody is shown a record: the partner's goals and all scores are in it."""
+    """Plays one episode after another."""
+    # Unlike after a single episode, the record is not shown: it contains the partner's goals and all scores.
     played = 0
     while todo := [plan for plan in session.todo() if task_id in (None, plan.task.id)]:
-        if played and not _goes_on(played, len(todo)):
+        if played and not _continues(played, len(todo)):
             break
         _exit_if_failed(await session.play(todo[0], pool.ledger))
         played += 1
-    typer.echo(f"{session.run_dir}: {played} episodes added, {len(todo)} left; the same command goes on")
+    typer.echo(f"{session.run_dir}: {played} episodes added, {len(todo)} left; the same command continues")
 
 
-def _goes_on(played: int, left: int) -> bool:
+def _continues(played: int, left: int) -> bool:
     try:
         return input(f"\nDone: {played}, left: {left}. Enter for the next one, q to stop: ").strip().casefold() != "q"
     except EOFError:
@@ -114,7 +117,7 @@ def _goes_on(played: int, left: int) -> bool:
 
 
 def _run(pool: ModelPool, work: Callable[[], Awaitable[_T]]) -> _T:
-    """Does the work with models that answer, and closes them."""
+    """Checks the models, does the work, and closes the models."""
 
     async def checked() -> _T:
         try:
@@ -134,11 +137,12 @@ def _exit_if_failed(result: RunResult) -> None:
 
 @contextmanager
 def _leave_on_ctrl_c(out: Path | None) -> Iterator[None]:
-    """Ends the process at once: Python would first wait for the thread that waits for the person's next line."""
-    kept = "the same command goes on from your last turn" if out else "this episode was not recorded"
+    """Makes Ctrl-C end the process at once."""
+    advice = "the same command continues after your last turn" if out else "this episode was not recorded"
 
     def leave(*_: object) -> None:
-        typer.echo(f"\nsotopia: interrupted; {kept}", err=True)
+        typer.echo(f"\nsotopia: interrupted; {advice}", err=True)
+        # A normal exit would wait for the thread that reads the person's next line. Recorded turns are on disk already.
         os._exit(130)
 
     before = signal.signal(signal.SIGINT, leave)

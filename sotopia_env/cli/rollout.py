@@ -1,10 +1,9 @@
-"""``sotopia policies``: the policies by name; ``sotopia rollout``: episodes between them."""
+"""``sotopia policies``: lists policies; ``sotopia rollout``: plays episodes; ``sotopia merge``: joins parts of runs."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,18 +38,18 @@ def register(app: typer.Typer) -> None:
 
 
 def list_policies() -> None:
-    """List the policies that need no language model, each with a line and its parameters.
+    """List the policies that need no language model, each with a description and its parameters.
 
     \b
-    Others are named by what they are made of, wherever a command takes a policy:
-      local/my-model                           a model on a server of your own (--api-base)
+    Other policies are named as follows, wherever a command takes a policy:
+      local/my-model                           a model on your own server (--api-base)
       openai/gpt-4o:temperature=0.7,reasks=1   a provider's model, with settings
       best-of-8(local/my-model by offer-worth) the best of 8 candidates by a scorer
       my_package.my_module:factory:key=value   your own class or function (scorers too)
       runs/sft/adapter/                        a directory that an installed package opens (scorers too)
 
-    A module of your own is imported, from the working directory too, and that runs its code: name only modules that
-    you would run as a program. `run.json` records the file and the hash of its source under `code`.
+    Your own module is imported, also from the working directory, which runs its code: only name modules that you would
+    run as a program. `run.json` records the file and the hash of its source under `code`.
 
     \b
     Example:
@@ -69,13 +68,14 @@ def list_policies() -> None:
 
 def rollout(
     out: Annotated[
-        Path | None, path_option("Run directory; one that holds this run is continued. By default that of a run.json.")
+        Path | None, path_option("Run directory; a run in it is continued. By default the directory of a run.json.")
     ] = None,
     config: Annotated[
-        Path | None, path_option("YAML file of a run, or the run.json of one; flags replace what it says.", "--config")
+        Path | None, path_option("YAML file of a run, or the run.json of one; flags take precedence.", "--config")
     ] = None,
     policy: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Each plays each; commas or repeats. See `sotopia policies`.")
+        list[str],
+        typer.Option(metavar="NAME", help="Policies, all against all; commas or repeats. See `sotopia policies`."),
     ] = [],  # noqa: B006
     matchup: Annotated[
         list[str], typer.Option(metavar="NAMES", help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")
@@ -91,10 +91,12 @@ def rollout(
         int | None, typer.Option(help="Seed of generated tasks and of the episodes.", show_default="0")
     ] = None,
     max_turns: Annotated[int | None, _order(help="Turn limit; the task's or 20.")] = None,
-    temperature: Annotated[float | None, _model(min=0, max=2, help="Of models in seats; 1 by default.")] = None,
+    temperature: Annotated[
+        float | None, _model(min=0, max=2, help="Temperature of models in seats; 1 by default.")
+    ] = None,
     concurrency: Annotated[int | None, _pace(help="Episodes in flight at once.", show_default="128")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be asked at most; ask nothing.")] = False,
-    verbose: Annotated[bool, _pace("--verbose", help="Show one transcript as it grows.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only forecast calls, tokens and cost.")] = False,
+    verbose: Annotated[bool, _pace("--verbose", help="Show the transcript of one episode at a time.")] = False,
     executor: Annotated[
         str, _pace(help="Where episodes are played: local, ray, or ray:N for N processes.", metavar="NAME")
     ] = "local",
@@ -104,10 +106,10 @@ def rollout(
     *,
     settings: Any = None,
 ) -> None:
-    """Play episodes and record them; the same command again continues a run that was stopped.
+    """Play episodes and record them; the same command continues a run that was stopped.
 
-    What the flags do not say stands in a YAML file (--config), or in --set: the settings are those of
-    `sotopia_env.runs.RunSpec` (docs/running.md), and `run.json` keeps them.
+    Settings without a flag can be given in a YAML file (--config) or with --set; they are the fields of
+    `sotopia_env.runs.RunSpec` (docs/running.md). `run.json` records them.
 
     \b
     Examples:
@@ -139,61 +141,53 @@ def rollout(
     }
     values = merged(settings or {}, {name: value for name, value in flags.items() if value not in (None, (), {})})
     specs = [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
-    place = _Place.named(executor)
-    if place.workers and verbose:
+    workers = _ray_workers(executor)
+    if workers and verbose:
         raise InvalidValueError(
-            "episodes are not played in this process", field="--verbose", hint="take --executor local"
+            "episodes are not played in this process", field="--verbose", hint="use --executor local"
         )
     share = None if part is None else Part.parse(part)
-    if place.workers and share is not None:
-        raise InvalidValueError("Ray plays all parts", field="--part", hint="take --executor local")
+    if workers and share is not None:
+        raise InvalidValueError("Ray plays all parts", field="--part", hint="use --executor local")
     if out is None and (config is None or config.name != RUN):
         raise InvalidValueError(field="--out", expected="a run directory")
+    # A run.json is in its run directory, so that directory is continued by default.
     directory = out or config.parent  # type: ignore[union-attr]  # checked above
     if dry_run:
         for spec in specs:
             _forecast(spec, directory, share)
         return
-    failed = [_play(spec, directory, place, verbose, share) for spec in specs]
+    # A list, so that a failure in one spec does not keep the others from being played.
+    failed = [_play(spec, directory, workers, verbose, share) for spec in specs]
     if any(failed):
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where episodes are played.
-
-    Attributes:
-        workers: processes of Ray; 0 for this process.
-    """
-
-    workers: int = 0
-
-    @classmethod
-    def named(cls, name: str) -> _Place:
-        executor, _, number = name.partition(":")
-        if executor not in _EXECUTORS:
-            raise UnknownNameError(field="--executor", got=executor, valid=_EXECUTORS)
-        if executor == "local":
-            return cls()
-        if number and (not number.isdecimal() or not int(number)):
-            raise InvalidValueError(field="--executor", expected="ray:N for N processes", got=name)
-        return cls(int(number or 2))
+def _ray_workers(name: str) -> int:
+    """Returns the number of Ray processes of an executor; 0 for ``local``."""
+    executor, _, number = name.partition(":")
+    if executor not in _EXECUTORS:
+        raise UnknownNameError(field="--executor", got=executor, valid=_EXECUTORS)
+    if executor == "local":
+        return 0
+    if number and (not number.isdecimal() or not int(number)):
+        raise InvalidValueError(field="--executor", expected="ray:N for N processes", got=name)
+    return int(number or 2)
 
 
-def _play(spec: RunSpec, out: Path, place: _Place, verbose: bool, part: Part | None) -> bool:
+def _play(spec: RunSpec, out: Path, workers: int, verbose: bool, part: Part | None) -> bool:
     """Plays a run or a part of it; returns whether an episode failed or is unscored."""
-    result, number = _run_on_ray(spec, out, place.workers) if place.workers else _run_here(spec, out, verbose, part)
-    # The driver of a Ray cluster asks no models; another command does that.
+    result, number = _run_on_ray(spec, out, workers) if workers else _run_here(spec, out, verbose, part)
+    # The driver of a Ray cluster calls no models itself, so unscored episodes need another command.
     on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(spec.evaluator)}`, with the same options of models,"
-    typer.echo(f"{result.run_dir}: {_summary(result, on_ray if place.workers else 'the same command')}")
+    typer.echo(f"{result.run_dir}: {_summary(result, on_ray if workers else 'the same command')}")
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
     return bool(result.failures or result.unscored)
 
 
 def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tuple[RunResult, int | None]:
-    """The run, or a part of it, and the signal that stopped it if one did."""
+    """Plays a run, or a part of it, in this process; returns the result, and the signal that stopped it, if any."""
     from tqdm import tqdm
 
     from sotopia_env.chat_model.pool import ModelPool
@@ -206,6 +200,7 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tup
     if part is not None:
         if models.names:
             spec.models.check_divisible(part.count, models.longest, "part")
+        # The policies are made again, with models under the limits of the part.
         models = ModelPool(part.limits(spec.models, out))
         run = spec.resolve(models, check_limits=False)
     plans = run.plans()
@@ -231,11 +226,11 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tup
 def merge(
     runs: Annotated[list[Path], path_argument("Run directories whose parts are joined.", "RUN...")],
 ) -> None:
-    """Join the parts of runs, and check that every planned episode is there once. Exit code 1: some are missing.
+    """Join the parts of runs, and check that every planned episode is recorded once. Exit code 1: some are missing.
 
-    `sotopia rollout --part I/N --out RUN` plays a part: the same command with every I from 1 to N, as tasks of a Slurm
-    array, as pods of a Kubernetes job or by hand. Parts that other machines wrote are copied into RUN/parts first. What
-    is missing after the merge is played by the same command, with or without --part.
+    `sotopia rollout --part I/N --out RUN` plays one part. Run it with every I from 1 to N, as tasks of a Slurm array,
+    as pods of a Kubernetes job or by hand. Copy parts from other machines into RUN/parts first. The same command, with
+    or without --part, plays the episodes that are missing after the merge.
 
     \b
     Examples:
@@ -252,8 +247,8 @@ def merge(
         if result.failed:
             parts.append(f"{result.failed} failed (failures.jsonl)")
         if result.missing:
-            absent = f" (not there: {', '.join(result.absent[:_MOST_SHOWN])})" if result.absent else ""
-            parts.append(f"{result.missing} missing{absent}; the command that played them continues the run")
+            absent = f" (absent parts: {', '.join(result.absent[:_MOST_SHOWN])})" if result.absent else ""
+            parts.append(f"{result.missing} missing{absent}; the command that plays them continues the run")
         typer.echo(f"{run}: {'; '.join(parts)}")
         incomplete |= bool(result.failed or result.missing)
     if incomplete:
@@ -261,7 +256,7 @@ def merge(
 
 
 def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int | None]:
-    """The run, and the signal that stopped it if one did."""
+    """Plays a run on Ray; returns the result, and the signal that stopped it, if any."""
     from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.runs.ray_executor import run_on_ray
 
@@ -280,12 +275,12 @@ def _forecast(spec: RunSpec, out: Path, part: Part | None) -> None:
 
 
 def _summary(result: RunResult, again: str) -> str:
-    parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} were there"]
+    parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} before"]
     if result.unscored:
-        every = "every one" if result.unscored == result.played + result.resumed else str(result.unscored)
+        every = "all" if result.unscored == result.played + result.resumed else str(result.unscored)
         parts.append(f"{every} unscored (`sotopia show` says why, {again} evaluates again)")
     if result.unfinished:
-        parts.append(f"{result.unfinished} under way go on from their last turn when the run is continued")
+        parts.append(f"{result.unfinished} unfinished; the same command resumes them after their last turn")
     if result.failures:
         first = result.failures[0]
         reason = disarm_line(f"{first.kind}: {first.message}")
@@ -295,22 +290,23 @@ def _summary(result: RunResult, again: str) -> str:
 
 
 class LiveTranscript:
-    """A :class:`~sotopia_env.runs.play.Watcher` that writes one episode at a time."""
+    """A :class:`~sotopia_env.runs.play.Watcher` that writes the transcript of one episode at a time."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
-        """Begins without an episode.
+        """Creates the watcher, which follows the first episode that starts.
 
         Args:
-            write: writes some lines.
+            write: writes lines of text.
         """
         self._write = write
         self._key = ""
 
     def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
-        """Writes the turn if its episode is the one that is followed."""
+        """Writes the turn if it belongs to the episode that is followed."""
         from sotopia_env.reports.transcript import beginning, turn_text
 
-        if not self._key and turn.turn.index == 0:  # from the beginning or not at all
+        # An episode is followed from its first turn or not at all.
+        if not self._key and turn.turn.index == 0:
             self._key = plan.key
             policies = dict(zip(plan.task.agents, (policy.name for policy in plan.policies), strict=True))
             self._print(beginning(plan.key, plan.task, plan.episode_seed, policies))
@@ -318,7 +314,7 @@ class LiveTranscript:
             self._print(turn_text(turn, plan.task, plan.rules))
 
     def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
-        """Writes how it ended, and looks for another episode to follow."""
+        """Writes the end of the episode; the next episode that starts is followed then."""
         from sotopia_env.reports.transcript import conclusion
 
         if plan.key == self._key:

@@ -1,4 +1,4 @@
-"""``sotopia show``: the transcripts of a run."""
+"""``sotopia show``: shows the transcripts of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def show(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
     episode: Annotated[str | None, typer.Argument(help="Index from 0, or beginning of a key.")] = None,
 ) -> None:
-    """Show a transcript, private messages and failures marked; without an episode, list them.
+    """Show a transcript with private messages and failures marked; without an episode, list all episodes.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def _list(run: Path) -> None:
 
 
 def _marks(episode: Episode) -> str:
-    """The irregularities of an episode, in few words."""
+    """Returns the irregularities of an episode as a short text."""
     generations = [turn.generation for turn in episode.turns if turn.generation is not None]
     latest = episode.evaluation()
     counts = {
@@ -80,19 +80,21 @@ def _marks(episode: Episode) -> str:
 
 
 def _find(run: Path, name: str) -> Episode | FailureRecord:
-    """The one episode that ``name`` fits, or the last failure of one that was never finished."""
+    """Returns the episode that matches ``name``, or the last failure of an episode that was never finished."""
     from sotopia_env.storage.directory import read_run
 
     matches: dict[str, Episode | FailureRecord] = {
         failure.key: failure for failure in _failures(run) if failure.key.startswith(name)
     }
+    # A recorded episode takes the place of its earlier failures.
     matches |= {item.key: item for index, item in enumerate(read_run(run)) if _fits(name, index, item.key)}
+    # A complete key may also be the beginning of other keys.
     exact = [matches[name]] if name in matches else list(matches.values())
     if len(exact) != 1:
         raise InvalidValueError(
             field="episode",
             expected=f"an index or the beginning of one key in {run}",
-            got=Verbatim(f"{name!r}, which fits {len(exact)}"),
+            got=Verbatim(f"{name!r}, which matches {len(exact)}"),
             hint=f"`sotopia show {run}` lists them",
         )
     return exact[0]

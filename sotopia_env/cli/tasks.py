@@ -73,19 +73,19 @@ def list_tasks(
     for task in task_set(source, n, seed, level, refused=refused if keep_going else None):
         names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"
         typer.echo(disarm(names).rstrip())
-    _tell_refused(refused)
+    _report_refused(refused)
 
 
 def show_task(
     source: Source,
     task: Annotated[str | None, typer.Argument(help="Task id; the first one by default.")] = None,
-    seat: Annotated[int | None, typer.Option(min=0, help="Only what this seat reads.")] = None,
+    seat: Annotated[int | None, typer.Option(min=0, help="Show only the texts of this seat.")] = None,
     n: Number = None,
     seed: Seed = 0,
     level: LevelName = "medium",
     as_json: Annotated[bool, typer.Option("--json", help="The whole task as JSON.")] = False,
 ) -> None:
-    """Show a task on a card, with everybody's secrets; or as the agent in one seat reads it.
+    """Show a task on a card, with all secrets; or as the agent in one seat sees it.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def stats(
     out: Annotated[Path | None, path_option("A .png, .svg or .pdf file for the chart.")] = None,
     keep_going: KeepGoing = False,
 ) -> None:
-    """Count what a set is composed of: relationships, sources, seats, outcomes, goal types, people.
+    """Show the composition of a set: relationships, sources, seats, outcomes, goal types, people.
 
     \b
     Examples:
@@ -136,18 +136,20 @@ def stats(
     typer.echo(composition_report(counts).text(), nl=False)
     if out is not None:
         typer.echo(f"wrote {composition_chart(counts, source, out)}")
-    _tell_refused(refused)
+    _report_refused(refused)
 
 
 def hard(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
     target: Annotated[str, typer.Option(help="The policy for which tasks are hard.")],
     top: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 20,
-    metric: Annotated[str | None, typer.Option(help="Whose values; by default overall, or goal.")] = None,
-    evaluator: Annotated[str | None, typer.Option(help="Whose scores; by default the one all episodes share.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric of the values; by default overall, or goal.")] = None,
+    evaluator: Annotated[
+        str | None, typer.Option(help="Evaluator of the scores; by default the one all episodes share.")
+    ] = None,
     out: Annotated[Path | None, path_option("A .json file for the selection.")] = None,
 ) -> None:
-    """Select the tasks that are hardest for a policy: others' mean + 3 sd less its mean - 3 sd (SOTOPIA, section 7).
+    """Select the hardest tasks for a policy, by (others' mean + 3 sd) - (its mean - 3 sd) (SOTOPIA, section 7).
 
     \b
     Examples:
@@ -171,7 +173,7 @@ def hard(
         typer.echo(f"wrote {out}")
 
 
-_ONLY_HELP = "Only these: 'published-hard', 'everyday-hard-scripted', or a file that `tasks hard --out` wrote."
+_ONLY_HELP = "Selection: 'published-hard', 'everyday-hard-scripted', or a file written by `tasks hard --out`."
 
 
 def sample_tasks(
@@ -202,11 +204,11 @@ def sample_tasks(
     sample = sample if selection is None else selection.of(sample)
     sample.save(out)
     typer.echo(f"{out}: {sample!r}" + ("" if selection is None else f": {disarm(selection.about)}"))
-    _tell_refused(refused)
+    _report_refused(refused)
 
 
-def _tell_refused(refused: list[str]) -> None:
-    """Lists the records that were left out, and exits with 1 if there are some."""
+def _report_refused(refused: list[str]) -> None:
+    """Lists the records that were left out, and exits with code 1 if the list is not empty."""
     for sentence in refused:
         typer.echo(f"refused: {disarm(sentence)}", err=True)
     if refused:
@@ -227,13 +229,13 @@ def generate_tasks(
     cast: Annotated[
         str | None,
         typer.Option(
-            help="Who plays scenarios: 'starter', 'everyday' or a JSON file; else the file's cast, or drawn people."
+            help="Cast of scenarios: 'starter', 'everyday' or a JSON file; by default the file's, or drawn people."
         ),
     ] = None,
 ) -> None:
     """Generate any number of tasks from templates, scenarios or families, with drawn people or those of a cast.
 
-    Tasks are written while they are drawn; the file is there when all are.
+    Tasks are written to a temporary file while they are drawn; the file appears when all are written.
 
     \b
     Examples:
@@ -257,15 +259,15 @@ _SOURCES_HELP = ".json, .jsonl or .yaml files, or built-in sets: starter, everyd
 
 def validate_tasks(
     sources: Annotated[list[str], typer.Argument(help=_SOURCES_HELP, metavar="SOURCES...")],
-    against: Annotated[list[str], typer.Option(help="A file or set whose situations must not occur again.")] = [],  # noqa: B006
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="List every refused record, and go on.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    against: Annotated[list[str], typer.Option(help="A file or set whose situations must not be repeated.")] = [],  # noqa: B006
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="List all refused records, and continue.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     balance: Annotated[bool, typer.Option("--balance", help="Also print the tables of `tasks stats`.")] = False,
 ) -> None:
-    """Check tasks, templates, scenarios and casts, together: whether all can be read, played and scored.
+    """Check together whether tasks, templates, scenarios and casts can be read, played and scored.
 
-    Errors name file, line, field, value and mend; exit code 1. Warnings are about texts: words of gender, private texts
-    that others read, numbers that no worth has, near-duplicates.
+    Errors name file, line, field, value and fix; exit code 1. Warnings are about texts: gendered words, private texts
+    that others can read, numbers that do not occur in a worth, near-duplicates.
 
     \b
     Examples:
@@ -277,14 +279,16 @@ def validate_tasks(
     from sotopia_env.tasks import composition, lint
 
     for source in sources:
-        task_rules(source)  # in a YAML file, beside the tasks
+        task_rules(source)  # raises errors in the rules, which a YAML file may contain besides the tasks
     material, others = _read_all(sources), _read_all(against)
     refused = [*others.refused, *material.refused]
+    # Without --keep-going, the first refused record ends the command, and the slow lint is not needed.
     problems = lint(material.records, others.records) if keep_going or not refused else []
     errors = [*refused, *(str(problem) for problem in problems if problem.is_error or strict)]
     lines = [*refused, *map(str, problems)] if keep_going or not errors else errors[:1]
     for line in lines:
         typer.echo(disarm(line), err=True)
+    # ``errors`` also counts refused records, which are not among the problems of the lint.
     warnings = len(problems) - len(errors) + len(refused)
     summary = f"{material.summary}, {len(errors)} errors, {warnings} warnings"
     typer.echo(f"{', '.join(sources)}: {'' if errors else 'valid, '}{summary}")

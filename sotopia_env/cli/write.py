@@ -1,4 +1,4 @@
-"""``sotopia tasks write`` and ``sotopia tasks draft``: tasks written by a language model."""
+"""``sotopia tasks write`` and ``sotopia tasks draft``, which generate tasks with a language model."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 KINDS = ("characters", "relationships", "scenarios", "outcomes", "templates")
 ModelName = Annotated[str, typer.Option("--model", help="The writing model, as PROVIDER/MODEL.")]
-Reasks = Annotated[int, typer.Option(min=0, help="How often a refused answer is asked for again, with the reason.")]
+Reasks = Annotated[int, typer.Option(min=0, help="How often the model is asked again after a refused answer.")]
 YAML_SUFFIXES = (".yaml", ".yml")
 _MOST_SHOWN = 10
 
 
 def write_tasks(
     kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.")],
-    out: Annotated[Path, path_option("Directory; one that holds this work is continued.")],
+    out: Annotated[Path, path_option("Directory; the same work in it is continued.")],
     model: ModelName,
     inspirations: Annotated[list[Path], path_option("File of inspirations. Repeats.", "--inspirations")] = [],  # noqa: B006
-    used: Annotated[list[Path], path_option("File of inspirations that are used up. Repeats.", "--used")] = [],  # noqa: B006
-    evaluation: Annotated[list[str], typer.Option(help="Tasks whose scenarios are not written again. Repeats.")] = [],  # noqa: B006
+    used: Annotated[list[Path], path_option("File of inspirations that are already used. Repeats.", "--used")] = [],  # noqa: B006
+    evaluation: Annotated[list[str], typer.Option(help="Tasks whose scenarios must not be repeated. Repeats.")] = [],  # noqa: B006
     cast: Annotated[str, typer.Option(help="Characters: drawn, starter, or a JSON file with a cast.")] = "drawn",
-    script: Annotated[Path | None, path_option("The script that templates are made of.", "--script")] = None,
+    script: Annotated[Path | None, path_option("The script from which templates are made.", "--script")] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="How many characters, relationships or scenarios.")] = 10,
     castings: Annotated[int, typer.Option(min=1, help="Castings of each scenario or template.")] = 5,
     seed: Seed = 0,
@@ -47,8 +47,8 @@ def write_tasks(
 ) -> None:
     """Have a language model write characters, relationships, scenarios (with outcomes), or templates from a script.
 
-    Each inspiration gives one result and is used once. The same command again goes on where it stopped. Exit code 1:
-    of what the model wrote nothing was accepted.
+    Each inspiration gives one result and is used once. The same command continues interrupted work. Exit code 1: no
+    answer of the model was accepted.
 
     \b
     Examples:
@@ -76,13 +76,13 @@ def write_tasks(
         work = _templates(drafter, script, out, castings, seed)
     else:
         reserved = [task.scenario for source in evaluation for task in task_set(source, None, seed, "medium")]
-        work = _results(drafter, _Request(kind, out, n, seed, cast, castings, inspirations, used), reserved)
+        work = _results(drafter, _WriteOptions(kind, out, n, seed, cast, castings, inspirations, used), reserved)
 
     async def write(stop: Stop) -> tuple[str, int]:
         drafter.stop = stop
         return await work()
 
-    advice = f"the same command goes on in {out}"
+    advice = f"the same command continues the work in {out}"
     (report, results), number = run_with_models(pool, out, write, advice)
     typer.echo(disarm(report))
     exit_if_stopped("stopped by a signal" if number else "", number, advice)
@@ -100,7 +100,7 @@ _OPTIONS = {
     "outcomes": ("--inspirations", "--used", "--evaluation"),
     "templates": ("--script",),
 }
-"""The options that tell some kinds what to read; for the others they would do nothing."""
+"""The options with inputs for each kind; any other one would have no effect and is refused."""
 
 
 def _check_options(kind: str, options: Mapping[str, object]) -> None:
@@ -111,8 +111,8 @@ def _check_options(kind: str, options: Mapping[str, object]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """The options of what is written from inspirations."""
+class _WriteOptions:
+    """The options for writing records from inspirations."""
 
     kind: str
     out: Path
@@ -129,11 +129,11 @@ class _Request:
 
 
 _Work = Callable[[], Awaitable[tuple[str, int]]]
-"""Writes, and returns what it says of that and how many results there are."""
+"""Does the work; returns a report, and the number of results."""
 
 
-def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) -> _Work:
-    """Returns what writes the lines of what was asked, and then the file that is made of them."""
+def _results(drafter: Drafter, request: _WriteOptions, reserved: Sequence[Scenario]) -> _Work:
+    """Returns the function that writes the file of questions, and then the file of results."""
     from sotopia_env import tasks
     from sotopia_env.writing import CharacterWriting, RelationshipWriting, ScenarioWriting, Writer, read_inspirations
 
@@ -164,8 +164,8 @@ def _results(drafter: Drafter, request: _Request, reserved: Sequence[Scenario]) 
     return work
 
 
-def _product(request: _Request, writing: Any, results: Sequence[Any], cast: Cast | None) -> str:
-    """Writes what the results are for, and says where."""
+def _product(request: _WriteOptions, writing: Any, results: Sequence[Any], cast: Cast | None) -> str:
+    """Writes the tasks or the cast made from the results; returns a report."""
     from sotopia_env.world import Scenario
     from sotopia_env.world.taskset import Cast
 
@@ -174,6 +174,7 @@ def _product(request: _Request, writing: Any, results: Sequence[Any], cast: Cast
         written = writing.tasks([Scenario.model_validate(item) for item in results], request.seed)
         written.save(file)
         return f"{file}: {written!r}"
+    # The new cast also contains the existing relationships, so that it can be used instead of the old one.
     characters = [] if cast is None else [one.model_dump(mode="json") for one in cast.characters]
     earlier = [] if cast is None else [one.model_dump(mode="json") for one in cast.relationships]
     parts = (results, []) if request.kind == "characters" else (characters, [*earlier, *results])
@@ -184,7 +185,7 @@ def _product(request: _Request, writing: Any, results: Sequence[Any], cast: Cast
 
 
 def _refusals(lines: Sequence[Written]) -> list[str]:
-    """A sentence for each question without a usable answer; of many the first."""
+    """Returns one sentence for each question without an accepted answer, at most 10."""
     refused = [line for line in lines if line.result is None]
     sentences = [disarm_line(f"refused: {line.source}: {line.text}: {line.refusal}") for line in refused[:_MOST_SHOWN]]
     more = len(refused) - len(sentences)
@@ -195,13 +196,13 @@ def _templates(drafter: Drafter, script: Path | None, out: Path, castings: int, 
     from sotopia_env.writing.script import ScriptRoute
 
     if script is None:
-        raise InvalidValueError(field="--script", expected="the file that templates are made of")
+        raise InvalidValueError(field="--script", expected="the file from which templates are made")
     route = ScriptRoute(drafter, script.stem, read_text(script), out)
     return lambda: route.run(castings, seed)
 
 
 def draft_simulation(
-    sentence: Annotated[str, typer.Argument(help="Who meets, and what for.")],
+    sentence: Annotated[str, typer.Argument(help="One sentence that says who meets, and why.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The .yaml file to write.")],
     model: ModelName,
     yes: Annotated[bool, typer.Option("--yes", help="Save without asking.")] = False,
@@ -209,7 +210,7 @@ def draft_simulation(
     *,
     settings: Any = None,
 ) -> None:
-    """Make a whole simulation of one sentence, show it, and save it as YAML that runs without a model.
+    """Make a whole simulation from one sentence, show it, and save it as YAML that runs without a model.
 
     \b
     Examples:
@@ -234,14 +235,14 @@ def draft_simulation(
 
     written, _ = run_with_models(pool, None, ask, "the same command asks again")
     if written is None:
-        raise SotopiaError(f"{model}: gave no answer; nothing is written, the same command asks again")
+        raise SotopiaError(f"{model}: no answer, so nothing is written; the same command asks again")
     if written.result is None:
-        typer.echo(disarm(f"sotopia: refused, nothing is written: {written.refusal}"), err=True)
+        typer.echo(disarm(f"sotopia: the answer was refused, so nothing is written: {written.refusal}"), err=True)
         raise typer.Exit(1)
     text = to_yaml(written.result)
     typer.echo(disarm(text))
     if not yes and not typer.confirm(f"Save this as {out}?"):
-        typer.echo("Nothing is written.")
+        typer.echo("Nothing was written.")
         raise typer.Exit(1)
     write_text_atomically(out, text)
     typer.echo(f"{out}: `sotopia rollout --tasks {out} --policy NAME --out RUN` plays it")

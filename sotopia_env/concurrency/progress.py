@@ -87,6 +87,7 @@ class Progress:
     def _rate(self, calls: int) -> float:
         now = time.monotonic()
         self._calls.append((now, calls))
+        # The first call has only one sample, which gives no rate.
         start, before = self._calls[0]
         return (calls - before) / (now - start) if start < now else 0.0
 

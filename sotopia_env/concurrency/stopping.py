@@ -34,7 +34,7 @@ class Stop:
     """A request to stop long work, with its reason.
 
     Attributes:
-        reason: the reason of the first request; empty while there was no request.
+        reason: the reason of the first request; empty before it.
         signal: the number of the signal that requested the stop, if any.
         failure: the failure of a model or its budget that requested the stop, if any.
         grace: seconds to wait for calls in progress.

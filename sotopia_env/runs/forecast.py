@@ -420,6 +420,7 @@ def forecast_evaluation(run: Path, evaluator: Evaluator, models: StandInModels, 
         force: whether episodes that already have these scores are evaluated, too.
     """
     judge = named(evaluator)
+    # The run is read twice, so that only one episode at a time is in memory.
     pending = [is_pending(episode, judge, force) for episode in read_run(run)]
     episodes = (episode for episode in read_run(run) if is_pending(episode, judge, force))
     rows = asyncio.run(CallCounter(models).of_episodes(episodes, evaluator))

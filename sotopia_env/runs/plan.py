@@ -194,6 +194,7 @@ def _seatings(
             if both_seats:
                 yield _by_role(task, *reversed(matchup))
         elif len(matchup) == seats:
+            # The assignment is rotated, so that each policy takes every seat once.
             turns = range(seats) if both_seats else range(1)
             yield from (matchup[-turn:] + matchup[:-turn] if turn else matchup for turn in turns)
         elif len(matchup) == 2:

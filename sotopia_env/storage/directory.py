@@ -239,6 +239,7 @@ class RunDirectory:
             for episode in episodes:
                 stream.write(to_line(episode).encode())
                 unscored += self._is_unscored(episode)
+            # Forced to disk before it replaces the old file: a power cut must not leave an empty file.
             stream.flush()
             os.fsync(stream.fileno())
         # The open descriptor still refers to the replaced file; lines appended to that would be lost.

@@ -1,10 +1,10 @@
-"""Writing with a language model: characters, relationships, scenarios, templates from scripts, whole simulations.
+"""Generation of tasks with a language model: characters, relationships, scenarios, templates from scripts, simulations.
 
-Nothing reaches a file of results that our own checks do not accept; what a model could not write in a bounded number of
-attempts is recorded with the reason.
+Only results that pass all checks of this package are written to a file of results. A question without an acceptable
+answer after a limited number of attempts is recorded with the reason.
 """
 
-from sotopia_env.writing.drafting import MANNER, Drafter, Question, Trusted, Written, read_written
+from sotopia_env.writing.drafting import MANNER, Drafter, DraftQuestion, Trusted, Written, read_written
 from sotopia_env.writing.inspirations import Inspiration, read_inspirations, unused
 from sotopia_env.writing.kinds import (
     CharacterWriting,
@@ -20,9 +20,9 @@ from sotopia_env.writing.writer import Writer, count
 __all__ = [
     "MANNER",
     "CharacterWriting",
+    "DraftQuestion",
     "Drafter",
     "Inspiration",
-    "Question",
     "RelationshipWriting",
     "ScenarioDraft",
     "ScenarioWriting",

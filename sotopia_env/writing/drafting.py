@@ -1,8 +1,8 @@
 """Drafting with a language model: a prompt, the form of the answer, its check, and a record of every question.
 
-An answer is read as one JSON object of the form, and checked. One that is refused is asked for again with the reason, a
-bounded number of times, and then recorded as refused; nothing is repaired. Every question gets its line in a file as
-soon as it is answered, so that the same call continues a killed one and asks no answered question again.
+An answer is read as one JSON object of the form, and checked. If it is refused, the model is asked again with the
+reason, a limited number of times; then the refusal is recorded. Answers are not repaired. Every question is appended to
+a file as soon as it is answered, so that the same call continues a killed one without repeating answered questions.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from sotopia_env.world.observation import ChatMessage
 
 logger = logging.getLogger(__name__)
 MANNER = Manner(temperature=1.0, reasks=2)
-_ECHO, _REASON = 4000, 500
+_ECHO, _REASON = 4000, 500  # maximum characters of a refused answer, and of the reason, in a re-ask
 _T = TypeVar("_T")
 _AnswerT = TypeVar("_AnswerT", bound=BaseModel)
 
 
 class Written(Record):
-    """A question to the model and its result; a line of a file.
+    """A question to the model and its result; one line of a file.
 
     Attributes:
-        source: where what it is about comes from, such as the source of an inspiration.
-        text: what it is about, such as an inspiration; different for every line.
-        result: what was accepted, as JSON; ``None`` if no answer was.
-        refusal: why the last answer was refused, if it was.
-        reasks: number of further requests.
-        model: name of the model in the server's answer.
+        source: the origin of the question's subject, such as the source of an inspiration.
+        text: the subject of the question, such as an inspiration; different for every line.
+        result: the accepted result, as JSON; ``None`` if no answer was accepted.
+        refusal: why the last answer was refused; empty if it was accepted.
+        reasks: the number of further requests after the first one.
+        model: the name of the model in the server's answer.
     """
 
     source: str
@@ -57,16 +57,16 @@ class Written(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[_AnswerT]):
-    """What the model is asked.
+class DraftQuestion(Generic[_AnswerT]):
+    """A question to the model, with the form and the check of its answer.
 
     Attributes:
         source: see :class:`Written`.
         text: see :class:`Written`.
-        prompt: name of the prompt file.
-        form: of the answer.
-        accept: returns the result of an answer as JSON, or raises :class:`InvalidValueError` with what is wrong.
-        values: of the prompt's placeholders; anything but ``Trusted`` text is quoted.
+        prompt: the name of the prompt file.
+        form: the form of the answer.
+        accept: returns the result of an answer as JSON, or raises :class:`InvalidValueError` with the problem.
+        values: the values of the prompt's placeholders; all except ``Trusted`` texts are quoted.
     """
 
     source: str
@@ -78,17 +78,18 @@ class Question(Generic[_AnswerT]):
 
     @property
     def message(self) -> ChatMessage:
-        """The first message."""
-        values = {name: _shown(value) for name, value in self.values.items()}
+        """The first message of the conversation."""
+        values = {name: _prompt_text(value) for name, value in self.values.items()}
         return {"role": "user", "content": fill(load(self.prompt), **values)}
 
     def read(self, reply: ChatReply) -> Mapping[str, Any] | Refusal:
-        """Returns the result of an answer, or why it is refused."""
+        """Returns the result of an answer, or the reason for its refusal."""
         if reply.finish_reason == "length":
             return Refusal("the answer was cut off; be brief")
         item = read_object(reply.text)
         if isinstance(item, Refusal):
             return item
+        # JSON escapes can contain half a surrogate pair, which could not be written to a file.
         try:
             json.dumps(item, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -102,20 +103,20 @@ class Question(Generic[_AnswerT]):
 
 
 class Trusted(str):
-    """Text of the package's own, which stands in a prompt as it is."""
+    """Text from the package itself, which is inserted into a prompt without quoting."""
 
 
-def _shown(value: Any) -> str:
+def _prompt_text(value: Any) -> str:
     if isinstance(value, Trusted):
         return value
     if isinstance(value, str):
         return quote(" ".join(value.split()))
-    return disarm(json.dumps(value, ensure_ascii=False))  # JSON of lists and objects is quoted text by text
+    return disarm(json.dumps(value, ensure_ascii=False))  # in JSON, every text of a list or object is quoted
 
 
 @cache
 def _names(form: Any) -> tuple[str, ...]:
-    """The field names of a form and of the forms within it, for hints."""
+    """Returns the field names of a form and of the forms within it, for hints."""
     parts = [part for info in form.model_fields.values() for part in _forms(info.annotation)]
     return (*form.model_fields, *(name for part in parts for name in _names(part)))
 
@@ -134,13 +135,13 @@ def _complaint(text: str, reason: str) -> list[ChatMessage]:
 
 @dataclass
 class Drafter:
-    """Asks a model, and records what it answers.
+    """Asks a model, and records its answers.
 
     Attributes:
-        model: that writes.
-        manner: of the questions.
-        concurrency: questions, or scenes of a script, in progress at once.
-        stop: ends the work early; what was answered by then is kept.
+        model: the writing model.
+        manner: the sampling settings and the number of re-asks.
+        concurrency: the number of questions, or scenes of a script, in progress at once.
+        stop: ends the work early; questions answered until then are kept.
     """
 
     model: ChatModel
@@ -148,7 +149,7 @@ class Drafter:
     concurrency: int = 16
     stop: Stop = field(default_factory=Stop)
 
-    async def ask(self, question: Question[Any]) -> Written | None:
+    async def ask(self, question: DraftQuestion[Any]) -> Written | None:
         """Returns the result of one question; ``None`` if the model gave no answer.
 
         Raises:
@@ -161,27 +162,28 @@ class Drafter:
             return (None, result.reason) if isinstance(result, Refusal) else (result, "")
 
         def prompt(_: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
+            # Only the latest refused answer is repeated, so that the prompt does not grow with every re-ask.
             echo = _complaint(complaints[-1].text, complaints[-1].reason) if complaints else []
             return ShortenedRequest(self._request([question.message, *echo], question))
 
         try:
-            asked = await ask(self.model, prompt, read, reasks=self.manner.reasks)
+            result = await ask(self.model, prompt, read, reasks=self.manner.reasks)
         except ModelRefusedError:
-            raise  # every other request would be refused too
+            raise  # every other request would be refused, too
         except (ModelCallError, ContextLengthError) as error:
             logger.warning("%s: %r got no answer: %s", question.source, question.text, error)
             return None
         return Written(
             source=question.source,
             text=question.text,
-            result=None if asked.value is None else dict(asked.value),
-            refusal=asked.reason,
-            reasks=len(asked.replies) - 1,
-            model=asked.reply.model,
+            result=None if result.value is None else dict(result.value),
+            refusal=result.reason,
+            reasks=len(result.replies) - 1,
+            model=result.reply.model,
         )
 
     async def work_through(self, items: Sequence[_T], work: Callable[[_T], Awaitable[bool]], unit: str) -> None:
-        """Does ``work`` on all items, several at a time; see :func:`sotopia_env.concurrency.work_through`.
+        """Calls ``work`` for all items, several at a time; see :func:`sotopia_env.concurrency.work_through`.
 
         Raises:
             ModelRefusedError: the model refuses every request.
@@ -191,8 +193,8 @@ class Drafter:
         if self.stop.failure is not None:
             raise self.stop.failure
 
-    async def record(self, question: Question[Any], journal: Journal[Written]) -> Written | None:
-        """As :meth:`ask`; the result is in the journal when it is returned.
+    async def record(self, question: DraftQuestion[Any], journal: Journal[Written]) -> Written | None:
+        """Does the same as :meth:`ask`, and appends the result to the journal before it is returned.
 
         Raises:
             Dropped: the end of the work was requested before the question was asked.
@@ -203,7 +205,7 @@ class Drafter:
             journal.append(written)
         return written
 
-    def _request(self, messages: Sequence[ChatMessage], question: Question[Any]) -> ChatRequest:
+    def _request(self, messages: Sequence[ChatMessage], question: DraftQuestion[Any]) -> ChatRequest:
         return ChatRequest(
             messages=tuple(messages),
             temperature=self.manner.temperature,
@@ -214,14 +216,14 @@ class Drafter:
 
 
 def open_written(path: Path) -> Journal[Written]:
-    """Opens a file of questions, by their texts; see :class:`~sotopia_env.storage.Journal`."""
+    """Opens a file of questions, with their texts as keys; see :class:`~sotopia_env.storage.Journal`."""
     return Journal(path, Written, lambda written: written.text)
 
 
 def read_written(path: Path) -> list[Written]:
-    """Returns the lines of a file of questions, none for a file that is not there.
+    """Returns the lines of a file of questions; an empty list if the file does not exist.
 
     Raises:
-        DamagedRecordError: a line cannot be read; says which.
+        DamagedRecordError: a line cannot be read; the error names the line.
     """
     return [read_record(Written, line, origin) for origin, line in (read_lines(path) if path.exists() else ())]

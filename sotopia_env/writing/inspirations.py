@@ -1,7 +1,7 @@
-"""Inspirations: short phrases from some source, such as a collection of everyday norms, each of them used once.
+"""Inspirations: short phrases from a source, such as a collection of everyday norms, each used once.
 
-Sources are used evenly: the next inspiration is always one of the source that has the fewest results so far
-(SOTOPIA-π, arXiv 2403.08715, B.1: roughly equal shares, used ones recorded).
+Sources are used evenly: the next inspiration always comes from the source with the fewest results so far (SOTOPIA-π,
+arXiv 2403.08715, B.1: roughly equal shares, used inspirations recorded).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sotopia_env.json_text import decode_json
 
 
 def plain(text: str) -> str:
-    """Returns ``text`` without differences in letter case and spacing."""
+    """Returns ``text`` with normalized letter case and spacing."""
     return " ".join(text.casefold().split())
 
 
@@ -32,7 +32,7 @@ class Inspiration:
 
     @property
     def key(self) -> str:
-        """The phrase without differences in letter case and spacing."""
+        """The phrase with normalized letter case and spacing."""
         return plain(self.text)
 
 
@@ -40,12 +40,12 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
     """Returns the inspirations in files, each phrase once, in the files' order.
 
     Args:
-        paths: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with ``source`` and
-            ``text``, such as the record of an earlier call.
+        paths: ``.txt`` files with one inspiration per line (the file's name is the source), or ``.jsonl`` files of
+            objects with ``source`` and ``text``, such as the record of an earlier call.
 
     Raises:
         InvalidValueError: a file cannot be read, or is neither ``.txt`` nor ``.jsonl``.
-        DamagedRecordError: a line holds no inspiration.
+        DamagedRecordError: a line is not an inspiration.
     """
     inspirations: dict[str, Inspiration] = {}
     for path in map(Path, paths):
@@ -57,7 +57,7 @@ def read_inspirations(paths: Iterable[str | Path]) -> list[Inspiration]:
 
 
 def _phrases(path: Path) -> Iterator[Inspiration]:
-    # Not read_lines, which leaves a last line without its end out: people write such files by hand.
+    # Not read_lines, which skips a last line without a line end: such files are often written by hand.
     return (Inspiration(path.stem, line.strip()) for line in read_text(path).split("\n") if line.strip())
 
 
@@ -76,20 +76,23 @@ def unused(pool: Iterable[Inspiration], previous: Iterable[Inspiration]) -> list
 
 
 def queues(pool: Iterable[Inspiration], previous: Iterable[Inspiration], seed: int) -> dict[str, list[Inspiration]]:
-    """Returns the unused inspirations by source, shuffled, the next one last."""
+    """Returns the unused inspirations by source, shuffled; the last one of a list is the next to be used."""
     by_source: dict[str, list[Inspiration]] = {}
+    # Sorted, so that the shuffled order depends on the seed and not on the order of files.
     for item in sorted(pool):
         by_source.setdefault(item.source, []).append(item)
     used = list(previous)
     for source, items in by_source.items():
-        # All are shuffled before the used ones are removed: a continued call has the order of an uninterrupted one.
+        # All are shuffled before the used ones are removed, so that a continued call has the order of an uninterrupted
+        # one.
         random.Random(f"{seed}:{source}").shuffle(items)
         by_source[source] = unused(items, used)
     return {source: items for source, items in by_source.items() if items}
 
 
 def take_evenly(waiting: Mapping[str, list[Inspiration]], counts: Counter[str], n: int) -> list[Inspiration]:
-    """Takes ``n`` inspirations out of ``waiting``, each from the source with the fewest results in ``counts``."""
+    """Removes ``n`` inspirations from ``waiting``, each from the source with the fewest results in ``counts``."""
+    # Each inspiration of the batch is counted as a result in advance; refused ones are made up for in the next batch.
     batch: list[Inspiration] = []
     expected = Counter(counts)
     while len(batch) < n and (sources := [source for source, items in waiting.items() if items]):

@@ -26,11 +26,11 @@ from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, PRONOUNS, WORD_
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.scenario import ADULT
 from sotopia_env.world.taskset import Cast, TaskSet
-from sotopia_env.writing.drafting import Question, Trusted
+from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.inspirations import Inspiration, plain
 from sotopia_env.writing.likeness import nearest_text
 
-_NOBODY = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
+_NUMBERED = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
 _PRONOUNS = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}
 WRITTEN_KINDS = (
     RelationshipKind.FAMILY,
@@ -38,28 +38,28 @@ WRITTEN_KINDS = (
     RelationshipKind.ROMANTIC,
     RelationshipKind.ACQUAINTANCE,
 )
-"""Kinds of relationships that are written; unlisted pairs are strangers."""
+"""The kinds of relationships to write; all other pairs are strangers."""
 
 
 class Writing(Protocol):
-    """What is written from each inspiration."""
+    """A kind of records that a model writes, one from each inspiration."""
 
-    def question(self, inspiration: Inspiration) -> Question[Any]:
-        """Returns the question; what it accepts is not accepted again."""
+    def question(self, inspiration: Inspiration) -> DraftQuestion[Any]:
+        """Returns the question; a result that it has accepted is not accepted again."""
         ...
 
     def restore(self, result: Mapping[str, Any]) -> None:
-        """Takes note of what an earlier call has accepted.
+        """Registers a result that an earlier call has accepted.
 
         Raises:
-            ValidationError: it is no result of this kind.
-            InvalidValueError: it is about other people.
+            ValidationError: ``result`` is not of this kind.
+            InvalidValueError: ``result`` is about other people.
         """
         ...
 
 
 def checked_rules() -> Trusted:
-    """Returns the rules that :func:`check_task` holds texts to, in the words in which a model is told them."""
+    """Returns the rules that :func:`check_task` applies to texts, as the text for a prompt."""
     shares = {"words": WORD_LIMIT, "phrases": PHRASE_LIMIT}
     values = {name: f"{100 * share:g}" for name, share in shares.items()}
     words = {"gendered": GENDERED, "pronouns": PRONOUNS}
@@ -67,11 +67,11 @@ def checked_rules() -> Trusted:
 
 
 def check_neutral(*texts: str, words: Collection[str] = PRONOUNS) -> None:
-    """Raises :class:`InvalidValueError` if a text numbers people, or has one of the words that tell a gender."""
+    """Raises :class:`InvalidValueError` if a text numbers people, or contains one of the gendered words."""
     for text in texts:
-        if match := _NOBODY.search(text):
+        if match := _NUMBERED.search(text):
             raise InvalidValueError(
-                f"nobody has a number: write who is meant by what they do, instead of {match.group()!r}"
+                f"people must not be numbered: describe them by what they do, instead of {match.group()!r}"
             )
         if names := gendered_words(text, words):
             raise InvalidValueError(
@@ -82,18 +82,18 @@ def check_neutral(*texts: str, words: Collection[str] = PRONOUNS) -> None:
 # --- characters ----------------------------------------------------------------------------------------------------
 @dataclass
 class CharacterWriting:
-    """Characters; no two have the same first or last name.
+    """The writing of characters, no two of whom have the same first or last name.
 
     Attributes:
-        names: that are taken; grows.
+        names: the names that are taken; accepted characters add theirs.
     """
 
     names: set[str] = field(default_factory=set)
 
-    def question(self, inspiration: Inspiration) -> Question[Character]:
+    def question(self, inspiration: Inspiration) -> DraftQuestion[Character]:
         """See :class:`Writing`."""
         values = {"theme": inspiration.text, "names": sorted(self.names)}
-        return Question(inspiration.source, inspiration.text, "write_character", Character, self._accept, values)
+        return DraftQuestion(inspiration.source, inspiration.text, "write_character", Character, self._accept, values)
 
     def _accept(self, character: Character) -> Mapping[str, Any]:
         for name in (character.first_name, character.last_name):
@@ -116,7 +116,7 @@ class CharacterWriting:
 
 # --- relationships -------------------------------------------------------------------------------------------------
 class RelationshipDraft(BaseModel):
-    """A relationship in the format that the model writes."""
+    """A relationship in the format of the model's answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -126,16 +126,16 @@ class RelationshipDraft(BaseModel):
 
 @dataclass(frozen=True)
 class RelationshipWriting:
-    """Relationships of a cast; ``source`` of an inspiration is the kind, its text the pair.
+    """The writing of a cast's relationships; an inspiration has the kind as ``source`` and the pair as text.
 
     Attributes:
-        cast: the characters, with the relationships that are known.
+        cast: the characters, with the existing relationships.
     """
 
     cast: Cast
 
     def pairs(self, seed: int) -> list[Inspiration]:
-        """Returns every pair that has no relationship yet, each under one kind; the kinds share them evenly."""
+        """Returns every pair without a relationship, each with one kind; the pairs are divided evenly among kinds."""
         related = {relationship.seats for relationship in self.cast.relationships}
         pairs = [pair for pair in itertools.combinations(range(len(self.cast.characters)), 2) if pair not in related]
         random.Random(seed).shuffle(pairs)
@@ -150,7 +150,7 @@ class RelationshipWriting:
     def _text(self, pair: tuple[int, int]) -> str:
         return " and ".join(self.cast.characters[index].name for index in pair)
 
-    def question(self, inspiration: Inspiration) -> Question[RelationshipDraft]:
+    def question(self, inspiration: Inspiration) -> DraftQuestion[RelationshipDraft]:
         """See :class:`Writing`."""
         pairs = itertools.combinations(range(len(self.cast.characters)), 2)
         pair = next(pair for pair in pairs if self._text(pair) == inspiration.text)
@@ -162,9 +162,12 @@ class RelationshipWriting:
             _expect_names([one.first_name for one in people], draft.backstory)
             return Relationship(seats=pair, kind=draft.kind, backstory=draft.backstory).model_dump(mode="json")
 
+        # Backstories are read by others, so the model does not get the secrets.
         profiles = [person.model_dump(mode="json", exclude={"secret", "private_attributes"}) for person in people]
         values = {"kind": inspiration.source, "people": profiles}
-        return Question(inspiration.source, inspiration.text, "write_relationship", RelationshipDraft, accept, values)
+        return DraftQuestion(
+            inspiration.source, inspiration.text, "write_relationship", RelationshipDraft, accept, values
+        )
 
     def restore(self, result: Mapping[str, Any]) -> None:
         """See :class:`Writing`."""
@@ -173,18 +176,18 @@ class RelationshipWriting:
             relationship.seats == one.seats for one in self.cast.relationships
         ):
             raise InvalidValueError(
-                field="seats", expected="two of the cast without a relationship", got=relationship.seats
+                field="seats", expected="two members of the cast without a relationship", got=relationship.seats
             )
         _expect_names([people[seat].first_name for seat in relationship.seats], relationship.backstory)
 
 
 def _expect_names(names: Iterable[str], backstory: str) -> None:
     if missing := [name for name in names if name not in backstory]:
-        raise InvalidValueError(f"it does not name {missing[0]!r}", field="backstory", hint="name both")
+        raise InvalidValueError(f"the text does not name {missing[0]!r}", field="backstory", hint="name both people")
 
 
 # --- scenarios -----------------------------------------------------------------------------------------------------
-class _Side(BaseModel):
+class _SeatDraft(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     goal: Annotated[Line, Field(min_length=10, max_length=400)]
@@ -193,12 +196,12 @@ class _Side(BaseModel):
 
 
 class ScenarioDraft(BaseModel):
-    """A situation in the format that the model writes."""
+    """A situation in the format of the model's answer."""
 
     model_config = ConfigDict(extra="forbid")
 
     context: Annotated[Line, Field(min_length=40, max_length=1000)]
-    seats: Annotated[tuple[_Side, ...], Field(min_length=2, max_length=2)]
+    seats: Annotated[tuple[_SeatDraft, ...], Field(min_length=2, max_length=2)]
     relationships: tuple[RelationshipKind, ...] = ()
 
 
@@ -210,13 +213,13 @@ class VerifiedDraft(ScenarioDraft):
 
 @dataclass
 class ScenarioWriting:
-    """Scenarios for two, of which each can be cast and, with an outcome, scored.
+    """The writing of two-seat scenarios, each of which can be cast and, with an outcome, scored.
 
     Attributes:
-        verified: whether they have an outcome.
-        cast: whose characters are seated; ``None`` draws some.
-        castings: how many castings each must have.
-        contexts: that are not written again, nor anything like them, with their origin; grows.
+        verified: whether the scenarios have an outcome.
+        cast: the characters to seat; ``None`` draws characters.
+        castings: the number of castings that each scenario must have.
+        contexts: the existing contexts with their origin; similar contexts are refused. Accepted scenarios add theirs.
     """
 
     verified: bool = False
@@ -232,9 +235,10 @@ class ScenarioWriting:
         """See :class:`Writing`."""
         self.exclude([Scenario.model_validate(result)])
 
-    def question(self, inspiration: Inspiration) -> Question[ScenarioDraft]:
+    def question(self, inspiration: Inspiration) -> DraftQuestion[ScenarioDraft]:
         """See :class:`Writing`."""
         form, part = (VerifiedDraft, "_outcome") if self.verified else (ScenarioDraft, "")
+        # Validated, so that the examples in the prompt cannot contradict the form.
         examples = [form.model_validate(item) for item in decode_json(load(f"write_scenario{part}_examples"))]
         lines = [json.dumps(example.model_dump(mode="json"), ensure_ascii=False) for example in examples]
         values = {
@@ -250,7 +254,7 @@ class ScenarioWriting:
             self.exclude([scenario])
             return scenario.model_dump(mode="json")
 
-        return Question(inspiration.source, inspiration.text, "write_scenario", form, accept, values)
+        return DraftQuestion(inspiration.source, inspiration.text, "write_scenario", form, accept, values)
 
     def _scenario(self, draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:
         first, second = draft.seats
@@ -260,27 +264,28 @@ class ScenarioWriting:
         check_neutral(*(part for side in draft.seats for part in (side.goal, side.private_info, side.hint)))
         if origin := nearest_text(plain(draft.context), self.contexts):
             raise InvalidValueError(
-                f"this situation exists already ({self.contexts[origin]})", field="context", hint="invent another one"
+                f"this situation already exists ({self.contexts[origin]})", field="context", hint="invent another one"
             )
         scenario = to_scenario(draft, inspiration)
+        # Casting finds constraints that no characters meet; the checks find an outcome that cannot be scored.
         for task in self.tasks([scenario], 0):
             check_task(task)
         return scenario
 
     def tasks(self, scenarios: Iterable[Scenario], seed: int) -> TaskSet:
-        """Returns the scenarios as tasks, each with its castings."""
+        """Returns the scenarios as tasks, one for each casting."""
         return cast_scenarios([OpenScenario(scenario) for scenario in scenarios], self.cast, self.castings, seed)
 
 
 def check_task(task: Task) -> None:
-    """Raises :class:`InvalidValueError` for the first error or warning of a task, those of the lint included."""
+    """Raises :class:`InvalidValueError` for the first error or warning of a task, including those of the linter."""
     check(task)
     for problem in lint([(task.id, task)]):
         raise InvalidValueError(problem.sentence)
 
 
 def to_scenario(draft: ScenarioDraft, inspiration: Inspiration) -> Scenario:
-    """Returns the situation as a scenario; its id is fixed by the inspiration."""
+    """Returns the situation as a scenario; its id depends on the inspiration only."""
     digest = hashlib.sha256(f"{inspiration.source}:{inspiration.key}".encode()).hexdigest()[:10]
     return Scenario(
         id=f"written-{digest}",

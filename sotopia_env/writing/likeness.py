@@ -1,7 +1,8 @@
-"""Likeness of texts: what is written again, and how much of a script is left in what was made of it.
+"""Similarity of texts, to find duplicates and to measure how much of a script remains in its templates.
 
-Three measures, each from 0 to 1 (AgentSense, table 3): **Jaccard**, of the sets of words; **Gestalt** (Ratcliff and
-Obershelp), of the longest common blocks; **Levenshtein** ratio, 1 less the insertions and deletions per character.
+Three measures from 0 to 1 (AgentSense, table 3): **Jaccard** similarity of the sets of words; **Gestalt** similarity of
+the longest common blocks (Ratcliff and Obershelp); **Levenshtein** ratio, 1 minus insertions and deletions per
+character.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ from statistics import fmean, stdev
 from typing import Any
 
 SAME = 0.8
-"""Levenshtein ratio from which on two contexts count as one situation."""
+"""The Levenshtein ratio from which two contexts count as the same situation."""
 
 
 def jaccard(first: str, second: str) -> float:
-    """Returns the share of common words among all words; 1 for two texts without any."""
+    """Returns the share of common words among all words; 1 for two texts without words."""
     words, others = (set(re.findall(r"\w+", text.casefold())) for text in (first, second))
     return len(words & others) / len(words | others) if words | others else 1.0
 
 
 def gestalt(first: str, second: str) -> float:
-    """Returns the ratio of difflib, of all characters."""
+    """Returns the ratio of difflib's ``SequenceMatcher`` over all characters."""
+    # ``autojunk`` would ignore frequent characters in texts of 200 characters or more.
     return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
 
 
 def levenshtein(first: str, second: str) -> float:
-    """Returns 1 less the insertions and deletions that turn one text into the other, per character of both."""
+    """Returns 1 minus the insertions and deletions that turn one text into the other, per character of both."""
     from rapidfuzz.distance import Indel
 
     return Indel.normalized_similarity(first, second)
@@ -38,7 +40,7 @@ MEASURES = {"jaccard": jaccard, "gestalt": gestalt, "levenshtein": levenshtein}
 
 
 def nearest_text(text: str, texts: Iterable[str]) -> str | None:
-    """Returns that of ``texts`` which is most like ``text``, or ``None`` when nothing is as like as :data:`SAME`."""
+    """Returns the text most similar to ``text``, or ``None`` if no similarity reaches :data:`SAME`."""
     from rapidfuzz import process
     from rapidfuzz.distance import Indel
 
@@ -47,10 +49,10 @@ def nearest_text(text: str, texts: Iterable[str]) -> str | None:
 
 
 def leakage(texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Returns how like two texts are, under each name, and mean and standard deviation over all, by measure.
+    """Returns the similarity of each pair of texts, and its mean and standard deviation over all pairs, by measure.
 
     Args:
-        texts: by name, such as the id of a template, what was made and what it was made of.
+        texts: the pairs by name, such as the id of a template: the derived text and its original.
     """
     each = {
         name: {measure: round(compute(*pair), 4) for measure, compute in MEASURES.items()}

@@ -1,9 +1,9 @@
-"""From a script to templates: AgentSense's route (§3.2 and A.2), each step with a file of its own.
+"""Templates from a script, with the steps of AgentSense (§3.2 and A.2) and one file for each step.
 
-A script is cut into scenes. Each scene becomes a background, goals, a situation that can be played afresh, goals that
-are fit for play, private information with questions, wrong answers, texts that do not point to the script, and at last
-rules for slots: a :class:`~sotopia_env.tasks.Template`, which is filled with drawn people. Every answer is in its
-step's file when it is there, so that a call in the same directory asks nothing twice.
+A script is divided into scenes. From each scene, the model derives a background, goals, a situation that can be played
+anew, suitable goals, private information with questions, wrong answers, texts without references to the script, and
+finally rules for slots. The result is a :class:`~sotopia_env.tasks.Template`, which is filled with drawn people. Every
+answer is appended to the file of its step, so that another call in the same directory repeats no question.
 """
 
 from __future__ import annotations
@@ -34,53 +34,53 @@ from sotopia_env.world.interview import GoalType
 from sotopia_env.world.scenario import RelationshipKind
 from sotopia_env.world.taskset import TaskSet
 from sotopia_env.writing import script_forms as forms
-from sotopia_env.writing.drafting import Drafter, Question, Trusted, Written, open_written
+from sotopia_env.writing.drafting import Drafter, DraftQuestion, Trusted, Written, open_written
 from sotopia_env.writing.inspirations import plain
 from sotopia_env.writing.kinds import check_neutral, check_task
 from sotopia_env.writing.likeness import leakage
 
-STEPS: Mapping[str, type[forms.Form]] = {
+STEPS: Mapping[str, type[forms.ScriptForm]] = {
     "scenes": forms.Scenes,
     "background": forms.Background,
     "goals": forms.Goals,
-    "rewrite": forms.Situation,
+    "rewrite": forms.SituationForm,
     "filter": forms.FilteredGoal,
     "private": forms.Facts,
     "negatives": forms.Negatives,
     "leakage": forms.Traces,
     "slots": forms.Slots,
 }
-"""The steps in their order, each with the form of its answers; ``script_STEP.txt`` is its prompt."""
+"""The steps in order, each with the form of its answers; the prompt is ``script_STEP.txt``."""
 LEAST_TURNS = 10
-"""Scenes in which fewer turns are spoken are left out (AgentSense §4.1)."""
+"""Minimum number of spoken turns in a scene; scenes with fewer are left out (AgentSense §4.1)."""
 LEAST_PEOPLE = 3
 PART = 400
-"""Lines of a script that are divided into scenes at once."""
+"""Number of lines of a script that are divided into scenes with one question."""
 _NOT_ASKED = "no answer yet; the same command asks again"
 _T = TypeVar("_T")
 _ResultT = TypeVar("_ResultT")
 _LONGEST = 3
-"""A wrong answer is at most so many times as long as the right one, and the other way round."""
+"""Maximum ratio of the lengths of two answers to one question, so that the length does not reveal the right one."""
 
 
-class _LeftOut(Exception):  # noqa: N818 - no error: the reason why a scene gives no template
-    """A scene gives no template."""
+class _LeftOut(Exception):  # noqa: N818 - not an error, but the reason why a scene gives no template
+    """Raised with the reason why a scene gives no template."""
 
 
 class ScriptRoute:
     """The work on one script in one directory."""
 
     def __init__(self, drafter: Drafter, name: str, text: str, folder: Path) -> None:
-        """Takes up what an earlier call has left in ``folder``.
+        """Prepares the work, which continues that of an earlier call in ``folder``.
 
         Args:
             drafter: asks the model.
-            name: of the script; ids of templates begin with it.
-            text: the script.
-            folder: gets a file for each step, ``templates.json``, ``tasks.jsonl`` and ``leakage.json``.
+            name: the name of the script, with which the ids of templates begin.
+            text: the text of the script.
+            folder: the folder for a file of each step, ``templates.json``, ``tasks.jsonl`` and ``leakage.json``.
 
         Raises:
-            InvalidValueError: the script is empty, or the directory has the work on another one.
+            InvalidValueError: the script is empty, or the folder contains the work on another script.
         """
         self.lines = [line.rstrip() for line in text.splitlines()]
         if not text.strip():
@@ -97,15 +97,15 @@ class ScriptRoute:
         file = self._folder / "script.json"
         if file.exists() and read_json(file) != {"name": self.name, "sha256": digest}:
             raise InvalidValueError(
-                f"{self._folder} has the work on another script", field="out", hint="name another directory"
+                f"{self._folder} contains the work on another script", field="out", hint="choose another directory"
             )
         write_text_atomically(file, json.dumps({"name": self.name, "sha256": digest}) + "\n")
 
     async def run(self, profiles: int, seed: int) -> tuple[str, int]:
-        """Makes the templates, and of each ``profiles`` tasks, unless there are none.
+        """Makes the templates, and ``profiles`` tasks from each.
 
         Returns:
-            What was made and why scenes were left out, in words; and the number of templates.
+            A report of the results and of the scenes that were left out, as text; and the number of templates.
 
         Raises:
             ModelRefusedError: the model refuses every request.
@@ -138,7 +138,8 @@ class ScriptRoute:
     async def _each(
         self, items: Sequence[_T], work: Callable[[_T], Awaitable[_ResultT]], unit: str
     ) -> list[_ResultT | str]:
-        """The result of each item, or the reason why there is none; several items at a time."""
+        """Returns the result of each item, or the reason for its absence; several items are processed at a time."""
+        # Items that are not reached before a stop keep this reason.
         results: list[_ResultT | str] = [_NOT_ASKED] * len(items)
 
         async def one(number: int) -> bool:
@@ -153,16 +154,16 @@ class ScriptRoute:
 
     # --- asking ----------------------------------------------------------------------------------------------------
     async def _ask(self, step: str, key: str, accept: Callable[[Any], object], **values: Any) -> Any:
-        """The answer to a question, asked unless it is on disk."""
+        """Returns the answer to a question, from disk if it is there."""
         form = STEPS[step]
 
-        def result(answer: forms.Form) -> Mapping[str, Any]:
+        def result(answer: forms.ScriptForm) -> Mapping[str, Any]:
             accept(answer)
             return answer.model_dump(mode="json")
 
         line = self._answers[step].get(key)
         if line is None:
-            question: Question[Any] = Question(self.name, key, f"script_{step}", form, result, values)
+            question: DraftQuestion[Any] = DraftQuestion(self.name, key, f"script_{step}", form, result, values)
             line = await self._drafter.record(question, self._answers[step])
         if line is None:
             raise _LeftOut(f"{step}: {_NOT_ASKED}")
@@ -170,8 +171,8 @@ class ScriptRoute:
             raise _LeftOut(f"{step}: {line.refusal}")
         return form.model_validate(line.result)
 
-    async def _scenes(self) -> tuple[list[forms.Scene], list[str]]:
-        """The scenes that can be played, and why parts of the script gave none."""
+    async def _scenes(self) -> tuple[list[forms.SceneForm], list[str]]:
+        """Returns the scenes that can be played, and the reasons why parts or scenes of the script are left out."""
         parts = [range(start, min(start + PART, len(self.lines))) for start in range(0, len(self.lines), PART)]
         results = await self._each(parts, self._part, "parts")
         scenes = [scene for item in results if not isinstance(item, str) for scene in item]
@@ -179,23 +180,26 @@ class ScriptRoute:
         fit = [one for one in scenes if one.turns >= LEAST_TURNS and len(set(one.speakers)) >= LEAST_PEOPLE]
         return fit, [*reasons, *["scenes: too few turns or people"] * (len(scenes) - len(fit))]
 
-    async def _part(self, part: range) -> tuple[forms.Scene, ...]:
+    async def _part(self, part: range) -> tuple[forms.SceneForm, ...]:
         def accept(answer: forms.Scenes) -> None:
             numbers = [number for scene in answer.scenes for number in (scene.first, scene.last)]
+            # Increasing line numbers also imply that scenes are in order and do not overlap.
             if numbers != sorted(numbers) or numbers[0] < part.start or numbers[-1] >= part.stop:
                 raise InvalidValueError(
-                    field="scenes", expected=f"line numbers that rise from {part.start} to {part.stop - 1}", got=numbers
+                    field="scenes",
+                    expected=f"line numbers that increase from {part.start} to {part.stop - 1}",
+                    got=numbers,
                 )
 
         lines = [f"{number}: {self.lines[number]}" for number in part]
         answer: forms.Scenes = await self._ask("scenes", f"lines {part.start}-{part.stop - 1}", accept, lines=lines)
         return answer.scenes
 
-    def _of(self, scene: forms.Scene) -> list[str]:
+    def _of(self, scene: forms.SceneForm) -> list[str]:
         return self.lines[scene.first : scene.last + 1]
 
     # --- the steps of one scene ------------------------------------------------------------------------------------
-    async def _steps(self, scenes: Sequence[forms.Scene], index: int) -> Template:
+    async def _steps(self, scenes: Sequence[forms.SceneForm], index: int) -> Template:
         scene = scenes[index]
         key, lines, before = f"scene {scene.first}", self._of(scene), [one.summary for one in scenes[:index]]
         opening = await self._ask("background", key, _check_people, before=before, lines=lines)
@@ -207,8 +211,9 @@ class ScriptRoute:
 
         wishes = await self._ask("goals", key, same_people, background=opening.background, people=people, lines=lines)
 
-        def playable(answer: forms.Situation) -> None:
+        def playable(answer: forms.SituationForm) -> None:
             same_people(answer)
+            # Goals may contain gendered nouns, such as "mother", which can refer to people outside the seats.
             check_neutral(answer.context, words=GENDERED)
             check_neutral(*(goal for person in answer.people for goal in person.goals))
 
@@ -233,8 +238,8 @@ class ScriptRoute:
         }
         return await self._slots(key, await self._without_traces(key, texts, names))
 
-    async def _goals(self, key: str, situation: forms.Situation, names: list[str], seat: int) -> list[Any]:
-        """The goals of a seat that are fit for play, rewritten."""
+    async def _goals(self, key: str, situation: forms.SituationForm, names: list[str], seat: int) -> list[Any]:
+        """Returns the goals of a seat that are suitable for play, rewritten."""
 
         def accept(answer: forms.FilteredGoal) -> None:
             check_neutral(answer.goal)
@@ -250,13 +255,13 @@ class ScriptRoute:
             [self._ask("filter", f"{key}/{seat}/{n}", accept, goal=goal, **values) for n, goal in enumerate(goals)]
         )
         if not (fit_goals := [answer for answer in answers if answer.goal.strip()]):
-            raise _LeftOut("filter: a seat without a goal that is fit for play")
+            raise _LeftOut("filter: a seat without a suitable goal")
         return fit_goals
 
     async def _facts(
         self, key: str, context: str, people: Sequence[Mapping[str, Any]], lines: Sequence[str]
-    ) -> list[tuple[forms.Fact, list[str]]]:
-        """The private information, each with its wrong answers."""
+    ) -> list[tuple[forms.FactForm, list[str]]]:
+        """Returns the private information, each with its wrong answers."""
         names = [person["name"] for person in people]
 
         def accept(answer: forms.Facts) -> None:
@@ -269,21 +274,25 @@ class ScriptRoute:
                 check_neutral(fact.fact, fact.question, fact.answer)
                 if plain(fact.answer).rstrip(".") in plain(context):
                     raise InvalidValueError(
-                        field="answer", expected="what the situation does not tell", got=fact.answer
+                        field="answer", expected="a text that the situation does not contain", got=fact.answer
                     )
 
         answer = await self._ask("private", key, accept, context=context, people=list(people), lines=list(lines))
         wrong = await all_at_once([self._wrong(key, context, fact, n) for n, fact in enumerate(answer.facts)])
         return list(zip(answer.facts, wrong, strict=True))
 
-    async def _wrong(self, key: str, context: str, fact: forms.Fact, number: int) -> list[str]:
+    async def _wrong(self, key: str, context: str, fact: forms.FactForm, number: int) -> list[str]:
         def accept(answer: forms.Negatives) -> None:
             if len({plain(text) for text in (fact.answer, *answer.wrong)}) != 1 + len(answer.wrong):
-                raise InvalidValueError(field="wrong", expected=f"three texts unlike {fact.answer!r} and each other")
+                raise InvalidValueError(
+                    field="wrong", expected=f"three texts that differ from {fact.answer!r} and from each other"
+                )
             lengths = [len(text) for text in (fact.answer, *answer.wrong)]
             if max(lengths) > _LONGEST * min(lengths):
                 raise InvalidValueError(
-                    field="wrong", expected=f"texts as long as {fact.answer!r}", got=Verbatim(f"the lengths {lengths}")
+                    field="wrong",
+                    expected=f"texts about as long as {fact.answer!r}",
+                    got=Verbatim(f"the lengths {lengths}"),
                 )
             check_neutral(*answer.wrong)
 
@@ -292,7 +301,7 @@ class ScriptRoute:
         return list(answer.wrong)
 
     async def _without_traces(self, key: str, texts: Mapping[str, Any], names: list[str]) -> Any:
-        """The texts with slots for people, and without what points to the script."""
+        """Returns the texts with slots for people, and without references to the script."""
         whole = _text_in(texts)
 
         def accept(answer: forms.Traces) -> None:
@@ -306,8 +315,9 @@ class ScriptRoute:
                 raise InvalidValueError(f"{absent[0]!r} does not occur in the texts", field="mentions, replacements")
             if len({*mentions, *originals}) != len(mentions) + len(originals):
                 raise InvalidValueError(field="mentions, replacements", expected="every text once")
+            # A text may also occur in another letter case, which the replacement does not find.
             rest = _text_in(_replaced(texts, answer)).casefold()
-            if left := [text for text in (*names, *mentions, *originals) if _stands(text.casefold(), rest)]:
+            if left := [text for text in (*names, *mentions, *originals) if _occurs(text.casefold(), rest)]:
                 raise InvalidValueError(
                     f"{left[0]!r} still occurs in the texts", field="replacements", hint="replace it everywhere"
                 )
@@ -355,24 +365,24 @@ def _expect_names(names: Sequence[str], expected: Sequence[str]) -> None:
 
 
 def _replaced(texts: Any, traces: forms.Traces) -> Any:
-    """The texts with slots and replacements, in one pass, longer texts first."""
+    """Returns the texts with slots and replacements, made in one pass, longer texts first."""
     people = {text: f"{{{seat}}}" for seat, mentions in enumerate(traces.mentions) for text in mentions}
     return renamed(texts, people | {one.original: one.replacement for one in traces.replacements})
 
 
 def _text_in(value: Any) -> str:
-    """All texts, a line for each."""
+    """Returns all texts in a value, one per line."""
     if isinstance(value, Mapping):
         return _text_in([part for name, part in value.items() if name != "type"])
     return "\n".join(map(_text_in, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _stands(text: str, whole: str) -> bool:
-    """Whether ``text`` stands in ``whole`` as a word or words."""
+def _occurs(text: str, whole: str) -> bool:
+    """Whether ``text`` occurs in ``whole`` as a word or several words."""
     return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", whole) is not None
 
 
 def _text_of(template: Template) -> str:
-    """What is shown of a template: context, goals and private information."""
+    """Returns the texts of a template that agents see: context, goals and private information."""
     seats = [text for slot in template.seats for text in (*(goal.text for goal in slot.goals), slot.private_info)]
     return " ".join([template.context, *seats])

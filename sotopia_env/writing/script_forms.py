@@ -1,4 +1,4 @@
-"""The answers of the steps from a script to a template, in the formats that the model writes."""
+"""The formats of the model's answers in the steps from a script to a template."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Sentence = Annotated[Line, Field(min_length=2, max_length=400)]
 Paragraph = Annotated[Line, Field(min_length=40, max_length=2000)]
 
 
-class Form(BaseModel):
-    """Base of the forms."""
+class ScriptForm(BaseModel):
+    """Base class of the forms."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Scene(Form):
-    """Lines of a script that belong together; ``turns`` counts how many times somebody speaks."""
+class SceneForm(ScriptForm):
+    """Consecutive lines of a script that form a scene; ``turns`` is the number of spoken turns."""
 
     first: int
     last: int
@@ -30,55 +30,55 @@ class Scene(Form):
     turns: int
 
 
-class Scenes(Form):
+class Scenes(ScriptForm):
     """The scenes of a part of the script."""
 
-    scenes: tuple[Scene, ...] = Field(min_length=1)
+    scenes: tuple[SceneForm, ...] = Field(min_length=1)
 
 
-class Person(Form):
-    """Somebody who matters in a scene."""
+class Person(ScriptForm):
+    """An important person in a scene."""
 
     name: Sentence
     about: Sentence
 
 
-class Background(Form):
-    """What must be known to play a scene."""
+class Background(ScriptForm):
+    """The information that is needed to play a scene."""
 
     background: Paragraph
     people: tuple[Person, ...] = Field(min_length=3, max_length=5)
 
 
-class Wishes(Form):
+class Wishes(ScriptForm):
     """The goals of one person."""
 
     name: Sentence
     goals: tuple[Sentence, ...] = Field(min_length=1, max_length=3)
 
 
-class Goals(Form):
-    """The goals of all."""
+class Goals(ScriptForm):
+    """The goals of all people in a scene."""
 
     people: tuple[Wishes, ...]
 
 
-class Situation(Goals):
-    """A situation that can be played afresh."""
+class SituationForm(Goals):
+    """A situation that can be played anew."""
 
     context: Paragraph
 
 
-class FilteredGoal(Form):
-    """A goal that is fit for play, or an empty text."""
+class FilteredGoal(ScriptForm):
+    """A goal that is suitable for play, or an empty text."""
 
     examination: str
     goal: Annotated[Line, Field(max_length=400)]
     type: GoalType
 
 
-class Fact(Form):
-    """What one person alone knows, with a question to the others."""
+class FactForm(ScriptForm):
+    """A fact that only one person knows, with a question to the others."""
 
     name: Sentence
     fact: Sentence
@@ -86,42 +86,42 @@ class Fact(Form):
     answer: Sentence
 
 
-class Facts(Form):
+class Facts(ScriptForm):
     """The private information of a situation."""
 
-    facts: tuple[Fact, ...]
+    facts: tuple[FactForm, ...]
 
 
-class Negatives(Form):
+class Negatives(ScriptForm):
     """Wrong answers to one question."""
 
     wrong: Annotated[tuple[Sentence, ...], Field(min_length=3, max_length=3)]
 
 
-class Replacement(Form):
-    """What stands for something that points to the script."""
+class Replacement(ScriptForm):
+    """A replacement for a text that refers to the script."""
 
     original: Sentence
     replacement: Sentence
 
 
-class Traces(Form):
-    """How the people are mentioned, by seat, and what else points to the script."""
+class Traces(ScriptForm):
+    """The mentions of people, by seat, and replacements of other texts that refer to the script."""
 
     mentions: tuple[tuple[Sentence, ...], ...]
     replacements: tuple[Replacement, ...]
 
 
-class SlotRules(Form):
-    """Who can be in a seat."""
+class SlotRules(ScriptForm):
+    """The people who can take a seat."""
 
     role: Role
     ages: tuple[int, int]
     occupations: tuple[Sentence, ...] = Field(min_length=3)
 
 
-class TieRules(Form):
-    """How two seats stand to each other."""
+class TieRules(ScriptForm):
+    """The relationship between two seats."""
 
     seats: tuple[int, int]
     kind: RelationshipKind
@@ -129,8 +129,8 @@ class TieRules(Form):
     age_gap: tuple[int, int] | None = None
 
 
-class Slots(Form):
-    """Everything of a template that its texts do not say."""
+class Slots(ScriptForm):
+    """The parts of a template other than its texts."""
 
     domain: Domain
     seats: tuple[SlotRules, ...]

@@ -1,7 +1,7 @@
-"""A whole simulation out of one sentence (SOTOPIA-S4 §3.1): people, goals, order of turns, outcome, own dimensions.
+"""Simulations from one sentence (SOTOPIA-S4 §3.1), with people, goals, turn order, outcome and custom dimensions.
 
-The result is the content of a YAML file that ``sotopia rollout --tasks`` reads: a task, the rules of play, and the
-dimensions of a judge.
+The result is the content of a YAML file for ``sotopia rollout --tasks``: a task, the rules of play, and the dimensions
+of a judge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sotopia_env.records import Name, invalid
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.reward import CustomDimension
-from sotopia_env.writing.drafting import Question, Trusted
+from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.kinds import check_task, checked_rules
 
 _RULES = {"turn_order", "max_silent_turns", "end_when_settled"}
@@ -27,7 +27,7 @@ _MOST_SEATS = 8
 
 
 class SimulationDraft(BaseModel):
-    """A simulation in the format that the model writes."""
+    """A simulation in the format of the model's answer."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class SimulationDraft(BaseModel):
         """Returns the content of a YAML task file.
 
         Raises:
-            InvalidValueError: the parts do not fit each other, or the task cannot be played and scored.
+            InvalidValueError: the parts contradict each other, or the task cannot be played and scored.
         """
         names = [dimension.name for dimension in self.dimensions]
         if len(set(names)) != len(names):
@@ -71,21 +71,22 @@ class SimulationDraft(BaseModel):
 
 
 def plain_task(task: Task) -> dict[str, Any]:
-    """Returns a task as it is written by hand: without what has its usual value, the outcome as an object."""
+    """Returns a task as a person would write it: without default values, and with the outcome as an object."""
+    # An outcome is a JSON text in records; here it becomes a mapping that can be edited in YAML.
     content = task.model_dump(mode="json", exclude_defaults=True)
     if task.scenario.outcome is not None:
         content["scenario"]["outcome"] = task.scenario.outcome.model_dump(mode="json")
     return content
 
 
-def simulation_question(sentence: str) -> Question[SimulationDraft]:
+def simulation_question(sentence: str) -> DraftQuestion[SimulationDraft]:
     """Returns the question whose result is the content of a YAML task file.
 
     Raises:
         InvalidValueError: the sentence is empty.
     """
     if not sentence.strip():
-        raise InvalidValueError(field="sentence", expected="one that says who meets and what for", got=sentence)
+        raise InvalidValueError(field="sentence", expected="a sentence that says who meets and why", got=sentence)
 
     def accept(draft: SimulationDraft) -> Mapping[str, Any]:
         return draft.content()
@@ -96,4 +97,4 @@ def simulation_question(sentence: str) -> Question[SimulationDraft]:
         "rules": checked_rules(),
         "sentence": sentence,
     }
-    return Question("sentence", sentence, "write_simulation", SimulationDraft, accept, values)
+    return DraftQuestion("sentence", sentence, "write_simulation", SimulationDraft, accept, values)

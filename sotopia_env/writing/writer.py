@@ -1,4 +1,4 @@
-"""The writing of characters, relationships and scenarios, one for each inspiration, until there are enough."""
+"""A writer that asks a model for one record per inspiration until there are enough results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sotopia_env.writing.kinds import Writing
 
 @dataclass(frozen=True)
 class Writer:
-    """Has a model write until there are enough results.
+    """Asks a model for records until there are enough results.
 
     Attributes:
         drafter: asks the model.
-        kind: of what is written.
+        kind: the kind of the records.
     """
 
     drafter: Drafter
@@ -38,13 +38,13 @@ class Writer:
 
         Args:
             pool: the inspirations.
-            n: number of results.
-            path: of the file that gets a line for each answered question.
-            seed: fixes the order of the inspirations.
-            used: inspirations that are not used again.
+            n: the number of results.
+            path: the file to which each answered question is appended.
+            seed: the seed of the order of the inspirations.
+            used: inspirations to skip.
 
         Raises:
-            InvalidValueError: all inspirations are used, or ``path`` holds other work.
+            InvalidValueError: all inspirations are used, or ``path`` contains other work.
             ModelRefusedError: the model refuses every request.
             BudgetExceededError: the ledger's limit is reached; answered questions stay on disk.
         """
@@ -53,21 +53,23 @@ class Writer:
             previous = list(journal.values())
             for item in previous:
                 self._restore(item, path)
-            asked = [Inspiration(item.source, item.text) for item in previous]
-            waiting = queues(unused(pool, used), asked, seed)
+            answered = [Inspiration(item.source, item.text) for item in previous]
+            waiting = queues(unused(pool, used), answered, seed)
             if not waiting and not previous:
-                raise InvalidValueError("all have been used", field="inspirations", hint="give more, or other ones")
+                raise InvalidValueError("all of them are used", field="inspirations", hint="add other ones")
 
             async def ask(inspiration: Inspiration) -> bool:
                 written = await self.drafter.record(self.kind.question(inspiration), journal)
                 return written is not None and written.result is not None
 
+            # Each batch has as many questions as results are missing; refused answers make another batch necessary.
             while not self.drafter.stop.reason:
                 accepted = Counter(item.source for item in journal.values() if item.result is not None)
                 batch = take_evenly(waiting, accepted, max(0, n - accepted.total()))
                 if not batch:
                     break
                 await self.drafter.work_through(batch, ask, "questions")
+            # Questions are answered concurrently, so the order of the file varies; the returned order does not.
             return sorted(journal.values(), key=lambda item: (item.source, item.text))
 
     def _restore(self, item: Written, path: Path) -> None:
@@ -76,7 +78,7 @@ class Writer:
                 self.kind.restore(item.result)
         except (ValidationError, InvalidValueError) as error:
             problem = invalid(error) if isinstance(error, ValidationError) else error
-            hint = "name the directory and the cast of the same work"
+            hint = "use the directory and the cast of the same work"
             where = Where(path, record=excerpt(item.text))
             raise InvalidValueError.of(problem, within="result", hint=hint, where=where) from None
 

@@ -293,7 +293,7 @@ def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_p
     out = tmp_path / "run"
     sotopia("rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out)
     assert "3 episodes evaluated by rules, 0 unscored" in sotopia("evaluate", out, "--evaluator", "rules").output
-    assert "3 had its scores and kept them" in sotopia("evaluate", out, "--evaluator", "rules").output
+    assert "3 already had its scores" in sotopia("evaluate", out, "--evaluator", "rules").output
     assert "3 episodes evaluated" in sotopia("evaluate", out, "--evaluator", "rules", "--force").output
     text = sotopia("evaluate", out, "--evaluator", "verified", code=1).output
     assert "3 unscored; the first because of EvaluationError: verified: task" in text
@@ -303,7 +303,7 @@ def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_p
 
 def test_rollout_in_which_nothing_is_scored_exits_1(tmp_path: Path, task_file: Path) -> None:
     command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "verified", "--out", tmp_path]
-    assert "every one unscored" in sotopia(*command, code=1).output
+    assert "all unscored" in sotopia(*command, code=1).output
 
 
 def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Path) -> None:
@@ -348,8 +348,8 @@ def test_a_report_that_cannot_be_written_is_one_sentence(
 def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "run"
     command = ["rollout", "--policy", "silent,leaver", "--tasks", task_file, "--evaluator", "none", "--out", out]
-    assert "12 episodes planned, 12 played now, 0 were there" in sotopia(*command).output
-    assert "12 episodes planned, 0 played now, 12 were there" in sotopia(*command).output
+    assert "12 episodes planned, 12 played now, 0 before" in sotopia(*command).output
+    assert "12 episodes planned, 0 played now, 12 before" in sotopia(*command).output
     refused = sotopia(*command, "--seed", 1, code=2).stderr
     assert "seed: " in refused
     assert read_manifest(out).config.evaluator is None
@@ -438,8 +438,8 @@ def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) 
     assert len(listed) == 6
     key = listed[2].split("\t")[1]
     assert sotopia("show", run, key).output == sotopia("show", run, 2).output
-    assert "which fits 6" in sotopia("show", run, "s", code=2).stderr
-    assert "which fits 0" in sotopia("show", run, "nope", code=2).stderr
+    assert "which matches 6" in sotopia("show", run, "s", code=2).stderr
+    assert "which matches 0" in sotopia("show", run, "nope", code=2).stderr
 
 
 def test_compare_prints_tables_or_json_and_writes_a_report(tmp_path: Path, run: Path) -> None:

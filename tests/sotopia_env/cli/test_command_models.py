@@ -53,7 +53,7 @@ BAD = [
     (["--policy", "local/tiny", "--evaluator", "judge:local/tiny:band=true"], "bands"),
     (["--policy", "local/tiny:temprature=1"], "temperature"),
     (["--policy", "local/tiny", "--set", "models.rpm=100", "--set", "models.tpm=10"], "each o"),
-    (["--policy", "local/tiny", "--max-cost", 1], "a model whose price is known"),
+    (["--policy", "local/tiny", "--max-cost", 1], "a model with a known price"),
     (["--policy", "local/tiny", "--max-cost", 0], "--max-cost: "),
     (["--policy", "local/tiny", "--set", "models.max_tokens=0"], "models.max_tokens: "),
     (["--policy", "local/tiny", "--set", "models.price='x'"], "models.price"),
@@ -235,7 +235,7 @@ def test_a_finished_run_asks_nobody(server: LoopbackServer, tmp_path: Path) -> N
     command = words(server, tmp_path, "--policy", "local/tiny")
     sotopia(*command)
     before = server.total
-    assert "0 played now, 2 were there" in sotopia(*command).output
+    assert "0 played now, 2 before" in sotopia(*command).output
     assert server.total == before
 
 
@@ -303,7 +303,7 @@ def test_a_server_whose_first_answers_fail_stops_the_run_and_the_same_command_co
         command = words(server, tmp_path / "run", "--policy", "local/tiny", "-n", 8, "--concurrency", 1)
         result = sotopia(*command, code=2)
         assert "this is a web page, not an API ('Sign in')" in result.stderr
-        assert "when that is put right" in result.stderr
+        assert "after the problem is fixed" in result.stderr
         assert server.total <= 3
         server.raw = b""
         sotopia(*command)

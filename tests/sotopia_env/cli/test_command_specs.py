@@ -196,11 +196,11 @@ def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: 
         assert advice in sotopia(*command, code=1).output
         calls = server.total
         again = sotopia(*command, code=1).output
-        assert "0 played now, 2 were there; every one unscored" in again
+        assert "0 played now, 2 before; all unscored" in again
         assert advice in again
         assert server.total == calls + 2  # the judge is asked again, nobody else
         server.reply = answer
-        assert "0 played now, 2 were there\n" in sotopia(*command, code=0).output
+        assert "0 played now, 2 before\n" in sotopia(*command, code=0).output
         assert server.total == calls + 4
 
 
@@ -216,5 +216,5 @@ def test_ctrl_c_before_anything_is_played_is_a_sentence_and_130(tmp_path: Path) 
     process.send_signal(signal.SIGINT)
     errors = process.communicate(timeout=10)[1]
     assert process.returncode == 130
-    assert errors.strip() == "sotopia: interrupted; nothing on disk is lost, the same command goes on from there"
+    assert errors.strip() == "sotopia: interrupted; no recorded work is lost, the same command continues it"
     assert not out.exists()

@@ -84,7 +84,7 @@ def test_people_ties_and_scenarios_are_written_and_played_by_each_other(server: 
     assert server.total - before <= 1  # the list of models; nothing is asked twice
     result = sotopia(server, "write", "outcomes", "--inspirations", jobs, "-n", 2, "--out", tmp_path / "same")
     assert "refused: jobs: jobs theme" in result.output
-    assert "this situation exists already" in result.output
+    assert "this situation already exists" in result.output
 
 
 def test_a_directory_goes_on_with_its_own_people_only(server: LoopbackServer, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_sentence_becomes_a_file_that_runs_without_a_model(server: LoopbackSer
     file, out = tmp_path / "flat.yaml", tmp_path / "run"
     result = sotopia(server, "draft", "Three flatmates want one room.", "-o", file, code=1, typed="n\n")
     assert "Save this as" in result.output
-    assert "Nothing is written" in result.output
+    assert "Nothing was written" in result.output
     assert not file.exists()
     sotopia(server, "draft", "Three flatmates want one room.", "-o", file, typed="y\n")
     for command in (["tasks", "validate", file], ["rollout", "--tasks", file, "--policy", "random", "--out", out]):
@@ -127,7 +127,7 @@ def test_a_sentence_becomes_a_file_that_runs_without_a_model(server: LoopbackSer
     assert {episode.rules.turn_order for episode in read_run(out)} == {"simultaneous"}
     assert "a new .yaml file" in sotopia(server, "draft", "Three.", "-o", file, "--yes", code=2).output
     result = sotopia(server, "draft", "Something impossible.", "-o", tmp_path / "no.yaml", "--yes", code=1)
-    assert "refused, nothing is written: " in result.output
+    assert "the answer was refused" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flat.yaml", "run"]
 
 

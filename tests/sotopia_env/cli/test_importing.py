@@ -104,7 +104,7 @@ def test_an_import_replaces_only_what_an_import_wrote(tmp_path, lines):
     sotopia("import", lines, "-o", out)
     sotopia("evaluate", out, "--evaluator", "rules")
     before = digests(out)
-    assert "was changed since it was imported" in sotopia("import", lines, "-o", out, code=2).output
+    assert "was changed after the import" in sotopia("import", lines, "-o", out, code=2).output
     assert digests(out) == before
     other = tmp_path / "other"
     other.mkdir()

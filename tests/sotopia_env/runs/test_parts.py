@@ -264,7 +264,7 @@ def test_parts_by_the_command_line_are_the_run_of_one_process(tmp_path: Path) ->
     sotopia("merge", parts)
     one, other = ({e.key: e.model_copy(update={"duration": 0.0}) for e in read_run(run)} for run in (whole, parts))
     assert one == other
-    assert "0 played now, 10 were there" in sotopia(*command, "--out", parts)
+    assert "0 played now, 10 before" in sotopia(*command, "--out", parts)
 
 
 def test_a_killed_part_goes_on_and_budgets_are_divided(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
         assert not (run / PARTS).exists()
         check(run, server.total)
         local = finish(command(server.api_base, run))
-        assert "40 episodes planned, 0 played now, 40 were there" in local.stdout
+        assert "40 episodes planned, 0 played now, 40 before" in local.stdout
 
 
 @pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray; `make soak` runs it")

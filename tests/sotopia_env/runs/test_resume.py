@@ -102,7 +102,7 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
     torn = before[-1][: len(before[-1]) - cut] if cut > 0 else before[-1][:1]
     (run / "episodes.jsonl").write_bytes(b"".join(before[:-1]) + torn)
     assert len(content(read_run(run))) == 7
-    assert "line 8: left out, the line was cut short" in caplog.text
+    assert "line 8: skipped an incomplete line" in caplog.text
     result = run_episodes(plans(), run_dir=run)
     assert (result.resumed, result.played) == (7, 1)
     assert result.repaired == (f"{run / 'episodes.jsonl'}: removed an incomplete last line ({len(torn)} bytes)",)

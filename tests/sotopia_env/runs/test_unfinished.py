@@ -83,7 +83,7 @@ def test_stopped_by_a_signal_in_midst_of_all_episodes_none_is_played_again(tmp_p
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)
         assert process.returncode == 130, errors
-        assert "under way go on from their last turn" in output
+        assert "unfinished; the same command resumes them" in output
         assert len(keys_of(tmp_path)) < EPISODES / 2
         assert play(server, tmp_path)[0] == 0
     check_resumed(tmp_path, whole)

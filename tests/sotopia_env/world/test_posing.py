@@ -79,7 +79,7 @@ NAMED = {
 def test_a_name_by_which_a_line_could_be_forged_is_refused(build, name):
     with pytest.raises(ValidationError) as caught:
         build(name)
-    assert "names stand unquoted in turns" in explain(caught.value)
+    assert "names appear unquoted in turns" in explain(caught.value)
 
 
 @pytest.mark.parametrize("build", NAMED.values(), ids=NAMED)

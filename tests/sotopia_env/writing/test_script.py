@@ -101,14 +101,14 @@ def changed(step, **fields):
 
 
 FAULTS = [
-    (changed("scenes", scenes=[scene(13), scene(0)]), "line numbers that rise from 0 to 25"),
+    (changed("scenes", scenes=[scene(13), scene(0)]), "line numbers that increase from 0 to 25"),
     (changed("background", people=ANSWERS["background"]["people"][:2]), "at least 3 entries"),
     (changed("goals", people=wishes()[::-1]), "in this order"),
     (changed("rewrite", context=CONTEXT + " She is cold."), "use 'they'"),
     (changed("rewrite", context=CONTEXT + " Their mother is cold."), 'got "mother"'),
     (changed("filter", type="competitive"), 'did you mean "competition"'),
-    (changed("private", facts=[ANSWERS["private"]["facts"][0] | {"answer": "Last night."}]), "does not tell"),
-    (changed("negatives", wrong=["The sluice.", "the sluice", "The book"]), "three texts unlike"),
+    (changed("private", facts=[ANSWERS["private"]["facts"][0] | {"answer": "Last night."}]), "does not contain"),
+    (changed("negatives", wrong=["The sluice.", "the sluice", "The book"]), "three texts that differ"),
     (changed("negatives", wrong=["The door", "The tap", "The book that stands on the shelf upstairs"]), "lengths"),
     (changed("leakage", mentions=[["Mara"], ["Otis"], []]), "'QUILL' still"),
     (changed("leakage", mentions=[["Mara"], ["Otis"], ["Quill"], []]), "mentions: "),

@@ -95,8 +95,11 @@ REFUSED = [
     (json.dumps(situation(f"{CONTEXT} Agent1 is angry.")), "instead of 'Agent1'"),
     (json.dumps(situation(f"{CONTEXT} Person B is angry.")), "instead of 'Person B'"),
     (json.dumps(situation(f"{CONTEXT}\nA line of its own.")), "single line"),
-    (json.dumps(situation("The KNOWN  context of somewhere else, which is long enough to be one.")), "exists already"),
-    (json.dumps(situation("A known context of somewhere else that is long enough to be one.")), r"already \(starter\)"),
+    (json.dumps(situation("The KNOWN  context of somewhere else, which is long enough to be one.")), "already exists"),
+    (
+        json.dumps(situation("A known context of somewhere else that is long enough to be one.")),
+        r"already exists \(starter\)",
+    ),
     (json.dumps(situation(f"{CONTEXT} And she is late.")), "use 'they'"),
     (json.dumps(situation(f"{CONTEXT} {LEAKED}", seats=LEAKING)), "private_info: .* in context"),
 ]
@@ -127,7 +130,7 @@ def test_evaluation_scenarios_are_not_written_again(tmp_path):
     copy = json.dumps(situation(held_out.context.replace("the", "a", 1)))
     (line,) = write(ScriptedChatModel([copy] * 3), ONE, 1, tmp_path, writing)
     assert line.result is None
-    assert f"exists already ({held_out.id})" in line.refusal
+    assert f"already exists ({held_out.id})" in line.refusal
 
 
 def test_a_refused_inspiration_is_counted_as_failed_and_another_of_its_source_is_used(tmp_path):

@@ -411,10 +411,10 @@ def test_best_of_n_by_directories_plays_and_resumes_from_the_command_line(traine
 
     first = rollout(trained, reward_model)
     assert first.exit_code == 0, first.output
-    assert "2 played now, 0 were there" in first.output
+    assert "2 played now, 0 before" in first.output
     moved = tmp_path / "moved" / "rm"
     shutil.copytree(reward_model, moved)
-    assert "0 played now, 2 were there" in rollout(trained, moved).output
+    assert "0 played now, 2 before" in rollout(trained, moved).output
 
 
 def test_a_reward_model_is_no_policy_and_a_policy_no_reward_model(trained, reward_model):

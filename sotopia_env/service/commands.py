@@ -91,6 +91,8 @@ def serve(
         subprocess.Popen([*command, *(part for change in changes for part in ("--set", change))])
         for _ in range(workers)
     ]
+    if not settings.accounts:
+        typer.echo(f"Open http://{host}:{port}/login/{asyncio.run(_login_secret(settings))} (it works once)")
     try:
         uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
     finally:

@@ -1,0 +1,135 @@
+"""People in real browsers against a real server: two who talk, one whose server is killed, one who annotates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.sotopia_env.service.browser import Served, chromium, served, watched
+
+STUDY = """kind: play
+name: {name}
+title: Talk about a price
+instructions: Read who you are.
+tasks: bargaining
+n: 1
+partner: {partner}
+seats: first
+max_turns: 8
+questionnaire:
+  - {{name: natural, text: How natural was it, kind: scale, low: 1, high: 7}}
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as one:
+        yield one
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as studio:
+        yield studio
+
+
+def researcher(browser: Browser, place: Served) -> Page:
+    page = browser.new_context().new_page()
+    page.goto(place.login)
+    page.get_by_role("button", name="Open the studio").click()
+    expect(page).to_have_url(f"{place.address}/")
+    return page
+
+
+def open_study(page: Page, place: Served, name: str, partner: str) -> None:
+    page.goto(f"{place.address}/studies/new")
+    page.get_by_label("Settings").fill(STUDY.format(name=name, partner=partner))
+    page.get_by_role("button", name="Open the study").click()
+    expect(page.get_by_role("heading", name="Talk about a price")).to_be_visible()
+
+
+def participant(browser: Browser, place: Served, name: str, **options: Any) -> tuple[Page, list[str]]:
+    page = browser.new_context(**options).new_page()
+    complaints = watched(page)
+    page.goto(f"{place.address}/join/{name}?PROLIFIC_PID={name}-{id(page)}")
+    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("I agree").check()
+    page.get_by_role("button", name="Take part", exact=True).click()
+    page.get_by_role("button", name="I have read this").click()
+    return page, complaints
+
+
+def say(page: Page, words: str) -> None:
+    page.get_by_label("Your words").fill(words)
+    page.get_by_role("button", name="Send").click()
+
+
+def test_two_people_talk_and_one_makes_an_offer(browser: Browser, place: Served) -> None:
+    open_study(researcher(browser, place), place, "pair", "person")
+    first, complaints = participant(browser, place, "pair")
+    expect(first.get_by_role("heading", name="Looking for your partner")).to_be_visible()
+    phone, others = participant(browser, place, "pair", viewport={"width": 390, "height": 844})
+    expect(first.get_by_text("It is your turn")).to_be_visible(timeout=10_000)
+    first.screenshot(path=place.folder / "seat.png", full_page=True)
+    say(first, "Hello <i>there</i>")
+    expect(phone.get_by_text("Hello <i>there</i>")).to_be_visible()
+    expect(phone.get_by_text("It is your turn")).to_be_visible()
+    phone.get_by_text("make an offer").click()
+    phone.get_by_label(re.compile("price")).fill("1")
+    say(phone, "Take it or leave it.")  # a price outside the range is explained, and nothing is lost
+    expect(phone.get_by_role("alert")).to_contain_text("price")
+    expect(phone.get_by_label("Your words")).to_have_value("Take it or leave it.")
+    phone.screenshot(path=place.folder / "phone.png", full_page=True)
+    phone.get_by_label("How").select_option("leave")
+    phone.get_by_text("no move").click()
+    phone.get_by_role("button", name="Send").click()
+    expect(first.get_by_text("The conversation is over")).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    for page in (first, phone):
+        page.get_by_role("link", name="Go on").click()
+        page.get_by_label("5").check()
+        page.get_by_role("button", name="Finish").click()
+        expect(page.get_by_text("COMPLETED")).to_be_visible()
+    assert complaints == []
+    assert [text for text in others if "422" not in text] == []  # the browser reports the refused form itself
+
+
+def test_a_conversation_goes_on_after_the_server_was_killed(browser: Browser, place: Served) -> None:
+    open_study(researcher(browser, place), place, "alone", "boulware")
+    page, _ = participant(browser, place, "alone")
+    expect(page.get_by_text("It is your turn")).to_be_visible()
+    say(page, "First words.")
+    expect(page.locator(".turn")).to_have_count(2)
+    page.get_by_label("Your words").fill("Half a sent")
+    page.wait_for_timeout(1_000)  # the draft is kept after a pause in typing
+    place.kill()
+    place.start()
+    page.reload()
+    expect(page.locator(".turn")).to_have_count(2)
+    expect(page.get_by_text("First words.")).to_be_visible()
+    expect(page.get_by_label("Your words")).to_have_value("Half a sent")
+    say(page, "Second words.")
+    expect(page.locator(".turn")).to_have_count(4, timeout=30_000)  # the killed worker's lease may have to run out
+
+
+def test_a_stale_page_is_explained_and_a_second_click_has_no_effect(browser: Browser, place: Served) -> None:
+    open_study(researcher(browser, place), place, "stale", "boulware")
+    page, complaints = participant(browser, place, "stale")
+    expect(page.get_by_text("It is your turn")).to_be_visible()
+    twin = page.context.new_page()
+    twin.route("**/changes", lambda route: route.abort())  # a page whose stream is cut does not see what happens
+    twin.goto(page.url)
+    say(page, "From the first page.")
+    expect(page.locator(".turn")).to_have_count(2)
+    say(twin, "From the second page.")
+    expect(twin.get_by_role("alert")).to_contain_text("over already")
+    expect(twin.locator(".turn")).to_have_count(2)
+    page.get_by_label("Your words").fill("Twice.")
+    page.get_by_role("button", name="Send").dblclick()
+    expect(page.locator(".turn")).to_have_count(4)
+    assert complaints == []

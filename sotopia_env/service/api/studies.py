@@ -113,6 +113,17 @@ async def codebook(_: Reader, name: str) -> dict[str, str]:
     return export.CODEBOOK
 
 
+@router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)
+async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "key.json"]) -> Response:
+    """Returns the annotations as a sheet that was filled in, or its key: `sotopia judge-agreement` reads both."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        answers, _episodes = await export.annotation_set(connection, annotate_only(row), row)
+    text, key = export.as_sheet(answers)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
+    return PlainTextResponse(text if kind == "csv" else key, headers=headers)
+
+
 @router.get("/studies/{name}/agreement")
 async def agreement(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
     """Returns the agreement of annotators with each other and with judges, as `sotopia judge-agreement` does."""

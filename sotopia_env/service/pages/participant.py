@@ -55,27 +55,39 @@ async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
 
 @router.get("/join/{name}")
 async def welcome(
-    request: Request, parts: ServicesDep, name: str, person: Annotated[str, Query(alias="PROLIFIC_PID")] = ""
+    request: Request,
+    parts: ServicesDep,
+    name: str,
+    person: Annotated[str, Query(alias="PROLIFIC_PID", max_length=200)] = "",
+    panel_study: Annotated[str, Query(alias="STUDY_ID", max_length=200)] = "",
+    panel_session: Annotated[str, Query(alias="SESSION_ID", max_length=200)] = "",
 ) -> Response:
-    """The page behind a study's own address; a panel adds its id for the person."""
+    """The page behind a study's own address; a panel adds its ids for the person, the study and the session."""
     async with parts.database.read() as connection:
         study = await studies.by_name(connection, name)
     settings = parse_json(study.settings, f"study {study.name}")
     if not settings["open"]:
         raise ForbiddenError("this study is open to people with a personal link only")
-    return render(request, "study_welcome.html", study=settings, person=person)
+    panel = {"person": person, "panel_study": panel_study, "panel_session": panel_session}
+    return render(request, "study_welcome.html", study=settings, panel=panel)
 
 
 @router.post("/join/{name}")
 async def join(
-    request: Request, parts: ServicesDep, name: str, person: Annotated[str, Form(max_length=200)] = ""
+    request: Request,
+    parts: ServicesDep,
+    name: str,
+    person: Annotated[str, Form(max_length=200)] = "",
+    panel_study: Annotated[str, Form(max_length=200)] = "",
+    panel_session: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Begins a participation, or goes on with one."""
     async with parts.database.write() as connection:
         study = await studies.by_name(connection, name)
         if not parse_json(study.settings, f"study {study.name}")["open"]:
             raise ForbiddenError("this study is open to people with a personal link only")
-        session = await opening.join(connection, study, person)
+        panel = {"panel_study": panel_study, "panel_session": panel_session}
+        session = await opening.join(connection, study, person, panel)
     response = RedirectResponse("/study", 303)
     auth.set_cookie(request, response, session)
     return response

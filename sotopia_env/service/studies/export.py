@@ -21,7 +21,8 @@ from sotopia_env.people import (
     human_agreement,
     screen,
 )
-from sotopia_env.people.sheet import fingerprint
+from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, fingerprint
+from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
 from sotopia_env.reports import Report
 from sotopia_env.service.store import episodes, studies
 from sotopia_env.service.studies.rating import GOLD_SLOT, REASONING, scores_of
@@ -58,7 +59,8 @@ async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:
     for person in people.values():
         gathered = parse_json(person.answers, "participant")
         base = {"study": study.name, "participant": person.id, "external": person.external, "item": "", "slot": None}
-        for name, value in gathered.get("questionnaire", {}).items():
+        panel = {name: gathered[name] for name in ("panel_study", "panel_session") if name in gathered}
+        for name, value in {**panel, **gathered.get("questionnaire", {})}.items():
             blank = {"seconds": None, "agent": ""}
             answers.append({**base, "state": person.state, **blank, "question": name, "answer": value})
     return answers
@@ -107,6 +109,19 @@ async def annotation_set(
             found.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
     key = AnnotationKey(seed=study.seed, per_episode=study.overlap, dimensions=study.custom, requests=tuple(requests))
     return AnnotationSet(key, tuple(found)), list(by_id.values())
+
+
+def as_sheet(answers: AnnotationSet) -> tuple[str, str]:
+    """Returns annotations as a sheet that was filled in and its key, which ``sotopia judge-agreement`` reads."""
+    columns = (ID, ANNOTATOR, *(c for name in answers.key.scales for c in (name, name + COLUMN_REASONING)), SECONDS)
+    lines = []
+    for annotation in answers.annotations:
+        cells: list[object] = [annotation.request.annotation_id, annotation.annotator]
+        for name in answers.key.scales:
+            score = annotation.scores.get(name)
+            cells += ["" if score is None else int(score), annotation.reasoning.get(name, "")]
+        lines.append([*cells, "" if annotation.seconds is None else round(annotation.seconds, 1)])
+    return csv_text(columns, lines), answers.key.model_dump_json(indent=2) + "\n"
 
 
 async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import update
@@ -74,13 +75,14 @@ async def claim(connection: AsyncConnection, secret: str) -> str:
     return await _session(connection, person.id, person.study)
 
 
-async def join(connection: AsyncConnection, study: Any, external: str) -> str:
+async def join(connection: AsyncConnection, study: Any, external: str, panel: Mapping[str, str] | None = None) -> str:
     """Returns the secret of a session for somebody who comes by the study's own address.
 
     Args:
         connection: a writing transaction.
         study: the study's row.
         external: the id by which a panel knows the person; who comes again with it goes on.
+        panel: what else the panel sent, for the export.
 
     Raises:
         ConflictError: the study is closed.
@@ -94,6 +96,8 @@ async def join(connection: AsyncConnection, study: Any, external: str) -> str:
     if study.status != "open":
         raise ConflictError("this study is closed; thank you for your interest")
     person = await studies.add_participant(connection, study.id, external=external)
+    sent = {name: text for name, text in (panel or {}).items() if text}
+    await studies.change_participant(connection, person, answers=sent)
     return await _session(connection, person, study.id)
 
 

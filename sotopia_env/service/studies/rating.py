@@ -10,6 +10,8 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
@@ -22,6 +24,7 @@ from sotopia_env.service.store import episodes, studies, tables
 from sotopia_env.service.studies.forms import Question, Section
 from sotopia_env.service.studies.settings import AnnotateStudy, ValidateStudy
 from sotopia_env.world import Episode, Task
+from sotopia_env.yaml_text import read_yaml
 
 REASONING = ".reasoning"
 """Suffix of the answer with the rationale of a score."""
@@ -160,7 +163,7 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
                     Question(
                         name=f"{agent}.{name}{REASONING}",
                         text=f"{title(name)}: why?",
-                        note="Point to what was said or done.",
+                        note=_rationale_note(name),
                         min_words=study.min_words,
                     ),
                     Question(
@@ -176,6 +179,19 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
         )
         for agent in episode.task.agents
     )
+
+
+@cache
+def _rationales() -> dict[str, dict[str, str]]:
+    rationales: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("rationales.yaml"))
+    return rationales
+
+
+def _rationale_note(name: str) -> str:
+    """Says what a rationale is, with one that helps and one that does not."""
+    example = _rationales().get(name)
+    rule = "Point to what was said or done."
+    return rule if example is None else f"{rule} Good: “{example['good']}” Not helpful: “{example['bad']}”"
 
 
 def title(name: str) -> str:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from sotopia_env import naming
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.service.store import episodes, runs
+from sotopia_env.service.store.engine import Database
 from tests.sotopia_env.service.browser import Served, chromium, served, watched
 
 STUDY = """kind: play
@@ -133,3 +139,64 @@ def test_a_stale_page_is_explained_and_a_second_click_has_no_effect(browser: Bro
     page.get_by_role("button", name="Send").dblclick()
     expect(page.locator(".turn")).to_have_count(4)
     assert complaints == []
+
+
+ANNOTATION = """kind: annotate
+name: scores
+title: Score a conversation
+runs: [{run}]
+dimensions: [goal, believability]
+min_words: 3
+"""
+
+
+async def record_run(place: Served) -> str:
+    """A run of one scripted episode in the studio's database."""
+    tasks = naming.task_set("bargaining", 1, 0, "medium")
+    plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
+    evaluator = naming.make_evaluator("verified+rules")
+    result = await run_episodes_async(plans[:1], evaluator=evaluator, progress=False)
+    database = Database(f"sqlite:///{place.folder}/studio.db")
+    async with database.write() as connection:
+        run = await runs.add(connection, "{}", planned=1, status="done")
+        await episodes.add_recorded(connection, run, result.episodes[0], 0.0)
+    await database.close()
+    return run
+
+
+def annotate(page: Page, goal: int) -> None:
+    for section in page.locator(".form-section").all():
+        for number, reason in enumerate(section.get_by_role("textbox").all()):
+            reason.fill(f"Held out for the price that was wanted, number {number}.")
+        section.get_by_role("group", name="Goal").get_by_label(str(goal), exact=True).check()
+        section.get_by_role("group", name="Believability").get_by_label("7", exact=True).check()
+
+
+def test_two_annotators_and_their_agreement(browser: Browser, place: Served) -> None:
+    with ThreadPoolExecutor(1) as pool:  # the browser's own event loop runs in this thread
+        run = pool.submit(lambda: asyncio.run(record_run(place))).result()
+    page = researcher(browser, place)
+    page.goto(f"{place.address}/studies/new")
+    page.get_by_label("Settings").fill(ANNOTATION.format(run=run))
+    page.get_by_role("button", name="Open the study").click()
+    for number in range(2):
+        reader = browser.new_context().new_page()
+        complaints = watched(reader)
+        reader.goto(f"{place.address}/join/scores?PROLIFIC_PID=reader-{number}")
+        reader.get_by_role("button", name="Begin").click()
+        reader.get_by_label("I agree").check()
+        reader.get_by_role("button", name="Take part", exact=True).click()
+        assert "boulware" not in reader.content()
+        annotate(reader, 6 + number)
+        reader.wait_for_timeout(1_000)
+        reader.reload()  # what was typed and chosen is there again
+        expect(reader.get_by_role("textbox").first).to_have_value(re.compile("Held out"))
+        expect(reader.get_by_role("group", name="Goal").first.get_by_label(str(6 + number), exact=True)).to_be_checked()
+        reader.screenshot(path=place.folder / "rating.png", full_page=True)
+        reader.get_by_role("button", name="Send and go on").click()
+        expect(reader.get_by_text("COMPLETED")).to_be_visible()
+        assert complaints == []
+    page.reload()
+    expect(page.get_by_role("heading", name="Agreement")).to_be_visible()
+    expect(page.get_by_text("2 of 2 done")).to_be_visible()
+    page.screenshot(path=place.folder / "study.png", full_page=True)

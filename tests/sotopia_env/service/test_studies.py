@@ -16,6 +16,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.people import read_annotations
 from sotopia_env.people.sheet import dimension_guides
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
 from sotopia_env.service.problems import ConflictError
@@ -56,7 +57,7 @@ async def opened(place: Studio, settings: dict[str, object]) -> httpx.AsyncClien
 
 async def joined(place: Studio, name: str, person: str = "") -> httpx.AsyncClient:
     browser = place.browser()
-    page = await browser.post(f"/join/{name}", data={"person": person})
+    page = await browser.post(f"/join/{name}", data={"person": person, "panel_session": "s-1"})
     assert "I agree" in page.text
     return browser
 
@@ -104,6 +105,7 @@ def test_a_person_plays_with_a_policy_and_gets_a_code(url: str) -> None:
         answers = list(csv.DictReader(io.StringIO(text)))
         assert [row["answer"] for row in answers if row["question"] == "natural"] == ["6"]
         assert {row["external"] for row in answers} == {"panel-7"}
+        assert [row["answer"] for row in answers if row["question"] == "panel_session"] == ["s-1"]
         # Who comes again with the panel's id goes on where he was.
         again = place.browser()
         assert "COMPLETED" in (await again.post("/join/talks", data={"person": "panel-7"})).text
@@ -241,6 +243,12 @@ def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: 
         assert not any(name in page for page in pages for name in ("boulware", "conceder", "verified"))
         third = await joined(place, "scores")
         assert "COMPLETED" in (await consented(third)).text  # nothing is left to do
+        sheet, key = tmp_path / "sheet.csv", tmp_path / "sheet.key.json"
+        sheet.write_text((await researcher.get("/api/v1/studies/scores/sheet.csv")).text)
+        key.write_text((await researcher.get("/api/v1/studies/scores/sheet.key.json")).text)
+        answers = read_annotations(sheet, key)  # as `sotopia judge-agreement` reads it
+        assert len(answers.annotations) == 2 * 2 * 2
+        assert {annotation.scores["goal"] for annotation in answers.annotations} == {6.0, 7.0}
         report = (await researcher.get("/api/v1/studies/scores/agreement")).json()
         assert report
         rejected = (await researcher.post("/api/v1/studies/scores/annotations/screen")).json()

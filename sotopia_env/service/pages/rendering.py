@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
@@ -43,7 +45,13 @@ def _when(seconds: float | None) -> str:
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M")
 
 
-templates.filters["when"] = _when
+def _without(query: Mapping[str, str], *names: str, **changes: str) -> str:
+    """A query string with changes: ``?a=1&b=2``, or an empty text without fields."""
+    fields = {name: value for name, value in {**query, **changes}.items() if value and name not in names}
+    return f"?{urlencode(fields)}" if fields else ""
+
+
+templates.filters |= {"when": _when, "query": _without}
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -57,6 +65,11 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     """
     text = templates.get_template(template).render(request=request, path=request.url.path, **values)
     return HTMLResponse(text, status)
+
+
+def fragment(template: str, **values: Any) -> str:
+    """Returns a part of a page, or a page of its own, as HTML text."""
+    return templates.get_template(template).render(**values)
 
 
 async def error_page(request: Request, status: int, details: dict[str, Any]) -> Response:

@@ -44,3 +44,18 @@ for (const part of document.querySelectorAll("[data-live]")) {
     }, 30);
   });
 }
+const editable = "input, select, textarea, [contenteditable]";
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest(editable)) return;
+  const rel = { j: "next", k: "prev" }[event.key];
+  if (rel) document.querySelector(`a[rel="${rel}"]`)?.click();
+});
+
+// A deadline counts down where one is shown; the server decides when it is over.
+setInterval(() => {
+  for (const clock of document.querySelectorAll("[data-deadline]")) {
+    const left = Math.max(0, Math.round(Number(clock.dataset.deadline) - Date.now() / 1000));
+    clock.textContent = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`;
+  }
+}, 1000);

@@ -1,0 +1,219 @@
+"""The pages of episodes: one with its transcript, live or recorded, and the list."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Header, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.records import code_version
+from sotopia_env.service import live
+from sotopia_env.service.auth import Reader, Runner
+from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.pages import conversation
+from sotopia_env.service.pages.conversation import Conversation
+from sotopia_env.service.pages.rendering import STATIC, fragment, render
+from sotopia_env.service.store import comments, episode_lists, episodes, events
+from sotopia_env.service.store import tags as tag_store
+from sotopia_env.service.store.episode_lists import EpisodeFilter
+from sotopia_env.table import Table
+
+router = APIRouter()
+_SHOWN = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
+"""The columns that the list has a menu for."""
+CLOSE = "close"
+"""The event after which a page listens no more."""
+
+
+def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
+    """Reads a filter from the fields of a form; empty ones admit all."""
+    fields = {name: value for name, value in query.items() if value and name in EpisodeFilter.model_fields}
+    return EpisodeFilter.model_validate_strings(fields), fields
+
+
+@router.get("/episodes")
+async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = "") -> HTMLResponse:
+    """The list of episodes, filtered by a form."""
+    wanted, fields = _filter(dict(request.query_params))
+    async with parts.database.read() as connection:
+        rows = await episode_lists.page(connection, wanted, after=after, limit=episode_lists.PAGE + 1)
+        total = await episode_lists.count(connection, wanted)
+        menus = {name: await episode_lists.values(connection, name) for name in _SHOWN}
+    more = len(rows) > episode_lists.PAGE
+    rows = rows[: episode_lists.PAGE]
+    return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)
+
+
+@router.get("/episodes/{episode}")
+async def page(
+    request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: Annotated[str, Query()] = ""
+) -> HTMLResponse:
+    """One episode: its transcript, what is on the table, its evaluations; as it is now, and live from then on."""
+    wanted, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+        newer, older = await episode_lists.neighbours(connection, wanted, episode)
+        remarks = await comments.of(connection, episode)
+        people = await episodes.participants(connection, episode)
+    view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
+    mine = [agent for agent, person in people.items() if person == principal.id]
+    return render(
+        request,
+        "episode.html",
+        c=view,
+        row=row,
+        newer=newer,
+        older=older,
+        fields=fields,
+        comments=remarks,
+        mine=mine,
+    )
+
+
+@router.get("/episodes/{episode}/stream", response_class=EventSourceResponse)
+async def stream(
+    parts: ServicesDep,
+    _: Reader,
+    episode: str,
+    after: int = 0,
+    seat: str = "",
+    last_event_id: Annotated[int, Header()] = 0,
+) -> AsyncIterator[ServerSentEvent]:
+    """The episode as fragments of its page: a turn for every turn, and what is on the table and whose turn it is."""
+    async for event in fragments(parts, episode, max(after, last_event_id), seat or None):
+        yield event
+
+
+async def fragments(parts: Services, episode: str, after: int, seat: str | None) -> AsyncIterator[ServerSentEvent]:
+    """Yields a fragment for every event of an episode after ``after``, then :data:`CLOSE`.
+
+    Args:
+        parts: of the server.
+        episode: its id.
+        after: number of the last event that the page includes.
+        seat: the agent whose knowledge is shown; ``None`` for everything.
+    """
+    count: int | None = None
+    async for event in parts.hub.follow(episode, after):
+        if event.kind == "answer":  # a part of a round: shown to nobody before the round is over
+            continue
+        async with parts.database.read() as connection:
+            row = await episode_lists.one(connection, episode)
+            now = await live.LiveEpisode.load(connection, episode)
+            if count is None:
+                count = await _turns_until(connection, episode, event.number - 1)
+        table, shown = now.table, count
+        count += event.kind == "turn"
+        closed = row.status in live.CLOSED
+        if closed and row.status == "done" and event.kind in ("ended", "evaluated"):
+            async with parts.database.read() as connection:
+                table = Table.resume(await episodes.record_of(connection, episode))
+        latest = conversation.show(
+            episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies
+        )
+        turns = _new_turns(now.table, seat, shown, count, latest)
+        html = fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
+        yield ServerSentEvent(raw_data=html, id=str(event.number))
+        if closed and event.number >= now.number:
+            break
+    yield ServerSentEvent(raw_data="-", event=CLOSE)
+
+
+async def _turns_until(connection: AsyncConnection, episode: str, number: int) -> int:
+    """How many turns an episode had at an event."""
+    return sum(event.kind == "turn" and event.number <= number for event in await events.read(connection, episode))
+
+
+def _new_turns(
+    table: Table, seat: str | None, before: int, count: int, latest: Conversation
+) -> tuple[conversation.TurnCard, ...]:
+    """The turns that came with an event; for a seat, those that it learnt of by it."""
+    if seat is None:
+        return latest.turns[before:count]
+    then = [len(Table.resume(table.episode().before(n)).observe(seat).turns) for n in (before, count)]
+    return latest.turns[then[0] : then[1]]
+
+
+@router.post("/episodes/{episode}/star")
+async def star(
+    request: Request, parts: ServicesDep, _: Runner, episode: str, starred: Annotated[bool, Form()] = False
+) -> Response:
+    """Stars an episode, or takes its star away."""
+    async with parts.database.write() as connection:
+        await episode_lists.star(connection, episode, starred)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/tags")
+async def change_tags(
+    request: Request,
+    parts: ServicesDep,
+    _: Runner,
+    episode: str,
+    add: Annotated[str, Form(max_length=200)] = "",
+    remove: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Adds a tag to an episode, or removes one."""
+    async with parts.database.write() as connection:
+        await episode_lists.one(connection, episode)
+        if add.strip():
+            await tag_store.add(connection, "episode", episode, [add])
+        if remove:
+            await tag_store.remove(connection, "episode", episode, [remove])
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/comments")
+async def comment(
+    request: Request, parts: ServicesDep, principal: Runner, episode: str, text: Annotated[str, Form(max_length=20_000)]
+) -> Response:
+    """Adds a comment."""
+    async with parts.database.write() as connection:
+        await comments.add(connection, episode, principal.id, text)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/stop")
+async def stop(request: Request, parts: ServicesDep, _: Runner, episode: str) -> Response:
+    """Ends a live episode; its turns stay."""
+    await live.end(parts.database, episode, "stopped", "stopped by a researcher")
+    await parts.hub.notify(episode)
+    return _back(request, episode)
+
+
+def _back(request: Request, episode: str) -> Response:
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/episodes/{episode}{query}", 303)
+
+
+@router.get("/episodes/{episode}/record.jsonl")
+async def record(parts: ServicesDep, _: Reader, episode: str) -> Response:
+    """The exact line of the record."""
+    async with parts.database.read() as connection:
+        line = await episodes.line_of(connection, episode)
+    return Response(f"{line}\n", media_type="application/jsonl", headers=_attached(f"{episode}.jsonl"))
+
+
+@router.get("/episodes/{episode}/page.html")
+async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
+    """The episode as one file that needs no network."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+    return Response(one_file([view], row.task), media_type="text/html", headers=_attached(f"{episode}.html"))
+
+
+def one_file(views: list[Conversation], title: str) -> str:
+    """Returns episodes as one HTML file that holds its style and needs no network."""
+    style = (STATIC / "studio.css").read_text(encoding="utf-8")
+    return fragment("export.html", views=views, title=title, style=style, version=code_version())
+
+
+def _attached(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -226,15 +226,19 @@ def invalid(error: ValidationError, names: Iterable[str] = (), value: Any = _MIS
         names: the valid field names, to suggest the nearest one for a misspelt name.
         value: the validated value; with it, paths contain the names in the value, without the tags of unions.
     """
+    return invalid_of(error.errors(include_url=False), names, value)
+
+
+def invalid_of(problems: Sequence[Any], names: Iterable[str] = (), value: Any = _MISSING) -> InvalidValueError:
+    """Returns what :func:`invalid` does, from the problems of a validation alone."""
     # An unknown field comes first: if a field is missing as well, the unknown one is often its misspelt name.
-    problems = error.errors(include_url=False)
     problem = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     path = _path(problem, value)
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         path = joined(path, problem["ctx"]["discriminator"].strip("'"))
     part = invalid_part(problem)
     part.nearest = part.nearest or _nearest_name(problem, names)
-    count = error.error_count()
+    count = len(problems)
     hint = "; ".join(filter(None, (part.hint, f"{count} problems in all" if count > 1 else "")))
     return InvalidValueError.of(part, within=path or ("" if part.field else "record"), hint=hint)
 

@@ -28,7 +28,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -45,6 +47,7 @@ from sotopia_env.errors import (
 from sotopia_env.naming.grammar import JSON, read_options, split_options
 
 logger = logging.getLogger(__name__)
+_INSTALLED_ONLY: ContextVar[bool] = ContextVar("installed_only", default=False)
 
 T = TypeVar("T")
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
@@ -65,6 +68,16 @@ _BROKEN = (
     TypeError,
     AttributeError,
 )
+
+
+@contextmanager
+def installed_only() -> Iterator[None]:
+    """Within this context only entry points are found: names that come from a network import and open nothing else."""
+    token = _INSTALLED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _INSTALLED_ONLY.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,8 @@ class Plugins(Generic[T]):
         return value  # type: ignore[no-any-return]
 
     def _is_directory(self, head: str) -> bool:
+        if _INSTALLED_ONLY.get():
+            return False
         path = Path(head).expanduser()
         if not (head.startswith(_MARKS) or head.endswith("/")):
             if "/" not in head or head.partition("/")[0] in _MODELS or not path.is_dir():
@@ -144,7 +159,7 @@ class Plugins(Generic[T]):
         if "/" in head:
             return None
         match = _IMPORT.fullmatch(head)
-        module, name = (match["module"], match["name"]) if match else ("", "")
+        module, name = (match["module"], match["name"]) if match and not _INSTALLED_ONLY.get() else ("", "")
         for entry in entry_points(group=self.group, name=head):
             module, name = entry.module, entry.attr
         if not module:

@@ -80,11 +80,17 @@ def check_formats(formats: Sequence[str]) -> None:
             raise UnknownNameError(field="format", got=form, valid=FORMATS)
 
 
-def _save(figure: Figure, path: Path, form: str) -> Path:
+def figure_bytes(figure: Figure, form: str) -> bytes:
+    """Returns the figure as the content of a file; raises :class:`UnknownNameError` as :func:`save_figure` does."""
+    check_formats([form])
     content = io.BytesIO()
     with paper_style():
         figure.savefig(content, format=form, dpi=150, metadata=dict(_UNDATED.get(form, {})))
-    write_atomically(path, content.getvalue())
+    return content.getvalue()
+
+
+def _save(figure: Figure, path: Path, form: str) -> Path:
+    write_atomically(path, figure_bytes(figure, form))
     return path
 
 

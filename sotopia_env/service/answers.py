@@ -25,7 +25,9 @@ from sotopia_env.errors import (
     SotopiaError,
     excerpt,
 )
+from sotopia_env.records import invalid_of
 from sotopia_env.service.problems import ConflictError, ForbiddenError, LimitError, MissingError, UnauthorizedError
+from sotopia_env.world.taskset import FIELD_NAMES
 
 logger = logging.getLogger(__name__)
 PROBLEM = "application/problem+json"
@@ -87,21 +89,17 @@ def install(app: FastAPI, page: Render) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
-        return await answer(
-            request,
-            {
-                "type": "about:blank#InvalidValueError",
-                "title": "InvalidValueError",
-                "status": 422,
-                "detail": f"{field}: {first['msg']}" if field else first["msg"],
-                "field": field,
-            },
-        )
+        places = ("body", "query", "path", "header")
+        problems = [
+            {**item, "loc": tuple(part for part in item["loc"] if part not in places)} for item in error.errors()
+        ]
+        body = error.body if error.body is not None else {}
+        return await answer(request, problem(invalid_of(problems, FIELD_NAMES, body)))
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, SotopiaError):  # a body that is not JSON
+            return await answer(request, problem(error.__cause__))
         details = {"type": "about:blank", "title": error.detail, "status": error.status_code, "detail": error.detail}
         if error.status_code == 404:
             details["detail"] = f"{request.url.path}: there is no such page"

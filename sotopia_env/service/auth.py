@@ -180,7 +180,7 @@ async def principal_of(connection: HTTPConnection) -> Principal | None:
     """
     kind, _, bearer = connection.headers.get("authorization", "").partition(" ")
     if kind.casefold() == "bearer":
-        return await _of_token(connection, bearer.strip())
+        return await of_token(connection, bearer.strip())
     secret = connection.cookies.get(cookie_name(connection))
     if not secret:
         return None
@@ -193,7 +193,12 @@ async def principal_of(connection: HTTPConnection) -> Principal | None:
     return Principal(session.principal, session.role, SCOPES.get(session.role, frozenset()), session.scope)
 
 
-async def _of_token(connection: HTTPConnection, secret: str) -> Principal:
+async def of_token(connection: HTTPConnection, secret: str) -> Principal:
+    """Returns whose token this is.
+
+    Raises:
+        UnauthorizedError: it is not valid.
+    """
     row = tables.token
     async with services(connection).database.read() as database:
         token = (await database.execute(select(row).where(row.c.hash == digest(secret)))).one_or_none()

@@ -24,6 +24,7 @@ class _Channel:
     """The events of one episode that is being watched, and those who wait for the next."""
 
     log: list[Event] = field(default_factory=list)
+    closed: bool = False
     watchers: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -57,14 +58,24 @@ class Hub:
                 for event in channel.log[after:]:  # numbers are places in the log, from 1
                     yield event
                     after = event.number
-                if channel.log and channel.log[-1].kind in _LAST:
-                    return
                 if len(channel.log) == after:
+                    if channel.closed:
+                        return
                     await changed.wait()
         finally:
             channel.watchers -= 1
             if not channel.watchers:
                 self._channels.pop(episode, None)
+
+    @property
+    def closing(self) -> bool:
+        """Whether streams are to end, because the server does."""
+        return self._closing.is_set()
+
+    @property
+    def watchers(self) -> int:
+        """How many streams there are."""
+        return sum(channel.watchers for channel in self._channels.values())
 
     async def notify(self, episode: str) -> None:
         """Looks at an episode at once, since this process has just changed it."""
@@ -88,16 +99,13 @@ class Hub:
     async def _refresh(self, episodes: list[str]) -> None:
         async with self._database.read() as connection:
             counts = await events.counts(connection, episodes)
-            for episode, count in counts.items():
+            for episode, (count, status) in counts.items():
                 channel = self._channels.get(episode)
-                if channel is None or count <= len(channel.log):
+                if channel is None or (count <= len(channel.log) and channel.closed == (status in CLOSED)):
                     continue
                 new = await events.read(connection, episode, len(channel.log))
                 # Two refreshes may overlap: what the other one has added is not added again.
                 channel.log += [event for event in new if event.number > len(channel.log)]
+                channel.closed = status in CLOSED
                 channel.changed.set()
                 channel.changed = asyncio.Event()
-
-
-_LAST = frozenset({*CLOSED, "closed"})
-"""The kinds of event after which none comes."""

@@ -6,20 +6,24 @@ import asyncio
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from sotopia_env import naming
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
-from sotopia_env.errors import FATAL, ModelCallError
+from sotopia_env.errors import FATAL, InUseError, ModelCallError
 from sotopia_env.runs.play import attempt
 from sotopia_env.service import live
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
-from sotopia_env.service.store import jobs
+from sotopia_env.service.store import jobs, runs
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.store.jobs import Job
+from sotopia_env.service.work import drafting, evaluating
+from sotopia_env.service.work.batch import play_run
 
 logger = logging.getLogger(__name__)
 IDLE = 0.1
@@ -46,7 +50,12 @@ class Worker:
         self.models = ModelPool(settings.models)
         self._stop = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
-        self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[None]]] = {live.ADVANCE: self._advance}
+        self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[str | None]]] = {
+            live.ADVANCE: self._advance,
+            runs.PLAY: partial(play_run, settings, database),
+            evaluating.EVALUATE: partial(evaluating.evaluate, settings, database),
+            drafting.DRAFT: partial(drafting.draft, settings),
+        }
 
     def stop(self) -> None:
         """Ends :meth:`run` once the jobs at hand have reached a point at which they can be continued."""
@@ -84,11 +93,13 @@ class Worker:
     async def _carry_out(self, job: Job) -> None:
         stop = Stop()
         lease = asyncio.create_task(self._keep_lease(job, stop))
-        error, retry_after = "", None
+        error, retry_after, said = "", None, ""
         try:
             result = await attempt(self.handlers[job.kind](job, stop), None)
             if isinstance(result, Exception):
                 error, retry_after = await self._failed(job, result)
+            else:
+                said = result or ""
         except FATAL as problem:
             error, retry_after = await self._failed(job, problem)
         except asyncio.CancelledError:
@@ -96,7 +107,7 @@ class Worker:
         finally:
             lease.cancel()
             async with self.database.write() as connection:
-                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after)
+                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after, result=said)
 
     async def _failed(self, job: Job, problem: Exception) -> tuple[str, float | None]:
         """Decides what becomes of a job that has failed: tried again after a while, or over."""
@@ -104,11 +115,14 @@ class Worker:
             return "", None  # somebody else went on with it, or it is gone: nothing is left to do for this request
         reason = f"{type(problem).__name__}: {problem}"
         logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
-        passing = isinstance(problem, (ModelCallError, OSError)) and not isinstance(problem, FATAL)
+        passing = isinstance(problem, (ModelCallError, OSError, InUseError)) and not isinstance(problem, FATAL)
         if passing and job.attempts < ATTEMPTS:
             return reason, 2.0**job.attempts
         if job.kind == live.ADVANCE:
             await live.end(self.database, job.target, "failed", reason)
+        if job.kind == runs.PLAY:
+            async with self.database.write() as connection:
+                await runs.change(connection, job.target, status="failed", error=reason, finished=time.time())
         return reason, None
 
     async def _keep_lease(self, job: Job, stop: Stop) -> None:
@@ -131,7 +145,7 @@ class Worker:
                 with suppress(ConflictError, MissingError):  # the answer came meanwhile
                     await live.time_out(self.database, episode)
 
-    async def _advance(self, job: Job, stop: Stop) -> None:
+    async def _advance(self, job: Job, _: Stop) -> None:
         async with self.database.read() as connection:
             episode = await live.LiveEpisode.load(connection, job.target)
         if episode.status in live.CLOSED:

@@ -1,5 +1,15 @@
 """The REST and WebSocket API, for programs; everything is below ``/api/v1``."""
 
-from sotopia_env.service.api import episodes, studies, tokens
+from sotopia_env.service.api import episodes, library, reports, runs, service, simulate, studies, tokens, websocket
 
-ROUTERS = (episodes.router, studies.router, tokens.router)
+ROUTERS = (
+    library.router,
+    simulate.router,
+    episodes.router,
+    runs.router,
+    reports.router,
+    studies.router,
+    tokens.router,
+    service.router,
+    websocket.router,
+)

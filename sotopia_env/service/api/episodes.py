@@ -1,23 +1,302 @@
-"""Episodes: lists, records, events and seats."""
+"""Episodes: lists, records, upload, events, and the seats that people take."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
 
-from sotopia_env.service.auth import Reader
+from sotopia_env.errors import InvalidValueError, Where
+from sotopia_env.service import live
+from sotopia_env.service.api.bodies import (
+    ERRORS,
+    Body,
+    Created,
+    Page,
+    StrictRoute,
+    json_answer,
+    page_text,
+)
+from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import ServicesDep
+from sotopia_env.service.problems import MissingError
+from sotopia_env.service.store import episode_lists, episodes, events
+from sotopia_env.service.store import tags as tag_store
+from sotopia_env.service.store.episode_lists import EpisodeFilter, EpisodeRow
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.episode import Episode, read_episode
 
-router = APIRouter(tags=["episodes"])
+router = APIRouter(tags=["episodes"], route_class=StrictRoute, responses=ERRORS)
+_UPLOADS = 10_000
+"""Most episodes of one upload."""
+_EXPORT_PAGE = 200
+
+
+class Filters(Body):
+    """Filters of a list of episodes, see :class:`EpisodeFilter`."""
+
+    run: str | None = None
+    tag: str | None = None
+    scenario: str | None = None
+    task: str | None = None
+    task_hash: str | None = None
+    policy: str | None = None
+    character: str | None = None
+    participant: str | None = None
+    status: str | None = None
+    stop: str | None = None
+    starred: bool | None = None
+    owner: str | None = None
+    dimension: str | None = None
+    evaluator: str | None = None
+    low: float | None = None
+    high: float | None = None
+    after: str = Field(default="", max_length=80)
+    limit: int = Field(default=50, ge=1, le=500)
+
+    def filter(self) -> EpisodeFilter:
+        """Returns the filter without the place in the list."""
+        return EpisodeFilter(**self.model_dump(exclude={"after", "limit"}))
+
+
+FiltersDep = Annotated[Filters, Query()]
+
+
+@router.get("/episodes", response_model=Page[EpisodeRow])
+async def list_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> Response:
+    """Lists episodes, filtered by any column; no record is read for it."""
+    only = wanted.filter()
+    async with parts.database.read() as connection:
+        rows = await episode_lists.page(connection, only, after=wanted.after, limit=wanted.limit + 1)
+        total = await episode_lists.count(connection, only)
+    last = rows[wanted.limit - 1].id if len(rows) > wanted.limit else None
+    return json_answer(page_text([row.model_dump_json() for row in rows[: wanted.limit]], total, last))
+
+
+@router.get("/episodes/export.jsonl", response_class=PlainTextResponse)
+async def export_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> StreamingResponse:
+    """Returns the records of all ended episodes of a list, one line each, as they are on disk."""
+
+    async def lines() -> AsyncIterator[str]:
+        after, only = wanted.after, wanted.filter()
+        while True:
+            async with parts.database.read() as connection:
+                rows = await episode_lists.page(connection, only, after=after, limit=_EXPORT_PAGE)
+                records = await episodes.lines_of(connection, [row.id for row in rows])
+            for record in records:
+                yield record + "\n"
+            if len(rows) < _EXPORT_PAGE:
+                return
+            after = rows[-1].id
+
+    return StreamingResponse(lines(), media_type="application/jsonl")
+
+
+class Uploaded(Body):
+    """The ids of the episodes, in the order of the lines."""
+
+    ids: list[str]
+
+
+@router.post(
+    "/episodes",
+    status_code=201,
+    openapi_extra={"requestBody": {"required": True, "content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+)
+async def upload(parts: ServicesDep, principal: Runner, request: Request) -> Uploaded:
+    """Adds recorded episodes: JSON Lines, each line the record of one, as in `episodes.jsonl`. All or none."""
+    try:
+        text = (await request.body()).decode()
+    except UnicodeDecodeError:
+        raise InvalidValueError(field="body", expected="UTF-8 text") from None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not 1 <= len(lines) <= _UPLOADS:
+        raise InvalidValueError(field="body", expected=f"1 to {_UPLOADS} lines, each an episode", got=len(lines))
+    records = [read_episode(line, Where("the body of the request", number)) for number, line in lines]
+    if any(record.stop is None for record in records):
+        raise InvalidValueError(field="stop", expected="episodes that have ended")
+    now, ids = time.time(), []
+    async with parts.database.write() as connection:
+        for (_, line), record in zip(lines, records, strict=True):
+            added = await episodes.add_recorded(connection, None, record, now, line=line, owner=principal.id)
+            ids.append(added[0])
+    return Uploaded(ids=ids)
+
+
+@router.get("/episodes/{episode}", response_model=EpisodeRow)
+async def episode_row(parts: ServicesDep, _: Reader, episode: str) -> EpisodeRow:
+    """Returns an episode as lists show it."""
+    async with parts.database.read() as connection:
+        return await episode_lists.one(connection, episode)
+
+
+@router.get("/episodes/{episode}/record", response_model=Episode)
+async def record(parts: ServicesDep, _: Reader, episode: str) -> Response:
+    """Returns the record of an ended episode, byte for byte: task, rules, turns and evaluations."""
+    async with parts.database.read() as connection:
+        return json_answer(await episodes.line_of(connection, episode))
+
+
+@router.delete("/episodes/{episode}")
+async def delete_episode(parts: ServicesDep, _: Runner, episode: str) -> Created:
+    """Deletes an episode, unless it is being played or is a part of a run or a study (409)."""
+    async with parts.database.write() as connection:
+        await episode_lists.remove(connection, episode)
+    return Created(id=episode)
+
+
+class Labels(Body):
+    """Changes of what people note about an episode; `null` leaves it as it is."""
+
+    starred: bool | None = None
+    add_tags: list[str] = Field(default=[], max_length=50)
+    remove_tags: list[str] = Field(default=[], max_length=50)
+
+
+@router.patch("/episodes/{episode}")
+async def label(parts: ServicesDep, _: Runner, episode: str, labels: Labels) -> EpisodeRow:
+    """Stars an episode, adds and removes tags."""
+    async with parts.database.write() as connection:
+        await events.row_of(connection, episode)
+        if labels.starred is not None:
+            await episode_lists.star(connection, episode, labels.starred)
+        await tag_store.add(connection, "episode", episode, labels.add_tags)
+        await tag_store.remove(connection, "episode", episode, labels.remove_tags)
+        return await episode_lists.one(connection, episode)
+
+
+class Status(Body):
+    """How far an episode is."""
+
+    status: str = Field(description="queued, running, waiting (for a person), done, failed or stopped")
+    turns: int
+    reason: str = Field(description="Why it ended or failed; empty while it goes on.")
+
+
+@router.get("/simulation_status/{episode}")
+@router.get("/simulate/status/{episode}", name="status_by_its_other_name")
+async def status(parts: ServicesDep, _: Reader, episode: str) -> Status:
+    """Says how far an episode is."""
+    async with parts.database.read() as connection:
+        row = await events.row_of(connection, episode)
+    return Status(status=row.status, turns=row.turns, reason=row.error or row.stop)
+
+
+@router.post("/episodes/{episode}/stop", status_code=202)
+async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
+    """Stops a live episode at once; its turns are kept."""
+    async with parts.database.read() as connection:
+        await events.row_of(connection, episode)
+    await live.end(parts.database, episode, "stopped", "it was asked to stop")
+    await parts.hub.notify(episode)
+    return await status(parts, _, episode)
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+async def _exists(parts: ServicesDep, episode: str) -> str:
+    """The id of an episode that there is; checked before the stream begins, so that a missing one is 404."""
+    async with parts.database.read() as connection:
+        await events.row_of(connection, episode)
+    return episode
 
 
 @router.get("/episodes/{episode}/events", response_class=EventSourceResponse)
 async def follow(
-    parts: ServicesDep, _: Reader, episode: str, last_event_id: Annotated[int, Header()] = 0
+    parts: ServicesDep,
+    _: Reader,
+    episode: Annotated[str, Depends(_exists)],
+    last_event_id: Annotated[int, Header(ge=0, le=2**31 - 1)] = 0,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Streams the events of an episode, from the first or from the one after ``Last-Event-ID``."""
+    """Streams the events of an episode from the first, or from the one after `Last-Event-ID`; ends with `closed`.
+
+    The kinds are `began`, `waiting`, `answer`, `turn`, `ended`, `evaluated`, `failed` and `stopped`.
+    """
     async for event in parts.hub.follow(episode, last_event_id):
         yield ServerSentEvent(raw_data=event.payload, event=event.kind, id=str(event.number))
+    yield ServerSentEvent(raw_data="{}", event="closed")
+
+
+# --- seats --------------------------------------------------------------------------------------------------------
+class SeatView(Body):
+    """What a seat may know now, and nothing else."""
+
+    agent: str
+    name: str
+    turn: int = Field(description="Number of the coming turn; an action names it.")
+    acting: bool = Field(description="Whether the seat is to act now.")
+    available: list[str] = Field(description="The types of action that are possible.")
+    briefing: str
+    history: str
+    table: str
+    moves: str
+    refusal: str
+    recipients: dict[str, str] = Field(description="Names that a private action may be addressed to, with agent ids.")
+    ended: bool
+
+    @classmethod
+    def of(cls, observation: Observation, turns: int, ended: bool) -> SeatView:
+        """Returns an observation as JSON."""
+        brief = observation.briefing
+        return cls(
+            agent=observation.agent,
+            name=brief.name,
+            turn=turns,
+            acting=observation.acting and not ended,
+            available=[kind.value for kind in observation.available],
+            briefing=brief.head,
+            history=observation.history,
+            table=observation.table_text,
+            moves=observation.moves_text,
+            refusal=observation.refusal,
+            recipients=dict(brief.recipients),
+            ended=ended,
+        )
+
+
+def _seat(state: live.LiveEpisode, agent: str) -> SeatView:
+    if agent not in state.table.task.agents:
+        raise MissingError(f"episode {state.id}: it has no seat {agent}")
+    return SeatView.of(state.table.observe(agent), len(state.table.turns), state.ended)
+
+
+@router.get("/episodes/{episode}/seats/{agent}")
+async def seat(parts: ServicesDep, _: Reader, episode: str, agent: str) -> SeatView:
+    """Returns what a seat of a live episode observes, for a program or a page that plays it."""
+    async with parts.database.read() as connection:
+        return _seat(await live.LiveEpisode.load(connection, episode), agent)
+
+
+class SeatAction(Body):
+    """The action of a seat."""
+
+    turn: int = Field(ge=0, le=2**31 - 1, description="The `turn` of the view that the action answers.")
+    key: str = Field(min_length=1, max_length=80, description="Any random text: sent again, it has no second effect.")
+    action: Action
+
+
+@router.post("/episodes/{episode}/seats/{agent}/actions", status_code=202)
+async def act(parts: ServicesDep, _: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
+    """Takes the action of a person's seat; 409 if the turn is over, the same answer if the key was seen before."""
+    async with parts.database.read() as connection:
+        await events.row_of(connection, episode)
+    state = await live.act(parts.database, episode, agent, body.action, turn=body.turn, key=body.key)
+    await parts.hub.notify(episode)
+    return _seat(state, agent)
+
+
+class Values(Body):
+    """The values of a column, each with its number of episodes."""
+
+    values: dict[str, int]
+
+
+@router.get("/episode_values/{column}")
+async def column_values(parts: ServicesDep, _: Reader, column: str) -> Values:
+    """Lists what episodes can be filtered by, for menus: the values of `tag`, `policy`, `status` and so on."""
+    async with parts.database.read() as connection:
+        return Values(values=await episode_lists.values(connection, column))

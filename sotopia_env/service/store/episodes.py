@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -142,6 +142,14 @@ async def line_of(connection: AsyncConnection, episode: str) -> str:
     if line is None:
         raise MissingError(f"episode {episode}: there is no record of it; it may still be in progress")
     return str(line)
+
+
+async def lines_of(connection: AsyncConnection, identities: Sequence[str]) -> list[str]:
+    """Returns the exact lines of those of these episodes that have ended, in the order of the ids."""
+    column = tables.document.c
+    query = select(column.episode, column.record).where(column.episode.in_(identities), column.record.is_not(None))
+    lines = {row.episode: row.record for row in await connection.execute(query)}
+    return [lines[identity] for identity in identities if identity in lines]
 
 
 async def record_of(connection: AsyncConnection, episode: str) -> Episode:

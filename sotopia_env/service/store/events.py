@@ -83,11 +83,11 @@ async def read(connection: AsyncConnection, episode: str, after: int = 0) -> lis
     return [Event(*item) for item in result]
 
 
-async def counts(connection: AsyncConnection, episodes: Iterable[str]) -> dict[str, int]:
-    """Returns how many events each of these episodes has."""
+async def counts(connection: AsyncConnection, episodes: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Returns how many events each of these episodes has, and its status."""
     columns = tables.episode.c
-    result = await connection.execute(select(columns.id, columns.events).where(columns.id.in_(list(episodes))))
-    return {row.id: row.events for row in result}
+    query = select(columns.id, columns.events, columns.status).where(columns.id.in_(list(episodes)))
+    return {row.id: (row.events, row.status) for row in await connection.execute(query)}
 
 
 async def row_of(connection: AsyncConnection, episode: str, *, lock: bool = False) -> Any:

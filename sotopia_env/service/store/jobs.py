@@ -14,6 +14,8 @@ from sqlalchemy import select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sotopia_env.records import Record
+from sotopia_env.service.problems import MissingError
 from sotopia_env.service.store import tables
 
 LEASE = 20.0
@@ -79,12 +81,23 @@ async def renew(connection: AsyncConnection, job: Job, worker: str) -> bool | No
     return stop
 
 
+async def is_asked_to_stop(connection: AsyncConnection, job: Job) -> bool:
+    """Whether a job is to stop."""
+    return bool((await connection.execute(select(tables.job.c.stop).where(tables.job.c.id == job.id))).scalar_one())
+
+
 async def finish(
-    connection: AsyncConnection, job: Job, worker: str, *, error: str = "", retry_after: float | None = None
+    connection: AsyncConnection,
+    job: Job,
+    worker: str,
+    *,
+    error: str = "",
+    retry_after: float | None = None,
+    result: str = "",
 ) -> None:
-    """Gives a job back: done (with the error that ended it for good, if any), or to be tried again later."""
+    """Gives a job back: done (with its result or the error that ended it for good), or to be tried again later."""
     row = tables.job
-    values: dict[str, object] = {"worker": "", "leased_until": None, "error": error}
+    values: dict[str, object] = {"worker": "", "leased_until": None, "error": error, "result": result}
     if retry_after is None:
         values |= {"done": job.wanted, "attempts": 0}
     else:
@@ -97,3 +110,38 @@ async def ask_to_stop(connection: AsyncConnection, kind: str, target: str) -> No
     row = tables.job
     change = update(row).where(row.c.id == f"{kind}:{target}")
     await connection.execute(change.values(stop=True))
+
+
+class JobState(Record):
+    """How far a job is.
+
+    Attributes:
+        id: its kind and target.
+        kind: what is done.
+        target: what it is done to.
+        state: ``queued``, ``running``, ``done`` or ``failed``.
+        error: why it failed; while it is queued again, why the last attempt did.
+        result: JSON text of what it has to say; empty for most kinds.
+    """
+
+    id: str
+    kind: str
+    target: str
+    state: str
+    error: str
+    result: str
+
+
+async def state_of(connection: AsyncConnection, job: str) -> JobState:
+    """Returns how far a job is.
+
+    Raises:
+        MissingError: there is no such job.
+    """
+    row = (await connection.execute(select(tables.job).where(tables.job.c.id == job))).one_or_none()
+    if row is None:
+        raise MissingError(f"job {job}: there is no such job")
+    state = "failed" if row.error else "done"
+    if row.wanted > row.done:
+        state = "running" if row.worker and (row.leased_until or 0.0) > time.time() else "queued"
+    return JobState(id=job, kind=row.kind, target=row.target, state=state, error=row.error, result=row.result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.records import Record
@@ -19,7 +19,8 @@ from sotopia_env.service.store import tags as tag_store
 PLAY = "run"
 """The job that plays a batch run."""
 PAGE = 50
-_ENDED = ("done", "failed", "stopped")
+ENDED = ("done", "failed", "stopped")
+"""The states of a run that nothing changes unless it is continued."""
 
 
 class RunRow(Record):
@@ -136,18 +137,25 @@ async def page(
         after: id of the last run of the page before.
         limit: most runs to return.
     """
-    row = tables.run.c
-    query = select(*_COLUMNS).order_by(row.id.desc()).limit(limit)
-    query = query.where(row.status == status) if status else query
-    query = query.where(row.owner == owner) if owner else query
-    query = query.where(row.id < after) if after else query
-    if tag:
-        query = query.where(
-            row.id.in_(select(tables.tag.c.item).where(tables.tag.c.kind == "run", tables.tag.c.tag == tag))
-        )
+    query = _filtered(select(*_COLUMNS), status, owner, tag).order_by(tables.run.c.id.desc()).limit(limit)
+    query = query.where(tables.run.c.id < after) if after else query
     rows = (await connection.execute(query)).mappings().all()
     tags = await tag_store.of(connection, "run", [item["id"] for item in rows])
     return [RunRow(**item, tags=tags[item["id"]]) for item in rows]
+
+
+async def count(connection: AsyncConnection, *, status: str = "", owner: str = "", tag: str = "") -> int:
+    """Returns how many runs a list has in all; the arguments are those of :func:`page`."""
+    query = _filtered(select(func.count()).select_from(tables.run), status, owner, tag)
+    return int((await connection.execute(query)).scalar_one())
+
+
+def _filtered(query: Select[Any], status: str, owner: str, tag: str) -> Select[Any]:
+    row = tables.run.c
+    query = query.where(row.status == status) if status else query
+    query = query.where(row.owner == owner) if owner else query
+    tagged = select(tables.tag.c.item).where(tables.tag.c.kind == "run", tables.tag.c.tag == tag)
+    return query.where(row.id.in_(tagged)) if tag else query
 
 
 async def by_directory(connection: AsyncConnection, directory: str) -> str | None:
@@ -186,7 +194,7 @@ async def ask_to_stop(connection: AsyncConnection, run: str) -> None:
         ConflictError: it has ended.
     """
     row = await one(connection, run)
-    if row.status in _ENDED:
+    if row.status in ENDED:
         raise ConflictError(f"run {run} has ended ({row.status})")
     await jobs.ask_to_stop(connection, PLAY, run)
     if row.status == "queued":

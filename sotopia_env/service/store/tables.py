@@ -253,6 +253,7 @@ job = Table(
     _time("leased_until"),
     Column("not_before", Float, nullable=False, server_default="0"),
     _text("error", server_default=""),
+    _text("result", server_default=""),  # JSON text of what a job has to say, such as a draft
     Index("ix_job_not_before", "not_before"),
 )
 

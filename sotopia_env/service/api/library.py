@@ -1,0 +1,355 @@
+"""The library: characters (agents), scenarios, relationships, tasks and lists of evaluation dimensions.
+
+There is no PUT: an item is deleted and another one added, so nobody changes what somebody else refers to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env import tasks as shipped
+from sotopia_env.errors import UnknownNameError
+from sotopia_env.records import canonical_json
+from sotopia_env.service.api.bodies import (
+    ERRORS,
+    After,
+    Body,
+    Created,
+    Limit,
+    Page,
+    Stored,
+    StrictRoute,
+    Tags,
+    json_answer,
+    page_text,
+)
+from sotopia_env.service.auth import Reader, Runner
+from sotopia_env.service.context import ServicesDep
+from sotopia_env.service.problems import MissingError
+from sotopia_env.service.store import library
+from sotopia_env.service.store.kinds import (
+    CHARACTERS,
+    DIMENSION_LISTS,
+    RELATIONSHIPS,
+    SCENARIOS,
+    TASKS,
+    DimensionList,
+    Kind,
+    KnownPair,
+)
+from sotopia_env.service.store.library import Item
+from sotopia_env.world import Character, RelationshipKind, Scenario, Task, admissible_seatings
+
+router = APIRouter(tags=["library"], route_class=StrictRoute, responses=ERRORS)
+_MOST_CASTINGS = 1_000
+
+
+def item_text(item: Item[Any]) -> str:
+    """Returns an item as JSON, its record byte for byte."""
+    head = {"id": item.id, "hash": item.hash, "name": item.name, "tags": list(item.tags), "created": item.created}
+    return f'{canonical_json(head)[:-1]},"record":{item.record}}}'
+
+
+async def _page(
+    connection: AsyncConnection,
+    kind: Kind[Any],
+    filters: dict[str, Any],
+    tags: list[str],
+    text: str,
+    after: str,
+    limit: int,
+) -> Response:
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    found = await library.items(connection, kind, wanted, tags=tags, text=text, after=after, limit=limit + 1)
+    total = await library.count(connection, kind, wanted, tags=tags, text=text)
+    last = found[limit - 1].id if len(found) > limit else None
+    return json_answer(page_text([item_text(item) for item in found[:limit]], total, last))
+
+
+async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: str) -> Response:
+    """Returns the items with a value, which is an id, a tag or one of an indexed column."""
+    names = {"codename": "name", "first_name": "name"}
+    column = names.get(get_by, get_by)
+    if column == "id":
+        return json_answer(page_text([item_text(await library.get(connection, kind, value))], 1, None))
+    if column == "tag":
+        found = await library.items(connection, kind, tags=[value], limit=500)
+    else:
+        if column not in kind.filters:
+            raise UnknownNameError(field="get_by", got=get_by, valid=["id", "tag", *kind.filters])
+        is_number = column in ("age", "seats")
+        filters = {column: int(value) if is_number and value.isdecimal() and len(value) < 5 else value}
+        if is_number and isinstance(filters[column], str):
+            raise MissingError(f"{kind.name}: none has the {get_by} {value!r}")
+        found = await library.items(connection, kind, filters, limit=500)
+    if not found:
+        raise MissingError(f"{kind.name}: none has the {get_by} {value!r}")
+    return json_answer(page_text([item_text(item) for item in found], len(found), None))
+
+
+def _created(response: Response, path: str, added: tuple[str, bool]) -> Created:
+    identity, is_new = added
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = f"/api/v1/{path}/{identity}"
+    return Created(id=identity)
+
+
+# --- characters ---------------------------------------------------------------------------------------------------
+@router.get("/agents", response_model=Page[Stored[Character]])
+async def list_agents(
+    parts: ServicesDep,
+    _: Reader,
+    gender: str | None = None,
+    occupation: str | None = None,
+    age: int | None = Query(default=None, ge=0, le=1000),
+    name: str | None = None,
+    tag: Tags = [],  # noqa: B006
+    q: str = "",
+    after: After = "",
+    limit: Limit = 50,
+) -> Response:
+    """Lists characters; an empty library gives an empty list."""
+    filters = {"gender": gender, "occupation": occupation, "age": age, "name": name}
+    async with parts.database.read() as connection:
+        return await _page(connection, CHARACTERS, filters, tag, q, after, limit)
+
+
+@router.get("/agents/{get_by}/{value}", response_model=Page[Stored[Character]])
+async def agents_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
+    """Lists the characters with a value: by id, tag, name, gender, occupation or age."""
+    async with parts.database.read() as connection:
+        return await _by(connection, CHARACTERS, get_by, value)
+
+
+@router.get("/agents/{agent}", response_model=Stored[Character])
+async def agent(parts: ServicesDep, _: Reader, agent: str) -> Response:
+    """Returns a character, by its id or the beginning of its hash."""
+    async with parts.database.read() as connection:
+        return json_answer(item_text(await library.get(connection, CHARACTERS, agent)))
+
+
+@router.post("/agents", status_code=201, response_model=Created)
+async def add_agent(
+    parts: ServicesDep,
+    _: Runner,
+    response: Response,
+    character: Character,
+    tag: Tags = [],  # noqa: B006
+) -> Created:
+    """Adds a character; one with equal content is not added again (200)."""
+    async with parts.database.write() as connection:
+        return _created(response, "agents", await library.put(connection, CHARACTERS, character, tags=tag))
+
+
+@router.delete("/agents/{agent}")
+async def delete_agent(parts: ServicesDep, _: Runner, agent: str) -> Created:
+    """Deletes a character, unless a relationship or a task refers to it (409)."""
+    async with parts.database.write() as connection:
+        return Created(id=await library.archive(connection, CHARACTERS, agent))
+
+
+# --- scenarios ----------------------------------------------------------------------------------------------------
+@router.get("/scenarios", response_model=Page[Stored[Scenario]])
+async def list_scenarios(
+    parts: ServicesDep,
+    _: Reader,
+    name: str | None = None,
+    seats: int | None = Query(default=None, ge=0, le=1000),
+    protocol: str | None = None,
+    source: str | None = None,
+    tag: Tags = [],  # noqa: B006
+    q: str = "",
+    after: After = "",
+    limit: Limit = 50,
+) -> Response:
+    """Lists scenarios; an empty library gives an empty list."""
+    filters = {"name": name, "seats": seats, "protocol": protocol, "source": source}
+    async with parts.database.read() as connection:
+        return await _page(connection, SCENARIOS, filters, tag, q, after, limit)
+
+
+class Castings(Body):
+    """Who may sit in a scenario's seats: ids of characters in seat order."""
+
+    castings: list[list[str]]
+    total: int
+
+
+@router.get("/scenarios/{scenario}/castings")
+async def castings(parts: ServicesDep, _: Reader, scenario: str) -> Castings:
+    """Lists the castings of a scenario that its constraints admit, of the newest characters in the library."""
+    async with parts.database.read() as connection:
+        record = (await library.get(connection, SCENARIOS, scenario)).read()
+        most = {2: 200, 3: 40}.get(len(record.seats), 12)  # the number of castings grows with its power
+        people = await library.items(connection, CHARACTERS, limit=most)
+        cast = await library.cast_of(connection, [item.id for item in people])
+    seatings = admissible_seatings(record, cast) if len(record.seats) <= 4 else []
+    chosen = [[people[seat].id for seat in seating] for seating in seatings[:_MOST_CASTINGS]]
+    return Castings(castings=chosen, total=len(seatings))
+
+
+@router.get("/scenarios/{get_by}/{value}", response_model=Page[Stored[Scenario]])
+async def scenarios_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
+    """Lists the scenarios with a value: by id, tag, codename, seats, protocol or source."""
+    async with parts.database.read() as connection:
+        return await _by(connection, SCENARIOS, get_by, value)
+
+
+@router.get("/scenarios/{scenario}", response_model=Stored[Scenario])
+async def scenario(parts: ServicesDep, _: Reader, scenario: str) -> Response:
+    """Returns a scenario, by its id or the beginning of its hash."""
+    async with parts.database.read() as connection:
+        return json_answer(item_text(await library.get(connection, SCENARIOS, scenario)))
+
+
+@router.post("/scenarios", status_code=201, response_model=Created)
+async def add_scenario(
+    parts: ServicesDep,
+    _: Runner,
+    response: Response,
+    scenario: Scenario,
+    tag: Tags = [],  # noqa: B006
+) -> Created:
+    """Adds a scenario; one with equal content is not added again (200)."""
+    tags = [*tag, *scenario.tags]
+    async with parts.database.write() as connection:
+        return _created(response, "scenarios", await library.put(connection, SCENARIOS, scenario, tags=tags))
+
+
+@router.delete("/scenarios/{scenario}")
+async def delete_scenario(parts: ServicesDep, _: Runner, scenario: str) -> Created:
+    """Deletes a scenario, unless a task refers to it (409)."""
+    async with parts.database.write() as connection:
+        return Created(id=await library.archive(connection, SCENARIOS, scenario))
+
+
+# --- relationships ------------------------------------------------------------------------------------------------
+@router.get("/relationship", response_model=Page[Stored[KnownPair]])
+async def list_relationships(
+    parts: ServicesDep,
+    _: Reader,
+    first: str | None = None,
+    second: str | None = None,
+    kind: RelationshipKind | None = None,
+    after: After = "",
+    limit: Limit = 50,
+) -> Response:
+    """Lists relationships."""
+    filters = {"first": first, "second": second, "kind": kind and kind.value}
+    async with parts.database.read() as connection:
+        return await _page(connection, RELATIONSHIPS, filters, [], "", after, limit)
+
+
+@router.get("/relationship/{agent_1_id}/{agent_2_id}", response_model=Stored[KnownPair])
+async def relationship(parts: ServicesDep, _: Reader, agent_1_id: str, agent_2_id: str) -> Response:
+    """Returns how two characters are related, in either order; 404 if nothing is known of the two."""
+    async with parts.database.read() as connection:
+        people = [await library.get(connection, CHARACTERS, key) for key in (agent_1_id, agent_2_id)]
+        found = await library.relationship_of(connection, people[0].id, people[1].id)
+        if found is None:
+            raise MissingError(f"{people[0].name} and {people[1].name}: no relationship is known; they are strangers")
+        return json_answer(item_text(found))
+
+
+@router.post("/relationship", status_code=201, response_model=Created)
+async def add_relationship(parts: ServicesDep, _: Runner, response: Response, pair: KnownPair) -> Created:
+    """Adds how two characters are related, in either order; a second relationship of the two is refused (409)."""
+    async with parts.database.write() as connection:
+        return _created(response, "relationship", await library.put_relationship(connection, pair))
+
+
+@router.delete("/relationship/{relationship}")
+async def delete_relationship(parts: ServicesDep, _: Runner, relationship: str) -> Created:
+    """Deletes a relationship."""
+    async with parts.database.write() as connection:
+        return Created(id=await library.archive(connection, RELATIONSHIPS, relationship))
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------
+@router.get("/tasks", response_model=Page[Stored[Task]])
+async def list_tasks(
+    parts: ServicesDep,
+    _: Reader,
+    name: str | None = None,
+    scenario: str | None = None,
+    seats: int | None = Query(default=None, ge=0, le=1000),
+    tag: Tags = [],  # noqa: B006
+    q: str = "",
+    after: After = "",
+    limit: Limit = 50,
+) -> Response:
+    """Lists tasks: scenarios with characters in their seats."""
+    async with parts.database.read() as connection:
+        filters = {"name": name, "scenario": scenario, "seats": seats}
+        return await _page(connection, TASKS, filters, tag, q, after, limit)
+
+
+@router.get("/tasks/{task}", response_model=Stored[Task])
+async def task(parts: ServicesDep, _: Reader, task: str) -> Response:
+    """Returns a task, by its id or the beginning of its hash."""
+    async with parts.database.read() as connection:
+        return json_answer(item_text(await library.get(connection, TASKS, task)))
+
+
+@router.post("/tasks", status_code=201, response_model=Created)
+async def add_task(
+    parts: ServicesDep,
+    _: Runner,
+    response: Response,
+    task: Task,
+    tag: Tags = [],  # noqa: B006
+) -> Created:
+    """Adds a task with its scenario and characters."""
+    async with parts.database.write() as connection:
+        return _created(response, "tasks", await library.put_task(connection, task, tags=tag))
+
+
+@router.delete("/tasks/{task}")
+async def delete_task(parts: ServicesDep, _: Runner, task: str) -> Created:
+    """Deletes a task; its scenario and characters stay."""
+    async with parts.database.write() as connection:
+        return Created(id=await library.archive(connection, TASKS, task))
+
+
+# --- dimensions ---------------------------------------------------------------------------------------------------
+@router.get("/evaluation_dimensions", response_model=Page[Stored[DimensionList]])
+async def list_dimensions(parts: ServicesDep, _: Reader, after: After = "", limit: Limit = 50) -> Response:
+    """Lists researchers' own dimensions, which a judge scores beside the seven."""
+    async with parts.database.read() as connection:
+        return await _page(connection, DIMENSION_LISTS, {}, [], "", after, limit)
+
+
+@router.post("/evaluation_dimensions", status_code=201, response_model=Created)
+async def add_dimensions(parts: ServicesDep, _: Runner, response: Response, dimensions: DimensionList) -> Created:
+    """Adds a list of dimensions under a new name."""
+    async with parts.database.write() as connection:
+        return _created(response, "evaluation_dimensions", await library.put_dimensions(connection, dimensions))
+
+
+@router.delete("/evaluation_dimensions/{dimensions}")
+async def delete_dimensions(parts: ServicesDep, _: Runner, dimensions: str) -> Created:
+    """Deletes a list of dimensions; evaluations that were made with it stay as they are."""
+    async with parts.database.write() as connection:
+        return Created(id=await library.archive(connection, DIMENSION_LISTS, dimensions))
+
+
+# --- what ships ---------------------------------------------------------------------------------------------------
+class Imported(Body):
+    """How many items are new in the library."""
+
+    added: int
+
+
+@router.post("/library/import/{name}")
+async def import_shipped(parts: ServicesDep, _: Runner, name: Literal["starter", "everyday"]) -> Imported:
+    """Adds the characters, relationships and scenarios of a set that ships; what is there is not added again."""
+    sets = {
+        "starter": (shipped.starter_cast, shipped.starter_scenarios),
+        "everyday": (shipped.everyday_cast, shipped.everyday_scenarios),
+    }
+    cast, scenarios = sets[name]
+    async with parts.database.write() as connection:
+        return Imported(added=await library.put_cast(connection, cast(), scenarios(), tags=[name]))

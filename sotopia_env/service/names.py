@@ -1,0 +1,104 @@
+"""Policies, evaluators, tasks and models by names that came over the network.
+
+Where people have accounts, a name may only mean what is installed: a module is not imported, a directory or a file not
+opened, because a user of the studio asks for it. Without accounts the user is the owner of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from sotopia_env import naming, tasks
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.files import write_text_atomically
+from sotopia_env.naming.grammar import split, split_options
+from sotopia_env.naming.plugins import installed_only
+from sotopia_env.policies.policy import Policy
+from sotopia_env.runs.spec import RunSpec
+from sotopia_env.service.settings import ServiceSettings
+from sotopia_env.service.store.episodes import PERSON
+from sotopia_env.world import Evaluator
+from sotopia_env.world.answers import Configured
+from sotopia_env.world.reward import CustomDimension
+from sotopia_env.yaml_text import to_yaml
+
+_OF_A_RUN = frozenset({"max_cost", "max_tokens"})
+"""The settings of models that a run may bring; keys and addresses are the operator's."""
+
+
+def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
+    """Returns the context in which names are resolved."""
+    return installed_only() if settings.accounts else nullcontext()
+
+
+def policies(
+    settings: ServiceSettings, models: ModelPool, names: Iterable[str], manner: Mapping[str, Any]
+) -> list[Policy]:
+    """Returns the policies of these names, people left out; nothing is connected.
+
+    Raises:
+        UnknownNameError: a name is not known.
+        InvalidValueError: an option cannot be meant.
+    """
+    with meaning(settings):
+        return [naming.make_policy(name, models, manner) for name in names if name != PERSON]
+
+
+def evaluator(
+    settings: ServiceSettings, models: ModelPool, name: str, seated: Iterable[Configured] = ()
+) -> Evaluator | None:
+    """Returns the evaluator of this name, ``None`` for ``none``; raises as :func:`policies`."""
+    with meaning(settings):
+        return naming.make_optional_evaluator(name, model_factory=models.judge, policies=list(seated))
+
+
+def with_dimensions(settings: ServiceSettings, name: str, dimensions: tuple[CustomDimension, ...]) -> str:
+    """Returns the name of a judge that scores a researcher's own dimensions, too.
+
+    They are in a file whose name is the hash of its content, which every process of the service can read.
+
+    Raises:
+        InvalidValueError: ``name`` is not that of one judge.
+    """
+    if not dimensions:
+        return name
+    head, options = split_options(name)
+    if not head.startswith("judge:") or len(split(name, "+")) > 1:
+        raise InvalidValueError("own dimensions need a judge", field="evaluator", expected="judge:MODEL", got=name)
+    text = to_yaml({"dimensions": [dimension.model_dump(mode="json") for dimension in dimensions]})
+    path = settings.data / "dimensions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, text)
+    return f"{head}:{','.join(filter(None, (options, f'custom={path.resolve()}')))}"
+
+
+def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
+    """Returns a run with the operator's settings of models, and the limits of spending that it brings.
+
+    Raises:
+        InvalidValueError: it brings other settings of models, or reads a file where people have accounts.
+    """
+    own = spec.models.model_dump(exclude_unset=True)
+    if set(own) - _OF_A_RUN:
+        field = f"models.{min(set(own) - _OF_A_RUN)}"
+        raise InvalidValueError(field=field, expected="max_cost and max_tokens alone: the rest is set by the operator")
+    sources = [] if spec.tasks in (*naming.SHIPPED, "all") else split(split_options(spec.tasks)[0])
+    if settings.accounts:
+        for name in sources:
+            if name not in naming.SHIPPED and name not in tasks.FAMILIES and name not in naming.TASK_PLUGINS.names:
+                raise UnknownNameError(field="tasks", got=name, valid=[*naming.SHIPPED, "all", *tasks.FAMILIES])
+    return spec.model_copy(update={"models": limited(settings.models, own)})
+
+
+def limited(options: ModelOptions, limits: Mapping[str, Any]) -> ModelOptions:
+    """Returns settings of models with limits that are no higher than the operator's."""
+    changes = {}
+    for name, value in limits.items():
+        most = getattr(options, name)
+        changes[name] = value if most is None or (value is not None and value < most) else most
+    return options.model_copy(update=changes)

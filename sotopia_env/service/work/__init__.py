@@ -1,0 +1,1 @@
+"""What workers do, one module for each kind of job: batch runs, evaluations, drafts."""

@@ -1,0 +1,189 @@
+"""Batch runs: played in a thread of a worker, indexed in the database while they go on.
+
+The run directory is the truth. :func:`index` reads the lines that are new in it, so a run that was killed, or played by
+another command, is indexed in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency import Stop
+from sotopia_env.errors import Where
+from sotopia_env.records import read_record
+from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes_async
+from sotopia_env.service import names
+from sotopia_env.service.settings import ServiceSettings
+from sotopia_env.service.store import episodes, jobs, runs
+from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.jobs import Job
+from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
+from sotopia_env.storage.manifest import EPISODES
+from sotopia_env.world import Episode, RecordedTurn
+from sotopia_env.world.episode import read_episode
+
+_LOOK = 0.5
+"""Seconds between two looks at the run directory."""
+_BATCH = 64
+"""Episodes that are indexed in one transaction."""
+
+
+class _Count:
+    """Counts the episodes that could not be played; called from the thread of the run."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
+        """Does nothing."""
+
+    def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
+        """Counts an episode without a record."""
+        self.failed += episode is None and not why.startswith("stopped")
+
+
+async def play_run(settings: ServiceSettings, database: Database, job: Job, stop: Stop) -> None:
+    """Plays a run, or continues it, until its end or until it is asked to stop."""
+    async with database.write() as connection:
+        row = await runs.one(connection, job.target)
+        if row.status == "stopped":  # before it began
+            return
+        spec = read_record(RunSpec, await runs.spec_of(connection, job.target), f"run {job.target}")
+        await runs.change(connection, job.target, status="running", started=time.time(), finished=None, error="")
+    models, count = ModelPool(spec.models), _Count()
+    with names.meaning(settings):
+        resolved = spec.resolve(models)
+        plans = resolved.plans()
+
+    async def play() -> RunResult:
+        directory = Path(row.directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            await models.check()
+            models.open(directory)
+            return await run_episodes_async(
+                plans,
+                evaluator=resolved.evaluator,
+                run_dir=directory,
+                concurrency=spec.concurrency,
+                timeout=spec.timeout,
+                progress=False,
+                stop=stop,
+                ledger=models.ledger,
+                watcher=count,
+                spec=spec,
+            )
+        finally:
+            await models.close()
+
+    # In a thread with a loop of its own: scripted policies compute without a pause, and live episodes would wait.
+    playing = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(play())))
+    reader = _Reader(job.target, Path(row.directory))
+    try:
+        while not playing.done():
+            await asyncio.wait([playing], timeout=_LOOK)
+            await reader.read(database)
+            totals = models.ledger.totals()
+            spent = {"tokens": totals.tokens, "cost": None if totals.has_unknown_cost else totals.cost}
+            async with database.write() as connection:
+                await runs.change(connection, job.target, planned=len(plans), failed=count.failed, **spent)
+                if await jobs.is_asked_to_stop(connection, job):  # sooner than the lease is renewed
+                    stop.ask("it was asked to stop")
+    except asyncio.CancelledError:
+        stop.ask("the worker ends")
+        await asyncio.wait([playing])
+        raise
+    result = playing.result()
+    await _conclude(database, job.target, result)
+
+
+async def _conclude(database: Database, run: str, result: RunResult) -> None:
+    assert result.run_dir is not None
+    if result.resumed:  # unscored episodes were evaluated again, so lines that were read before may have changed
+        await index(database, run, result.run_dir)
+    stopped = {"status": "stopped", "error": result.stopped} if result.stopped else {"status": "done"}
+    counts = {"failed": len(result.failures), "unscored": result.unscored}
+    async with database.write() as connection:
+        await runs.change(connection, run, finished=time.time(), **counts, **stopped)
+
+
+class _Reader:
+    """Reads the lines that are new in a run directory into the database."""
+
+    def __init__(self, run: str, directory: Path) -> None:
+        self.run, self.path, self.offset = run, directory / EPISODES, 0
+        self.counts: Counter[str] = Counter()
+
+    async def read(self, database: Database) -> None:
+        """Adds the episodes of all complete lines that were not read yet."""
+        while lines := await asyncio.to_thread(self._lines):
+            read = await asyncio.to_thread(self._episodes, lines)
+            async with database.write() as connection:
+                for line, episode in zip(lines, read, strict=True):
+                    await episodes.add_recorded(connection, self.run, episode, time.time(), line=line)
+                    self.counts["played"] += 1
+                    self.counts["unscored"] += is_unscored(episode)
+                await runs.change(connection, self.run, played=self.counts["played"], unscored=self.counts["unscored"])
+
+    def _lines(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        lines: list[str] = []
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset)
+            while len(lines) < _BATCH and (line := stream.readline()).endswith(b"\n"):
+                lines.append(line.decode())
+                self.offset += len(line)
+        return lines
+
+    def _episodes(self, lines: list[str]) -> list[Episode]:
+        where = Where(self.path, record=f"before byte {self.offset}")
+        return [read_episode(line, where) for line in lines]
+
+
+async def index(database: Database, run: str, directory: Path) -> int:
+    """Reads all episodes of a run directory into the database; returns how many there are.
+
+    Raises:
+        DamagedRecordError: a line cannot be read.
+    """
+    reader = _Reader(run, directory)
+    await reader.read(database)
+    return reader.counts["played"]
+
+
+async def import_run(database: Database, directory: Path, name: str = "", owner: str = "") -> tuple[str, int]:
+    """Reads a run directory into the database, again if it is there; returns the run's id and its number of episodes.
+
+    Raises:
+        InvalidValueError: there is no run directory.
+        DamagedRecordError: a record cannot be read.
+    """
+    directory = directory.resolve()
+    check_run(directory)
+    manifest = read_manifest(directory)
+    spec = RunSpec.model_validate(dict(manifest.specs[0])).model_dump_json() if manifest.specs else ""
+    planned = sum(config.episodes for config in manifest.configs)
+    async with database.write() as connection:
+        run = await runs.by_directory(connection, str(directory))
+        if run is None:
+            run = await runs.add(
+                connection,
+                spec,
+                name=name or directory.name,
+                directory=str(directory),
+                planned=planned,
+                owner=owner,
+                status="done" if manifest.finished else "stopped",
+            )
+    count = await index(database, run, directory)
+    failed = (
+        len({failure.key for failure in read_failures(directory)}) if (directory / "failures.jsonl").exists() else 0
+    )
+    async with database.write() as connection:
+        await runs.change(connection, run, planned=max(planned, count), failed=failed, finished=time.time())
+    return run, count

@@ -14,7 +14,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import POLICY_NAMES
 from sotopia_env.runs import EpisodePlan
-from sotopia_env.runs.forecast import RunForecast, StandInModels, Tally
+from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
 from sotopia_env.service import live, names
 from sotopia_env.service.api.bodies import ERRORS, Body, StrictRoute
 from sotopia_env.service.auth import Principal, Reader, Runner
@@ -203,7 +203,7 @@ def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:
         policies = names.policies(parts.settings, models, names_of_seats, spec.manner)
         evaluator = names.evaluator(parts.settings, models, spec.evaluator, policies)
     plans = [EpisodePlan(one.task, tuple(policies), one.rules, one.seed) for one in specs]
-    rows = asyncio.run(Tally(models).of_plans(plans, evaluator))
+    rows = asyncio.run(CallCounter(models).of_plans(plans, evaluator))
     return RunForecast(len(plans), len(plans), rows, models.options)
 
 

@@ -379,7 +379,7 @@ def test_a_run_brings_no_addresses_or_keys_of_models(sqlite_url: str, tmp_path: 
 def test_a_run_is_stopped_and_continued(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         slow = "tests.sotopia_env.service.slow:Slow"
-        spec = {"policies": [slow], "tasks": "bargaining", "n": 12, "max_turns": 8, "concurrency": 2}
+        spec = {"policies": [slow], "tasks": "bargaining", "n": 60, "max_turns": 8, "concurrency": 2}
         begun = (await client.post("/runs", json={"spec": spec})).json()
         for _ in range(200):
             row = (await client.get(f"/runs/{begun['run']}")).json()

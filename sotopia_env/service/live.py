@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.errors import EvaluationError, InvalidActionError
@@ -398,6 +398,25 @@ async def end(database: Database, episode: str, status: Literal["failed", "stopp
             return
         columns = {"status": status, "error": reason, "ended": time.time(), "deadline": None}
         await events.append(connection, episode, row.events, [(status, canonical_json({"reason": reason}))], columns)
+
+
+async def resume(connection: AsyncConnection, episode: str) -> None:
+    """Goes on with an episode that failed or was stopped, from its last turn.
+
+    Raises:
+        ConflictError: it is being played, or it has ended by itself.
+        MissingError: there is no such live episode.
+    """
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.status not in ("failed", "stopped"):
+        raise ConflictError(
+            f"episode {episode}: expected one that failed or was stopped, got one that is {live.status}"
+        )
+    live.status = "running"
+    await live.append(connection, len(live.table.turns), set(live.table.pending))
+    change = update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None)
+    await connection.execute(change)
+    await jobs.request(connection, ADVANCE, episode)
 
 
 async def overdue(connection: AsyncConnection) -> list[str]:

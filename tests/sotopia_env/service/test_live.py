@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from sotopia_env import naming
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.outcomes import Move
 from sotopia_env.service import live
 from sotopia_env.service.hub import Hub
@@ -22,6 +23,7 @@ from sotopia_env.service.store import episodes, events, jobs, tables
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.worker import Worker
 from sotopia_env.world import Action, Rules, Task, TurnOrder, replay
+from tests.sotopia_env.chat_model.server import LoopbackServer
 
 
 def bargaining() -> Task:
@@ -39,10 +41,10 @@ def spec(order: TurnOrder = TurnOrder.ROUND_ROBIN, **changes: object) -> LiveSpe
 
 
 @asynccontextmanager
-async def working(url: str, count: int = 1) -> AsyncIterator[Database]:
+async def working(url: str, count: int = 1, **settings: object) -> AsyncIterator[Database]:
     """A database with workers in this process."""
     database = Database(url)
-    workers = [Worker(ServiceSettings(database=url), database) for _ in range(count)]
+    workers = [Worker(ServiceSettings(database=url, **settings), database) for _ in range(count)]
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     try:
         yield database
@@ -195,5 +197,55 @@ def test_events_tell_a_researcher_who_acts(sqlite_url: str) -> None:
             assert [event.kind for event in log] == ["began", "waiting"]
             assert json.loads(log[-1].payload)["agents"] == ["agent_0"]
             assert state.status == "waiting"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("outage", ["server_error", "reset"])
+def test_a_model_that_is_down_costs_no_turn_and_the_episode_goes_on_when_it_is_back(
+    sqlite_url: str, outage: str
+) -> None:
+    async def play() -> None:
+        server = LoopbackServer(models=("tiny",))
+        runner = await server.start()
+        models = ModelOptions.model_validate({"api_base": server.api_base, "patience": 0.2, "retries": 1})
+        what = spec(policies={"agent_0": "human", "agent_1": "local/tiny"})
+        try:
+            async with working(sqlite_url, models=models) as database:
+                episode = await begin(database, what)
+                await until(database, episode, "agent_0")
+                server.outage = outage
+                await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+                state = await until(database, episode)
+                assert state.status == "failed"
+                assert [item.turn.actor for item in state.table.turns] == ["agent_0"]
+                asked = server.total
+                server.outage = ""
+                async with database.write() as connection:
+                    await live.resume(connection, episode)
+                state = await until(database, episode, "agent_0")
+                assert [item.turn.actor for item in state.table.turns] == ["agent_0", "agent_1"]
+                assert server.total == asked + 1
+                async with database.write() as connection:
+                    with pytest.raises(ConflictError):
+                        await live.resume(connection, episode)
+        finally:
+            await runner.cleanup()
+
+    asyncio.run(play())
+
+
+def test_an_episode_that_is_stopped_takes_no_more_turns(sqlite_url: str) -> None:
+    async def play() -> None:
+        async with working(sqlite_url) as database:
+            episode = await begin(database, spec())
+            await until(database, episode, "agent_0")
+            await live.end(database, episode, "stopped", "enough")
+            with pytest.raises(ConflictError):
+                await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+            async with database.write() as connection:
+                await live.resume(connection, episode)
+            await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+            assert len((await until(database, episode, "agent_0")).table.turns) == 2
 
     asyncio.run(play())

@@ -17,13 +17,13 @@ from training.stage.script import DryRun, run_script
 
 @dataclass(frozen=True, slots=True)
 class StageCommand:
-    """What the command line needs of a stage.
+    """The parts of a stage that the command line uses.
 
     Attributes:
-        settings: class of its settings.
-        run: runs it.
+        settings: the class of the stage's settings.
+        run: runs the stage.
         check: raises on contradictory settings; for ``--check``.
-        forecast: what it would take; for ``--dry-run``.
+        forecast: returns the cost of the stage as text; for ``--dry-run``.
     """
 
     settings: type[Settings]
@@ -33,7 +33,7 @@ class StageCommand:
 
 
 def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
-    """The forecast of a stage that trains, with a measured step where the dry run asks for one."""
+    """Returns the forecast of a training stage, which includes a measured step if the dry run requests it."""
 
     def text(settings: Any, dry_run: DryRun) -> str:
         import torch
@@ -47,7 +47,7 @@ def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
     return text
 
 
-# Each imports its own stage alone: a wrong key must not wait for the others.
+# Each function imports only its own stage: a wrong key must be reported without waiting for the other imports.
 
 
 def _tasks() -> StageCommand:
@@ -114,7 +114,7 @@ def _attribute() -> StageCommand:
     """Attributes the scores of evaluated episodes to single turns.
 
     Writes `attributions.jsonl` (one reward for each turn, dimension, attributor and method) and `report.md` into the
-    output directory. No answer of a language model is lost when it is stopped.
+    output directory. Answers of language models are kept when it is stopped.
     """
     from training.attribution import stage
 
@@ -122,10 +122,10 @@ def _attribute() -> StageCommand:
 
 
 def _credit_accuracy() -> StageCommand:
-    """Measures how right attribution is, by forcing actions and playing on.
+    """Measures the accuracy of attribution, by forcing actions and playing on.
 
-    Writes `report.md`, `accuracy.csv` and `accuracy.png`, which compare the rewards of each method with what actions in
-    states of recorded episodes are worth.
+    Writes `report.md`, `accuracy.csv` and `accuracy.png`, which compare the rewards of each method with the measured
+    worth of actions in states of recorded episodes.
     """
     from training.attribution import credit_accuracy as stage
 
@@ -186,7 +186,7 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "grpo": _grpo,
     "evaluate": _evaluate,
 }
-"""The stages by name, in the order in which they are run; their texts of help are those of the functions."""
+"""The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
        {program} [STAGE] --list
 
@@ -202,8 +202,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m train
 
     Args:
         arguments: the stage and its options; by default those of the process.
-        program: what the command is called, in its help.
+        program: the name of the command in its help.
     """
+    # Not argparse: the stage's own parser reads the rest, and building it imports the stage.
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in STAGES:

@@ -343,7 +343,7 @@ def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_els
     more = recipe.model_copy(update={"arms": ("goal_alone",), "past_selves": True})
     learn.run(learn.LearnSettings(output=str(folder), recipe=more))
     other = recipe.model_copy(update={"forced_samples": 2})
-    with pytest.raises(SotopiaError, match="forced_samples: 1 there, 2 now"):
+    with raises(InvalidValueError, field="settings.recipe.forced_samples", expected="1", got="2"):
         learn.run(learn.LearnSettings(output=str(folder), recipe=other))
 
 

@@ -1,15 +1,16 @@
-"""Accuracy of attribution: the rewards that each method gives to forced actions, against what these are worth.
+"""Accuracy of attribution: a comparison of the rewards that each method gives to forced actions with their true worth.
 
-Three figures for each method, in each family of tasks and as the mean over the families:
+The figures of each method, per family of tasks and as the mean over the families:
 
 * **correlation**: Pearson's r of reward and advantage, over all actions;
-* **sign**: how often the reward lies on the same side of the method's mean in the family as the advantage of 0; the
-  mean is what a learner without a model of states can take for its baseline;
-* **ranking**: how often the better one of two actions in one state has the higher reward: what a reward model is asked.
+* **sign**: the share of actions whose reward minus the method's mean reward in the family has the sign of the
+  advantage; the mean is the baseline that a learner without a model of states can use;
+* **ranking**: the share of pairs of actions in one state in which the better action has the higher reward, which is the
+  task of a reward model.
 
-An equal reward counts as half right, so that chance is 0.5 for the latter two; only what the measurement decides (two
-standard errors) counts in them. Intervals are 95 % percentiles of a bootstrap over tasks, each with all its episodes,
-states and actions.
+Equal rewards count as half right, so that chance is 0.5 for sign and ranking. These two only count actions and pairs
+that the measurement decides (by two standard errors). Intervals are 95 % percentiles of a bootstrap over tasks, each
+with all its episodes, states and actions.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ if TYPE_CHECKING:
 
 FIGURES = ("correlation", "sign", "ranking")
 ALL = "mean of families"
+# Rewards are floats: smaller differences are rounding errors and count as ties.
 _SAME = 1e-9
 _Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class RewardedAction:
     """The reward of one forced action by one method.
 
     Attributes:
-        family: of the task.
-        task: its id.
-        situation: of the state.
-        truth: what the action is worth.
-        reward: what the method gave.
+        family: the family of the task.
+        task: the id of the task.
+        situation: the identity of the state.
+        truth: the measured worth of the action.
+        reward: the reward by the method.
     """
 
     family: str
@@ -55,18 +57,19 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """A row of the report.
+class MethodAccuracy:
+    """The accuracy of one method with one attributor, a row of the report.
 
     Attributes:
-        family: of the tasks, or :data:`ALL`.
-        attributor: who attributed.
-        method: what was made of it.
-        actions: number of them.
-        pairs: pairs of actions in one state that the measurement tells apart.
-        correlation: of reward and advantage, in [-1, 1]; like the others ``None`` where nothing decides it.
-        sign: share of advantages with the right sign.
-        ranking: share of pairs in the right order.
+        family: the family of the tasks, or :data:`ALL`.
+        attributor: the name of the attributor.
+        method: the method that was applied to its ratings.
+        actions: the number of actions.
+        pairs: the number of pairs of actions in one state whose order the measurement decides.
+        correlation: the correlation of reward and advantage, in [-1, 1]. This and the other figures are ``None`` if
+            they are undefined, for example because all rewards are equal.
+        sign: the share of advantages whose sign the reward has.
+        ranking: the share of pairs in the right order.
     """
 
     family: str
@@ -84,18 +87,18 @@ class Accuracy:
 
 
 def accuracies(
-    observations: Mapping[tuple[str, str], Sequence[Observation]], resamples: int, seed: int
-) -> list[Accuracy]:
-    """Returns the rows: for each attributor and method one for each family, and one for their mean.
+    observations: Mapping[tuple[str, str], Sequence[RewardedAction]], resamples: int, seed: int
+) -> list[MethodAccuracy]:
+    """Returns the rows: for each attributor and method one per family, and one for the mean over the families.
 
     Args:
-        observations: by attributor and method.
-        resamples: of the bootstrap.
-        seed: of its draws.
+        observations: the rewarded actions, by attributor and method.
+        resamples: the number of resamples of the bootstrap.
+        seed: the seed of its draws.
     """
     rows = []
     for (attributor, method), items in observations.items():
-        by_family: dict[str, list[Observation]] = defaultdict(list)
+        by_family: dict[str, list[RewardedAction]] = defaultdict(list)
         for item in items:
             by_family[item.family].append(item)
         counts: list[tuple[int, int]] = []
@@ -103,27 +106,33 @@ def accuracies(
         tasks: list[int] = []
         for family, members in sorted(by_family.items()):
             sums = _sums(members)
-            generator = np.random.default_rng([seed, len(draws)])  # the same draws for every method
+            # Seeded per family, not per method: all methods are compared on the same resamples.
+            generator = np.random.default_rng([seed, len(draws)])
             draws.append(_draws(sums, resamples, generator))
             counts.append((len(members), int(sums[:, -1].sum())))
             tasks.append(len(sums))
             rows.append(
-                Accuracy(family, attributor, method, *counts[-1], *_estimates(draws[-1], counts[-1], tasks[-1]))
+                MethodAccuracy(family, attributor, method, *counts[-1], *_estimates(draws[-1], counts[-1], tasks[-1]))
             )
         if len(draws) > 1:
             actions, pairs = (sum(column) for column in zip(*counts, strict=True))
+            # A mean over families, so that families with many actions do not dominate.
             whole = _estimates(np.mean(draws, axis=0), (actions, pairs), sum(tasks))
-            rows.append(Accuracy(ALL, attributor, method, actions, pairs, *whole))
+            rows.append(MethodAccuracy(ALL, attributor, method, actions, pairs, *whole))
     return rows
 
 
-def _sums(items: Sequence[Observation]) -> _Array:
-    """What the figures are made of, per task: n, Σx, Σy, Σxx, Σyy, Σxy, right and all signs, right and all pairs."""
+def _sums(items: Sequence[RewardedAction]) -> _Array:
+    """Returns sums per task: n, Σx, Σy, Σxx, Σyy, Σxy, right signs, all signs, right pairs, all pairs.
+
+    The figures of a resample follow from sums over its tasks, so the bootstrap never visits single actions.
+    """
     tasks = {task: row for row, task in enumerate(dict.fromkeys(item.task for item in items))}
     mean = float(np.mean([item.reward for item in items]))
     sums = np.zeros((len(tasks), 10))  # (tasks, sums)
-    by_situation: dict[str, list[Observation]] = defaultdict(list)
+    by_situation: dict[str, list[RewardedAction]] = defaultdict(list)
     for item in items:
+        # Centred rewards: the sign is judged against the mean, and Pearson's r does not change.
         x, y, sign = item.reward - mean, item.truth.advantage, item.truth.sign
         sums[tasks[item.task], :8] += (1, x, y, x * x, y * y, x * y, _right(x, sign), abs(sign))
         by_situation[item.situation].append(item)
@@ -135,26 +144,28 @@ def _sums(items: Sequence[Observation]) -> _Array:
 
 
 def _right(difference: float, sign: int) -> float:
-    """1 if a difference of rewards has the sign of the truth, 0.5 if there is none; 0 if the truth is not decided."""
+    """Returns 1 if a difference of rewards has the true sign, 0.5 for a tie, and 0 if the truth is undecided."""
     if not sign or difference * sign < -_SAME:
         return 0.0
     return 1.0 if difference * sign > _SAME else 0.5
 
 
 def _draws(sums: _Array, resamples: int, generator: np.random.Generator) -> _Array:
-    """The three figures of the sample and of every resample: (1 + resamples, 3)."""
+    """Returns the figures of the sample (first row) and of every resample, of shape (1 + resamples, 3)."""
     tasks = len(sums)
-    weights = generator.multinomial(tasks, [1 / tasks] * tasks, size=resamples)
-    totals = np.vstack([np.ones((1, tasks)), weights]) @ sums
+    # A resample with replacement is a count of how often it contains each task.
+    weights = generator.multinomial(tasks, [1 / tasks] * tasks, size=resamples)  # (resamples, tasks)
+    totals = np.vstack([np.ones((1, tasks)), weights]) @ sums  # (1 + resamples, sums)
     n, x, y, xx, yy, xy, right, decided, ranked, pairs = totals.T
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Rounding can make a variance of 0 slightly negative.
         spread = np.sqrt((n * xx - x * x).clip(0) * (n * yy - y * y).clip(0))
         correlation = np.where(spread > _SAME, (n * xy - x * y) / spread, np.nan)
         return np.column_stack([correlation, right / decided, ranked / pairs])
 
 
 def _estimates(draws: _Array, counts: tuple[int, int], tasks: int) -> list[Estimate | None]:
-    """The three figures with their intervals; ranking is over pairs, the others over actions."""
+    """Returns the figures with their intervals; ranking counts pairs, the others count actions."""
     actions, pairs = counts
     return [_estimate(column, n, tasks) for column, n in zip(draws.T, (actions, actions, pairs), strict=True)]
 
@@ -162,24 +173,25 @@ def _estimates(draws: _Array, counts: tuple[int, int], tasks: int) -> list[Estim
 def _estimate(column: _Array, n: int, tasks: int) -> Estimate | None:
     if np.isnan(column[0]):
         return None
+    # Resamples in which a figure is undefined (for example without a decided pair) are left out.
     low, high = np.nanpercentile(column, [2.5, 97.5])
     return Estimate(n, tasks, float(column[0]), float(low), float(high), None, "tasks")
 
 
-def nearest(rows: Sequence[Accuracy], methods: Sequence[str]) -> list[Accuracy]:
-    """Returns the rows of :data:`ALL` (or of the only family) by some methods, best ranking first."""
+def nearest(rows: Sequence[MethodAccuracy], methods: Sequence[str]) -> list[MethodAccuracy]:
+    """Returns the rows of :data:`ALL` (or of the only family) for the given methods, best ranking first."""
     families = {row.family for row in rows}
     family = ALL if ALL in families else next(iter(families), ALL)
     chosen = [row for row in rows if row.family == family and row.method in methods]
     return sorted(chosen, key=lambda row: -row.ranking.mean if row.ranking else 1.0)
 
 
-def accuracy_report(rows: Sequence[Accuracy], notes: Sequence[str]) -> Report:
-    """Returns a table for each family, best ranking first, with a chart of all.
+def accuracy_report(rows: Sequence[MethodAccuracy], notes: Sequence[str]) -> Report:
+    """Returns a report with a table for each family, best ranking first, and a chart of all families.
 
     Args:
-        rows: of all families.
-        notes: paragraphs at the beginning.
+        rows: the rows of all families.
+        notes: the paragraphs at the beginning.
     """
     columns = ("family", "attributor", "method", "actions", "pairs", *FIGURES)
     ordered = sorted(rows, key=lambda row: -(row.ranking.mean if row.ranking else 0.0))
@@ -194,12 +206,12 @@ def accuracy_report(rows: Sequence[Accuracy], notes: Sequence[str]) -> Report:
     )
 
 
-def _accuracy_chart(rows: Sequence[Accuracy]) -> Figure:
+def _accuracy_chart(rows: Sequence[MethodAccuracy]) -> Figure:
     """A panel for each figure and family, with a line for each method; chance is marked."""
     panels = []
     for family, name in itertools.product(dict.fromkeys(row.family for row in rows), FIGURES):
-        own = [(f"{row.attributor}, {row.method}", getattr(row, name)) for row in rows if row.family == family]
-        lines = [(label, item) for label, item in own if item is not None]
+        labelled = [(f"{row.attributor}, {row.method}", getattr(row, name)) for row in rows if row.family == family]
+        lines = [(label, item) for label, item in labelled if item is not None]
         chance = 0.0 if name == "correlation" else 0.5
         panels += [Panel(f"{name} (chance: {chance:g})", lines, family.replace("_", " "), chance)] if lines else []
     return forest_chart(

@@ -1,4 +1,4 @@
-"""Agreement of attributors on what was important (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
+"""Agreement of attributors on the importance of turns (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from training.attribution.credits import Importance
 
 @dataclass(frozen=True, slots=True)
 class AttributorAgreement:
-    """Two attributors on one dimension, over the seats of episodes that both attributed.
+    """The agreement of two attributors on one dimension, over the seats of episodes that both attributed.
 
     Attributes:
-        dimension: of the scores.
-        first: an attributor.
-        second: another one.
-        seats: seats of episodes that both attributed.
-        turns: turns of these seats.
-        missing: seats that only one of them attributed.
-        spearman: rank correlation of A over all turns, in [-1, 1]; ``None`` where one of them says the same of all.
-        within: mean of the rank correlations inside the single seats, so that differences between episodes count for
-            nothing; ``None`` where there is none.
-        ranked: seats that ``within`` is the mean of: those in which neither says the same of all turns.
+        dimension: the dimension of the scores.
+        first: the name of one attributor.
+        second: the name of the other attributor.
+        seats: the number of seats of episodes that both attributed.
+        turns: the number of turns of these seats.
+        missing: the number of seats that only one of them attributed.
+        spearman: the rank correlation of A over all turns, in [-1, 1]; ``None`` if an attributor rates all turns equal.
+        within: the mean of the rank correlations within single seats, which removes differences between episodes;
+            ``None`` if no seat has one.
+        ranked: the number of seats in this mean: those whose turns neither attributor rates all equal.
     """
 
     dimension: str
@@ -39,12 +39,12 @@ class AttributorAgreement:
     ranked: int
 
     def figures(self) -> dict[str, Any]:
-        """The row as JSON."""
+        """Returns the row as JSON."""
         return asdict(self)
 
 
 @dataclass(slots=True)
-class _Pair:
+class _PairedImportance:
     first: list[float] = field(default_factory=list)
     second: list[float] = field(default_factory=list)
     seats: int = 0
@@ -53,39 +53,40 @@ class _Pair:
 
 
 class AgreementTable:
-    """Takes the attributions of seats, one after the other, and compares every two attributors of a dimension."""
+    """Collects the attributions of seats, and compares every two attributors on each dimension."""
 
     def __init__(self, attributors: Sequence[str]) -> None:
-        """Compares these, in this order."""
+        """Compares the attributors with these names, in this order."""
         self._attributors = tuple(attributors)
-        self._pairs: dict[tuple[str, str, str], _Pair] = {}
+        self._pairs: dict[tuple[str, str, str], _PairedImportance] = {}
 
     def add(self, dimension: str, importance: Mapping[str, Importance | None]) -> None:
-        """Takes one seat's attributions of a dimension.
+        """Adds the attributions of one seat on a dimension.
 
         Args:
-            dimension: of the score.
-            importance: by attributor; ``None`` where it is missing, and no entry where the attributor has nothing to
-                say about such episodes.
+            dimension: the dimension of the score.
+            importance: the importance of the turns, by attributor; ``None`` if it is missing. Attributors that do not
+                rate such episodes have no entry.
         """
         names = [name for name in self._attributors if name in importance]
         for first, second in itertools.combinations(names, 2):
-            pair = self._pairs.setdefault((dimension, first, second), _Pair())
-            one, other = importance[first], importance[second]
-            if one is None or other is None:
-                pair.missing += (one is None) != (other is None)
+            pair = self._pairs.setdefault((dimension, first, second), _PairedImportance())
+            left, right = importance[first], importance[second]
+            if left is None or right is None:
+                pair.missing += (left is None) != (right is None)
                 continue
-            turns = sorted(one.by_turn)
-            xs, ys = [one.by_turn[turn] for turn in turns], [other.by_turn[turn] for turn in turns]
+            turns = sorted(left.by_turn)
+            xs, ys = [left.by_turn[turn] for turn in turns], [right.by_turn[turn] for turn in turns]
             pair.first += xs
             pair.second += ys
             pair.seats += 1
-            inside = spearman(xs, ys)
-            if inside is not None:
-                pair.within.append(inside.value)
+            # A seat whose turns one attributor rates all equal has no ranks to correlate.
+            within = spearman(xs, ys)
+            if within is not None:
+                pair.within.append(within.value)
 
     def rows(self) -> tuple[AttributorAgreement, ...]:
-        """Returns the table so far."""
+        """Returns a row for every pair of attributors and dimension, over the seats added so far."""
         return tuple(
             AttributorAgreement(
                 dimension,

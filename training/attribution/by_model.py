@@ -1,14 +1,14 @@
 """A language model as attributor (SOTOPIA-RL, appendix G), through the chat-model seam.
 
-The content of the instructions is that of appendix G.1 (direct) and G.3 (key utterance); the wording is ours and stands
-in ``prompts/attribution*.txt``. The model reads the conversation as the focal seat witnessed it, in the JSON document
-that judges read (:mod:`sotopia_env.evaluators.judge.document`): every turn under its own number in the episode (its
-index + 1, as everywhere where turns are shown) and its agent's id. No text is cut up, no name is looked for, and no
-utterance can pose as a turn, whatever stands in it.
+The instructions have the content of appendix G.1 (direct) and G.3 (key utterance); their wording is our own, in
+``prompts/attribution*.txt``. The model reads the conversation as the focal seat witnessed it, in the JSON document
+that judges read (:mod:`sotopia_env.evaluators.judge.document`): every turn has its number in the episode (its
+index + 1, as in all displays of turns) and its agent's id. The document is structured data, so no utterance can pose as
+a turn.
 
-The answer is keyed by these numbers and read strictly: exactly the turns that were asked about, whole numbers on the
-scale. One that is not accepted is asked for again with the reason; when the re-asks are used up, or the call fails for
-good, or the conversation does not fit the model, the attribution is missing with that reason.
+The answer is keyed by these numbers and read strictly: it must weigh exactly the turns in question, by whole numbers on
+the scale. A refused answer is asked for again with the reason. If the re-asks are used up, the call fails for good or
+the conversation does not fit the model, the attribution is missing, with that reason.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from sotopia_env.evaluators import (
 from sotopia_env.prompts import fill
 from sotopia_env.quoting import disarm
 from sotopia_env.world import RANGES, Dimension, Episode
-from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns
+from training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns
 from training.prompts import load
 
 Scale = Literal["three", "ten"]
 SCALES: Mapping[str, int] = MappingProxyType({"three": 3, "ten": 10})
-"""Highest weight of each scale; A is the weight over it (appendix G.1)."""
+"""Highest weight of each scale; A is the weight divided by it (appendix G.1)."""
 
 
 class LLMAttributor:
-    """Asks a model how much each turn of a seat did for one score.
+    """Asks a model how much each turn of a seat contributed to one score.
 
     Args:
-        model: who is asked.
+        model: the model to ask.
         scale: ``"three"`` (weights 0 to 3) or ``"ten"`` (0 to 10).
         key: whether to ask, in a question of its own, which turn mattered most; without it the most important turn is
             the one with the highest weight.
-        manner: temperature, re-asks and limit of an answer.
+        manner: the temperature, the number of re-asks and the length limit of an answer.
 
     Raises:
-        UnknownNameError: there is no such scale.
-        InvalidValueError: ``model`` is no chat model.
+        UnknownNameError: ``scale`` is not one of :data:`SCALES`.
+        InvalidValueError: ``model`` is not a chat model.
     """
 
     def __init__(
@@ -80,16 +80,16 @@ class LLMAttributor:
 
     @property
     def name(self) -> str:
-        """``llm:MODEL``."""
+        """The attributor's name in records, ``llm:MODEL``."""
         return f"llm:{self.model.name}"
 
     @property
     def tag(self) -> str:
-        """Six hex digits that stand for the parameters and the wording of the prompts."""
+        """A hash (six hex digits) of the parameters and the wording of the prompts."""
         return tag(self.parameters)
 
-    async def attribute(self, episode: Episode, seat: str, score: SeatScore) -> Importance | Missing:
-        """Returns A for every attributable turn of a seat, or why there is none.
+    async def attribute(self, episode: Episode, seat: str, score: SeatScore) -> Importance | Unattributed:
+        """Returns A for every attributable turn of a seat, or the reason why it is missing.
 
         Raises:
             BudgetExceededError: the ledger's limit is reached.
@@ -97,7 +97,7 @@ class LLMAttributor:
         """
         turns = attributable_turns(episode, seat)
         if not turns:
-            return Missing("no turn to attribute to")
+            return Unattributed("no turn to attribute to")
         numbers = [turn + 1 for turn in turns]
         weights = await self._ask(
             episode,
@@ -106,10 +106,11 @@ class LLMAttributor:
             self._direct(seat, score, numbers),
             partial(read_weights, turns=turns, scale=self.scale),
         )
-        if isinstance(weights, Missing) or not self.key or len(turns) == 1:
-            return weights if isinstance(weights, Missing) else Importance(weights)
+        # With a single turn, the key turn is known without a second (paid) question.
+        if isinstance(weights, Unattributed) or not self.key or len(turns) == 1:
+            return weights if isinstance(weights, Unattributed) else Importance(weights)
         key = await self._ask(episode, seat, score, _key(seat, score, numbers), partial(read_key, turns=turns))
-        return key if isinstance(key, Missing) else Importance(weights, key)
+        return key if isinstance(key, Unattributed) else Importance(weights, key)
 
     async def _ask(
         self, episode: Episode, seat: str, score: SeatScore, texts: tuple[str, str, Mapping[str, Any]], read: Any
@@ -121,16 +122,16 @@ class LLMAttributor:
 
         label = f"{self.name}: {episode.key} {seat} {score.dimension}"
         try:
-            # No turn may be left out to make it fit: what is left out could not be weighed.
+            # No turn may be left out to make the document fit: the model could not weigh it.
             answer = await ask(self.model, prompt, 0, read, self.manner, label)
         except EvaluationError as error:
-            return Missing(f"not answered: {error}")
+            return Unattributed(f"not answered: {error}")
         if answer.value is None:
-            return Missing(f"no valid answer after {answer.reasks + 1}: {answer.refusal}")
+            return Unattributed(f"no valid answer after {answer.reasks + 1}: {answer.refusal}")
         return answer.value
 
     def _direct(self, seat: str, score: SeatScore, numbers: Sequence[int]) -> tuple[str, str, Mapping[str, Any]]:
-        """Instructions, closing words and the schema of the answer."""
+        """The instructions, the closing words and the schema of the answer."""
         top, goal = SCALES[self.scale], score.dimension == Dimension.GOAL
         system = fill(
             load("attribution"),
@@ -169,19 +170,19 @@ def _description(score: SeatScore) -> str:
 
 
 def _fingerprint(scale: str) -> str:
-    """Hash of everything the model is told that is not the episode (16 hex digits)."""
+    """A hash (16 hex digits) of all prompt texts, without the episode."""
     names = ["attribution", f"attribution_scale_{scale}", "attribution_particulars_goal", "attribution_closing"]
     names += ["attribution_key", "attribution_key_closing", *(f"attribution_{d.value}" for d in Dimension)]
     return fingerprint("\0".join(map(load, names)), "judge_data", "judge_reask")
 
 
 def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, float] | Refusal:
-    """Returns A by index of the turn from an answer such as ``{"weights": {"1": 0, "3": 2}}``, or why it is refused.
+    """Returns A by index of the turn from an answer such as ``{"weights": {"1": 0, "3": 2}}``, or a refusal.
 
     Args:
-        text: what the model wrote.
-        turns: exactly the turns with these indices must be weighed; the answer has their numbers, index + 1.
-        scale: of the weights.
+        text: the model's answer.
+        turns: the indices of the turns that must be weighed; the answer names them by number, index + 1.
+        scale: the scale of the weights.
     """
     answer = read_object(text)
     if isinstance(answer, Refusal):
@@ -190,14 +191,14 @@ def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, flo
     outer = object_members(answer, ("weights",), "the answer", problems)
     weights = object_members(outer["weights"], [str(turn + 1) for turn in turns], "weights", problems) if outer else {}
     for number, weight in weights.items():
-        if type(weight) is not int or not 0 <= weight <= top:  # bool is an int to isinstance
+        if type(weight) is not int or not 0 <= weight <= top:  # ``isinstance`` would accept ``True``
             expected = f"a whole number from 0 to {top}"
             problems.append(str(FieldError(field=f"weights.{number}", expected=expected, got=weight)))
     return refusal(problems) or {int(number) - 1: weight / top for number, weight in weights.items()}
 
 
 def read_key(text: str, turns: Sequence[int]) -> int | Refusal:
-    """Returns the index of the turn in an answer such as ``{"turn": 3}``, or why the answer is refused."""
+    """Returns the index of the turn in an answer such as ``{"turn": 3}``, or a refusal."""
     answer = read_object(text)
     if isinstance(answer, Refusal):
         return answer

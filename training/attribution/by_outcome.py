@@ -1,44 +1,45 @@
-"""Attributors that ask no model: what a turn's move changed in what the seat could get, and what it did.
+"""Attributors that need no model: they derive the importance of turns from moves, or from a score without the turn.
 
-All of them are pure functions of the recorded episode; ``prospect`` and ``acts`` read moves and the table alone, never
-words. ``v`` is the share of the attainable gain that terms give the seat (0 is no agreement, 1 its best, see
-:func:`sotopia_env.world.outcome.references`), everywhere below cut to [0, 1] but for what was agreed, which is cut to
-[-1, 1]. In a ballot an *offer* is a vote, and the partners' standing offer is the option that most of them vote for.
+All of them are pure functions of the recorded episode; ``prospect`` and ``acts`` read only moves and the table, never
+words. ``v`` is the share of the attainable gain that terms give the seat (0 for none, 1 for its best; see
+:func:`sotopia_env.world.outcome.references`). It is clipped to [0, 1], and for an agreement to [-1, 1]. In a ballot an
+*offer* is a vote, and the partners' current offer is the option that most of them vote for.
 
-**prospect**: the change of what the seat can still obtain. At each of the seat's turns two numbers bound that: what it
-has in hand (``v`` of the best offer that stands open to it; 0 without one), and the best it can still achieve (``v`` of
-its own latest offer, which the partners need only accept; before it has made one, 1). Half-way between them is the fair
-guess, and half of it is lost to the risk that nothing comes of it::
+**prospect**: the change of the payoff that the seat can expect. At each of the seat's turns this lies between two
+bounds: ``in hand``, ``v`` of the best offer open to the seat (0 without one), and ``best achievable``, ``v`` of the
+seat's own latest offer, which the partners need only accept (1 before the seat has made an offer). The estimate is
+their mean, times 0.5 for the risk that no agreement is reached::
 
-    prospect = 0.5 * (in hand + best achievable) / 2     while nothing is agreed
-    prospect = v of what is agreed                       from then on
-    prospect = the outcome's share, at most 0            after the end, if nothing was agreed
+    prospect = 0.5 * (in hand + best achievable) / 2     before an agreement
+    prospect = v of the agreement                        from then on
+    prospect = the outcome's share, at most 0            after the end, without an agreement
 
     gain of turn t = prospect at the seat's next turn (or after the end) - prospect at turn t
 
-So a turn is answerable for the partners' answer to it as well (appendix G: "consider the responses"). An opening that
-draws an offer gains; a concession gains as far as it is returned and loses otherwise; assent gains what the risk took
-away, but little or nothing when it gives away most of what could still be got; leaving without an agreement loses
-everything. The gains of all turns, silent ones included, sum to the final worth less the prospect at the first turn.
+A turn is thus credited with the partners' responses, too (appendix G: "consider the responses"). An opening that draws
+an offer gains. A concession gains if it is returned and loses otherwise. Assent gains the part that was discounted for
+risk, but little or nothing if the accepted terms are far below the best achievable. Leaving without an agreement loses
+the whole prospect. The gains of all turns, silent ones included, sum to the final worth minus the prospect at the first
+turn.
 
-**acts**: what a turn's move did towards what came out, with ``s`` the size of the seat's share of the outcome, at most
-1 (0 without an agreement)::
+**acts**: the contribution of a turn's move to the outcome, where ``s`` is the absolute share of the outcome that the
+seat receives, at most 1 (0 without an agreement)::
 
     A = 0.5 * closes + 0.5 * s * (1 - u)       for a turn whose move offers, accepts, votes or claims
-    A = 0                                      for every other one
+    A = 0                                      for every other turn
 
-``closes`` is 1 for the move that closed the agreement, and for the seat's latest offer of what was agreed if a partner
-closed it. ``u`` in [0, 1] is how far an offer was a premature concession: with *conceded* = how much less it is worth
-to the seat than its offer before (than its best, for the first one), *returned* = how much better the partners'
-standing offer has become since then, and *room* = what lay between the seat's offer before and the partners' standing
-offer now, ``u = (conceded - returned) / room``, cut to [0, 1]. All other moves have ``u = 0``.
+``closes`` is 1 for the move that closed the agreement; if a partner closed it, for the seat's latest offer before that.
+``u`` in [0, 1] measures how far an offer was a premature concession. Let *conceded* be the loss in ``v`` against the
+seat's previous offer (against its best outcome, for the first offer), *returned* the gain in ``v`` of the partners'
+offer since then, and *room* the distance between the seat's previous offer and the partners' current one. Then
+``u = (conceded - returned) / room``, clipped to [0, 1]. All other moves have ``u = 0``.
 
-**silence**: what the score would have been without the exchange: an evaluator without a model on the transcript in
-which the turn and the others' answers, up to the seat's next turn, are silence. It attributes any dimension that the
-evaluator scores; gain = score - score without. Moves that were not open without the exchange are silence too.
+**silence**: the change of the score when an exchange is removed. The turn and the others' turns up to the seat's next
+one are replaced by silence, as are later moves that are not open without them, and an evaluator without a model scores
+the result; gain = score - score without. It attributes any dimension that the evaluator scores.
 
-``prospect`` and ``silence`` give every turn ``A = max(0, gain) / largest gain`` (0 for all when none is above 0). Where
-the score is a loss (``blame``) they take the opposite of the gain, and ``acts`` takes ``u`` in place of ``1 - u``.
+``prospect`` and ``silence`` set ``A = max(0, gain) / largest gain`` (0 for all turns if no gain is positive). If the
+score is a loss (``blame``), they use the negated gain, and ``acts`` uses ``u`` in place of ``1 - u``.
 """
 
 from __future__ import annotations
@@ -64,42 +65,47 @@ from sotopia_env.world import (
     replay,
     transition,
 )
-from training.attribution.credits import Attributor, Importance, Missing, SeatScore, attributable_turns, relative
+from training.attribution.credits import Attributor, Importance, SeatScore, Unattributed, attributable_turns, relative
 
 RISK = 0.5
-"""Share of an open prospect that is counted: the rest stands for the risk that nothing is agreed."""
+"""Factor on a prospect before an agreement; the rest is discounted for the risk that no agreement is reached."""
+# Values are quotients of floats: smaller differences are rounding errors.
 _EPSILON = 1e-9
 VERIFIED = (Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS)
 """The dimensions that an outcome verifies."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """The change of what the seat can still obtain; see the module."""
+class ProspectAttributor:
+    """Rates turns by the change of the payoff that the seat can expect; see the module."""
 
     name: str = "prospect"
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether the task has an outcome that can be verified, and the dimension is scored by it."""
+        """Whether the task has a verifiable outcome and the outcome scores the dimension."""
         return _verified(episode, score)
 
-    def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
         """Returns A for every attributable turn."""
         gains = prospect_gains(episode, seat)
         return Importance(relative({turn: gains[turn] for turn in attributable_turns(episode, seat)}, blame))
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
-    """What each turn's move did towards what came out; see the module."""
+class ActsAttributor:
+    """Rates turns by the contribution of their moves to the outcome; see the module."""
 
     name: str = "acts"
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether the task has an outcome that can be verified, and the dimension is scored by it."""
+        """Whether the task has a verifiable outcome and the outcome scores the dimension."""
         return _verified(episode, score)
 
-    def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
         """Returns A for every attributable turn."""
         course = _Course(episode, seat)
         share, closing = abs(course.agreed_share), course.closing_turn()
@@ -111,10 +117,10 @@ class Acts:
         return Importance(importance)
 
 
-class Silence:
-    """What the score would have been without the exchange; see the module.
+class SilenceAttributor:
+    """Rates turns by the change of the score when their exchange is removed; see the module.
 
-    It remembers the evaluations of the episode it was asked about last, so that the dimensions of a seat share them.
+    The evaluations of the latest episode are cached, so that the dimensions of a seat share them.
     """
 
     def __init__(self, name: str, evaluator: Evaluator) -> None:
@@ -125,14 +131,16 @@ class Silence:
         self._evaluations: dict[int | None, Evaluation] = {}
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether the dimension is one of the seven; a custom one has no other judge than a language model."""
+        """Whether the dimension is one of the seven; only language models score custom dimensions."""
         return score.dimension in tuple(Dimension)
 
-    def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
         """Returns A for every attributable turn."""
         whole = self._score(episode, None, seat, score.dimension)
         if whole is None:
-            return Missing(f"{self._evaluator.name} does not score {score.dimension}")
+            return Unattributed(f"{self._evaluator.name} does not score {score.dimension}")
         gains = {}
         for turn in attributable_turns(episode, seat):
             without = self._score(episode, turn, seat, score.dimension)
@@ -140,7 +148,7 @@ class Silence:
         return Importance(relative(gains, blame), gains=gains)
 
     def _score(self, episode: Episode, turn: int | None, seat: str, name: str) -> float | None:
-        """The score without the exchange that ``turn`` begins; the whole episode's for ``None``."""
+        """Returns the score without the exchange that ``turn`` begins; with it, if ``turn`` is ``None``."""
         if episode is not self._episode:
             self._episode, self._evaluations = episode, {}
         if turn not in self._evaluations:
@@ -151,13 +159,15 @@ class Silence:
 
 
 def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
-    """The turns as they would stand with the one at ``first``, and all until its actor's next one, silent.
+    """Returns the turns with turn ``first`` and all turns before its actor's next one replaced by silence.
 
-    The rest is played again without limits, so that a move which leant on what is silent now does not count.
+    The rest is replayed without limits on turns, so that moves which depended on the silenced ones become refused
+    moves.
     """
     turns = episode.plain_turns
     actor = turns[first].actor
     end = next((turn.index for turn in turns[first + 1 :] if turn.actor == actor), len(turns))
+    # The added silence must not end the replay before the recorded last turn.
     rules = replace(
         episode.rules, max_turns=len(turns) + 1, max_rounds=None, max_silent_turns=0, end_when_settled=False
     )
@@ -165,6 +175,7 @@ def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
     for turn in turns:
         if state.stop is not None:
             break
+        # A move that was refused when played may be open now, so the attempt is replayed.
         state = transition(state, NO_ACTION if first <= turn.index < end else turn.attempted or turn.action)
     return state.turns
 
@@ -172,25 +183,25 @@ def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
 def make_attributor(name: str) -> Attributor:
     """Returns the attributor called ``name``: ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``.
 
-    ``silence`` alone evaluates by ``verified+rules``.
+    ``silence`` without an evaluator uses ``verified+rules``.
 
     Raises:
-        UnknownNameError: there is none, or no such evaluator.
+        UnknownNameError: ``name`` is not an attributor, or its evaluator does not exist.
     """
     kind, _, which = name.partition(":")
     if name == "prospect":
-        return Prospect()
+        return ProspectAttributor()
     if name == "acts":
-        return Acts()
+        return ActsAttributor()
     if kind == "silence" and not which.startswith("judge"):
-        return Silence(name, make_evaluator(which or "verified+rules"))
+        return SilenceAttributor(name, make_evaluator(which or "verified+rules"))
     raise UnknownNameError(
         field="attributor", got=name, valid=OFFLINE, hint="a language model is named llm:PROVIDER/MODEL"
     )
 
 
 OFFLINE = ("prospect", "acts", "silence")
-"""The attributors that ask no model."""
+"""The attributors that need no model."""
 
 
 def _verified(episode: Episode, score: SeatScore) -> bool:
@@ -204,7 +215,14 @@ def prospect_gains(episode: Episode, seat: str) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What a seat could still get before one of its turns, or after the last."""
+    """The bounds on a seat's payoff before one of its turns, or after the last turn.
+
+    Attributes:
+        turn: the index of the turn.
+        in_hand: ``v`` of the best offer open to the seat.
+        own: ``v`` of the seat's own latest offer; ``None`` before it has made one.
+        agreed: ``v`` of the agreement; ``None`` before there is one.
+    """
 
     turn: int
     in_hand: float
@@ -215,6 +233,7 @@ class _Moment:
     def prospect(self) -> float:
         if self.agreed is not None:
             return self.agreed
+        # A seat without an offer has conceded nothing: its best outcome, 1, is still achievable.
         return RISK * (self.in_hand + (1.0 if self.own is None else self.own)) / 2
 
 
@@ -222,7 +241,7 @@ _OFFERS = (MoveKind.PROPOSE, MoveKind.VOTE)
 
 
 class _Course:
-    """One episode's moves as they mattered to one seat."""
+    """The moves of one episode, valued from the view of one seat."""
 
     def __init__(self, episode: Episode, seat: str) -> None:
         self._task, self._seat = episode.task, seat
@@ -238,7 +257,7 @@ class _Course:
             self._moments.append(self._moment(state.table, len(self._turns)))
 
     def outcome(self, end: int | None = None) -> OutcomeResult:
-        """What the first ``end`` turns amount to; all of them by default."""
+        """Returns the outcome of the first ``end`` turns; of all turns by default."""
         end = len(self._turns) if end is None else end
         if end not in self._outcomes:
             self._outcomes[end] = outcome_of(self._task, self._turns[:end])
@@ -255,12 +274,12 @@ class _Course:
         )
 
     def _closed(self, outcome: OutcomeResult, end: int) -> bool:
-        """Whether something is agreed for good: a ballot that is still open only leans towards an option."""
+        """Whether the agreement is final: before its last turn, a ballot only has a leading option."""
         assert self._task.protocol is not None
         return outcome.agreed and (self._task.protocol.kind != "ballot" or end == len(self._turns))
 
     def _in_hand(self, table: TableView) -> float:
-        """The best of what the partners offer."""
+        """Returns ``v`` of the best offer that the partners have made."""
         if table.votes is not None:
             others = [option for agent, option in table.votes.options.items() if agent != self._seat]
             return self.value({"option": max(others, key=others.count)}) if others else 0.0
@@ -276,7 +295,7 @@ class _Course:
         return None
 
     def value(self, terms: Mapping[str, Any]) -> float:
-        """The share of its attainable gain that ``terms`` give the seat, cut to [0, 1]."""
+        """Returns ``v`` of ``terms``, clipped to [0, 1]."""
         spec, protocol = self._task.scenario.outcome, self._task.protocol
         assert spec is not None
         assert protocol is not None
@@ -289,23 +308,24 @@ class _Course:
 
     @property
     def agreed_share(self) -> float:
-        """The seat's share of what was agreed in the end; 0 if nothing was."""
+        """The seat's share of the final agreement; 0 without one."""
         return self._share(self.outcome()) if self.outcome().agreed else 0.0
 
     def gains(self) -> dict[int, float]:
-        """The change of the prospect over each of the seat's turns."""
+        """Returns the change of the prospect over each of the seat's turns, by index."""
         if not self._moments:
             return {}
         last = self._moments[-1]
+        # Without an agreement nothing was gained, but a cost per turn may have lowered the payoff.
         end = last.agreed if last.agreed is not None else min(0.0, self._share(self.outcome()))
         after = [moment.prospect for moment in self._moments[1:-1]] + [end]
         before = self._moments[:-1]
         return {moment.turn: later - moment.prospect for moment, later in zip(before, after, strict=True)}
 
     def acts(self) -> dict[int, float]:
-        """The seat's turns whose move counted, with how premature a concession each of them was."""
+        """Returns ``u`` of each turn of the seat that has a move, by index."""
         premature: dict[int, float] = {}
-        before: _Moment | None = None  # at the seat's last offer
+        before: _Moment | None = None  # the moment of the seat's previous offer
         for turn, (moment, later) in zip(self._own, pairwise(self._moments), strict=True):
             move = turn.action.move
             if move is None:
@@ -317,10 +337,11 @@ class _Course:
         return premature
 
     def closing_turn(self) -> int | None:
-        """The seat's own turn that closed what was agreed, or its latest offer before a partner closed it."""
+        """Returns the seat's turn that closed the agreement, or its latest offer before a partner closed it."""
         final = self.outcome()
         if not final.agreed:
             return None
+        # Searched from the end: in a ballot the leading option may change several times.
         end = next(e for e in range(len(self._turns), 0, -1) if not _same(self.outcome(e - 1), final))
         if self._turns[end - 1].actor == self._seat:
             return end - 1
@@ -333,10 +354,13 @@ def _same(one: OutcomeResult, other: OutcomeResult) -> bool:
 
 
 def _premature(before: _Moment | None, now: _Moment, offer: float) -> float:
-    """``u`` of an offer worth ``offer``, made at ``now``, after the one made at ``before``; see the module."""
+    """Returns ``u`` of an offer worth ``offer`` made at ``now``, after one made at ``before``; see the module."""
+    # The first offer is compared with the best outcome (1.0) and an empty table (0.0), as if it had been demanded
+    # before.
     position = 1.0 if before is None or before.own is None else before.own
     earlier = 0.0 if before is None else before.in_hand
     unreturned = (position - offer) - max(0.0, now.in_hand - earlier)
     if position - offer <= _EPSILON or unreturned <= _EPSILON:
         return 0.0
+    # The room may be negative, when the partners offer more than the seat asked for; ``max`` keeps ``u`` at most 1.
     return min(1.0, unreturned / max(position - now.in_hand, unreturned))

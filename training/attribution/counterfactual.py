@@ -1,18 +1,18 @@
-"""Counterfactual credit: what each turn was worth, measured by playing on from recorded states.
+"""Counterfactual credit: the value of each turn, measured by playing on from recorded states.
 
 A *state* is the record of an episode up to some turn. Its value is the mean score of ``samples`` continuations: each
-takes the table up again as it stood and lets the recorded policies play to the end, with random draws of its own
+resumes the episode from the state and lets the recorded policies play to the end, with separate random draws
 (:mod:`sotopia_env.continuations`). The gain of turn t is
 
     gain_t = value of the state after turn t - value of the state before turn t
 
-in the units of the score: what the seat may expect with the turn, less what it may expect of what its policy does there
-on average, as VinePPO (Kazemnejad et al., arXiv 2410.01679) measures it for steps of reasoning. The estimate is
-unbiased and needs no model. The gains of all turns, everybody's, add up to the score less the value of the first state.
-A state may also end with a *forced* action, which nobody took (:meth:`sotopia_env.table.Table.fork`).
+in the units of the score: the seat's expected score after the turn minus its expected score when its policy acts in
+that state, as VinePPO (Kazemnejad et al., arXiv 2410.01679) measures it for reasoning steps. The estimate is unbiased
+and needs no model of values. The gains of the turns of all seats sum to the score minus the value of the first state. A
+state may also end with a *forced* action, which was not recorded (:meth:`sotopia_env.table.Table.fork`).
 
-Cost: the continuations of an episode of T turns take about ``samples`` · T² / 2 turns, and policies are asked for each
-as in a run. The values are kept in a journal, a line for each state: none is measured twice.
+Cost: the continuations of an episode of T turns have about ``samples`` · T² / 2 turns, each of which asks a policy, as
+in a run. The values are stored in a journal with one line per state, and no state is measured twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sotopia_env.records import Record, canonical_json
 from sotopia_env.storage import Journal
 from sotopia_env.waiting import all_at_once
 from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
-from training.attribution.credits import Importance, Missing, SeatScore, attributable_turns, relative
+from training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
 from training.stage.access import work_with_models
 
@@ -49,18 +49,18 @@ def states_of(episode: Episode) -> Iterator[Episode]:
 
 
 class Measurement(Continuations):
-    """Continuations by the recorded policies, from which values of states are measured.
+    """Continuations by the recorded policies, which measure the values of states.
 
     Attributes:
-        settings: of the measurement.
-        models: the language models among policies and judges.
+        settings: the settings of the measurement.
+        models: the language models of policies and judges.
     """
 
     def __init__(self, settings: CounterfactualSettings, models: ModelPool) -> None:
-        """Prepares; policies are made when they are needed, each once.
+        """Creates the evaluator; policies are created on first use and shared.
 
         Raises:
-            UnknownNameError: there is no such evaluator.
+            UnknownNameError: ``settings.evaluator`` does not exist.
         """
         evaluator = make_evaluator(settings.evaluator, model_factory=models.judge)
         super().__init__(self._policy, evaluator, settings.seed)
@@ -69,7 +69,7 @@ class Measurement(Continuations):
 
     @property
     def identity(self) -> str:
-        """What the values of states depend on besides the states."""
+        """The settings, besides the states, that determine the values of states, as text."""
         evaluator = [self.evaluator.name, dict(self.evaluator.parameters)]
         return canonical_json([self.settings.samples, self.settings.seed, evaluator])
 
@@ -77,15 +77,15 @@ class Measurement(Continuations):
         """Checks that the values of an episode's states can be measured.
 
         Raises:
-            InvalidValueError: nothing in its task can be verified, or a policy cannot be made again.
-            DamagedRecordError: its record does not replay.
+            InvalidValueError: the task has no outcome, or a policy cannot be recreated from its record.
+            DamagedRecordError: the record does not replay.
         """
         if episode.task.protocol is None:
             raise InvalidValueError(
                 field=COUNTERFACTUAL,
-                expected="episodes of verified tasks, whose score every continuation has as well",
+                expected="episodes of verified tasks, whose continuations can be scored",
                 got=Verbatim(f"{episode.key!r} of task {episode.task.id!r}, which has no outcome"),
-                hint="attribute it by a model",
+                hint="use an attributor that is a language model",
             )
         replay(episode)
         self.seats(episode)
@@ -105,17 +105,17 @@ class Measurement(Continuations):
 
 
 class StateValue(Record):
-    """What the continuations of a state came to.
+    """The scores of the continuations of one state, whose mean is its value.
 
     Attributes:
-        of: identity of the state and of the measurement.
-        episode: key of the episode.
-        turn: how many turns the state has.
-        scores: of the continuations in their order, by agent id and dimension; a single one where the episode had
-            ended.
-        turns: played for it.
-        tokens: that models used for it; ``None`` where a server did not count them.
-        missing: why there are no scores.
+        of: a hash of the state and the measurement.
+        episode: the key of the episode.
+        turn: the number of turns of the state.
+        scores: the scores of the continuations in their order, by agent id and dimension; a single one for a state in
+            which the episode has ended.
+        turns: the number of turns that the continuations added.
+        tokens: the number of tokens that models used for them; ``None`` if a server did not count them.
+        missing: the reason for the absence of scores; ``None`` if there are scores.
     """
 
     of: str
@@ -128,10 +128,10 @@ class StateValue(Record):
 
 
 class StateValues:
-    """The values of states, measured by playing and kept in a journal."""
+    """The values of states, measured by continuations and stored in a journal."""
 
     def __init__(self, path: Path, continuations: Measurement) -> None:
-        """Opens the file ``path``; it keeps what was measured before, also by other settings."""
+        """Opens the file ``path``; values that it holds already are kept, also those of other settings."""
         self._continuations = continuations
         self._journal = Journal(path, StateValue, lambda value: value.of)
 
@@ -141,16 +141,16 @@ class StateValues:
     def __exit__(self, *_: object) -> None:
         self._journal.close()
 
-    def scores(self, state: Episode, seat: str, dimension: str) -> tuple[float, ...] | Missing:
-        """Returns the scores of a seat in the continuations of a measured state, or why there are none."""
+    def scores(self, state: Episode, seat: str, dimension: str) -> tuple[float, ...] | Unattributed:
+        """Returns the scores of a seat in the continuations of a measured state, or the reason for their absence."""
         value = self._journal.get(self._identity(state))
         if value is None or value.missing is not None:
-            return Missing("not measured" if value is None else f"not measured: {value.missing}")
+            return Unattributed("not measured" if value is None else f"not measured: {value.missing}")
         evaluator = self._continuations.evaluator.name
-        return value.scores.get(seat, {}).get(dimension) or Missing(f"{evaluator} does not score {dimension}")
+        return value.scores.get(seat, {}).get(dimension) or Unattributed(f"{evaluator} does not score {dimension}")
 
     def cost(self) -> dict[str, int | None]:
-        """Returns how many states have a value, and the turns and tokens of their continuations."""
+        """Returns the number of measured states, and the turns and tokens of their continuations."""
         values = list(self._journal.values())
         turns = sum(value.turns for value in values)
         unknown = any(value.tokens is None for value in values)
@@ -164,17 +164,17 @@ class StateValues:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def measure(self, states: Iterable[Episode], total: int) -> None:
-        """Measures the states that have no value yet.
+        """Measures the states that have no value yet; values that were measured before an error are kept.
 
         Args:
-            states: whose value is wanted.
-            total: how many these are, for the progress bar.
+            states: the states to measure.
+            total: their number, for the progress bar.
 
         Raises:
-            InvalidValueError: a policy cannot be made again.
-            BudgetExceededError: the limit is reached; values until then are kept.
-            ModelRefusedError: a model refuses every request; likewise.
-            KeyboardInterrupt: a signal asked for the end; likewise.
+            InvalidValueError: a policy cannot be recreated from its record.
+            BudgetExceededError: the limit is reached.
+            ModelRefusedError: a model refuses every request.
+            KeyboardInterrupt: a signal requested the stop.
         """
         models = self._continuations.models
         progress = Progress(total, 0, None, "states", models.ledger)
@@ -182,9 +182,10 @@ class StateValues:
         work_with_models(pending, self._work, models, self._journal.path.parent, progress, concurrency)
 
     def _pending(self, states: Iterable[Episode], progress: Progress) -> Iterator[tuple[Episode, str]]:
-        """The states without a value, each once; those whose value is missing come again."""
+        """Yields each state without scores once, with its identity; failed measurements are repeated."""
         under_way: set[str] = set()
         for state in states:
+            # Different episodes may share states, at least the first one.
             of = self._identity(state)
             value = self._journal.get(of)
             if of in under_way or (value is not None and value.missing is None):
@@ -199,13 +200,14 @@ class StateValues:
         return value.missing is None
 
     async def _measured(self, state: Episode, of: str) -> StateValue:
+        # An episode that has ended has nothing to draw: all its continuations would be equal.
         draws = range(1 if state.stop is not None else self._continuations.settings.samples)
         value = StateValue(of=of, episode=state.key, turn=len(state.turns))
         try:
             ends = await all_at_once(self._continuations.play(state, draw) for draw in draws)
         except FATAL:
             raise
-        except SotopiaError as error:  # a model that failed, a judge that could not score
+        except SotopiaError as error:  # a model failed, or a judge could not score
             return value.model_copy(update={"missing": str(error)})
         played = [item for end in ends for item in end.turns[value.turn :]]
         usage = sum((item.generation.usage for item in played if item.generation is not None), Usage())
@@ -224,26 +226,28 @@ def _scores(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """The attributor: gains between measured values; see the module.
+    """Rates turns by the gain between the values of the states around them; see the module.
 
     Attributes:
-        values: in which every state of the episodes is measured.
+        values: the measured values of all states of the episodes.
     """
 
     values: StateValues
     name: str = COUNTERFACTUAL
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether it can say anything of such a score: that is known when the states are measured."""
+        """Always true: the dimensions that can be scored are known only from the measured states."""
         return True
 
-    def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
         """Returns the gains of every attributable turn, and A from them."""
         means: dict[int, float] = {}
         turns = attributable_turns(episode, seat)
         for end in sorted({*turns, *(turn + 1 for turn in turns)}):
             scores = self.values.scores(episode.before(end), seat, score.dimension)
-            if isinstance(scores, Missing):
+            if isinstance(scores, Unattributed):
                 return scores
             means[end] = fmean(scores)
         gains = {turn: means[turn + 1] - means[turn] for turn in turns}

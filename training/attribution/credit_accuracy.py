@@ -1,8 +1,8 @@
-"""The study of credit: recorded episodes in, the accuracy of every attribution method against the truth out.
+"""The study of credit: measures the accuracy of every attribution method on recorded episodes.
 
-Three steps, each resumable: probes are made of the episodes (``probes.jsonl``), the states before and after every
-forced action are measured (``values.jsonl``), and the probes go through the attribution stage like any other episodes
-(``attribution/``). ``report.md``, ``accuracy.csv`` and ``accuracy.png`` show what came out.
+Each of its steps can be resumed: probes are created from the episodes (``probes.jsonl``), the states before and after
+every forced action are measured (``values.jsonl``), and the attribution stage runs on the probes (``attribution/``).
+``report.md``, ``accuracy.csv`` and ``accuracy.png`` show the results.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sotopia_env.naming import make_policy
 from sotopia_env.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_env.world import Episode, write_episodes
-from training.attribution.accuracy import Accuracy, Observation, accuracies, accuracy_report, nearest
+from training.attribution.accuracy import MethodAccuracy, RewardedAction, accuracies, accuracy_report, nearest
 from training.attribution.by_outcome import VERIFIED
 from training.attribution.counterfactual import Measurement, StateValues
-from training.attribution.credits import METHODS, Method, Missing, dimension_name, read_attributions
-from training.attribution.probes import Probe, ProbeMaker, Truth, truth_of
+from training.attribution.credits import METHODS, Method, Unattributed, dimension_name, read_attributions
+from training.attribution.probes import CreditProbe, ProbeMaker, Truth, truth_of
 from training.attribution.questions import MakeModel
 from training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
 from training.attribution.stage import check_attributors
@@ -35,7 +35,7 @@ from training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
 RESAMPLES = 1000
-"""Of the bootstrap."""
+"""Number of resamples of the bootstrap."""
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
 
 
@@ -44,17 +44,18 @@ class CreditAccuracySettings(Settings):
 
     Attributes:
         runs: run directories or ``.jsonl`` files of episodes of verified tasks.
-        alternatives: policies by name, whose actions are forced beside the recorded ones; at least one.
-        states: of every episode, at most, in which actions are forced.
-        dimension: whose score is attributed and measured: GOAL or FIN.
-        evaluator: of the probes; attributors see its scores.
-        attributors: as of the attribution stage; ``counterfactual`` measures with another seed than the truth.
-        methods: as of the attribution stage.
-        question: how language models are asked.
-        counterfactual: the measurement of the truth; of at least 2 samples, or no error could be known.
-        seed: of the draws of states and alternatives, and of the bootstrap.
-        models: to language models; may differ when a study is continued.
-        output: its directory.
+        alternatives: names of policies whose actions are forced besides the recorded ones; at least one.
+        states: the maximum number of states per episode in which actions are forced.
+        dimension: the dimension whose score is attributed and measured: GOAL or FIN.
+        evaluator: the evaluator of the probes, whose scores are attributed.
+        attributors: as in the attribution stage; ``counterfactual`` uses another seed than the measurement of the
+            truth.
+        methods: as in the attribution stage.
+        question: the manner of asking language models.
+        counterfactual: the measurement of the truth; at least 2 samples, because one sample has no standard error.
+        seed: the seed of the draws of states and alternatives, and of the bootstrap.
+        models: the access to language models; may differ when a study is continued.
+        output: the directory of the study.
     """
 
     runs: tuple[str, ...] = Field(min_length=1)
@@ -77,14 +78,13 @@ class CreditAccuracySettings(Settings):
                 field="dimension", expected="GOAL or FIN, which outcomes verify", got=self.dimension
             )
         if self.counterfactual.samples < 2:
-            raise InvalidValueError(
-                field="counterfactual.samples", expected="2 or more, or no error could be known", got=1
-            )
+            raise InvalidValueError(field="counterfactual.samples", expected="at least 2, for a standard error", got=1)
         return self
 
     @property
     def attribution(self) -> AttributionSettings:
         """The settings of the probes' attribution."""
+        # With the same seed, the attributor would repeat the measurement of the truth and be right by construction.
         other = self.counterfactual.model_copy(update={"seed": self.counterfactual.seed + 1})
         return AttributionSettings(
             runs=(str(Path(self.output) / EPISODES),),
@@ -99,18 +99,18 @@ class CreditAccuracySettings(Settings):
 
 
 def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -> None:
-    """Makes the study, or finds that it is done.
+    """Runs the study; does nothing if it is complete.
 
     Args:
-        settings: of the study.
-        make_model: makes the attributors' language models by name; by default as ``settings.models`` says.
+        settings: the settings of the study.
+        make_model: creates an attributor's language model by its name; by default as ``settings.models`` says.
 
     Raises:
-        InvalidValueError: an episode's task has nothing to verify, a policy cannot be made again, or nothing is left
-            to compare.
-        UnknownNameError: an attributor, an evaluator or a policy is not known.
+        InvalidValueError: an episode's task has no outcome, a policy cannot be recreated from its record, or no action
+            could be measured.
+        UnknownNameError: an attributor, an evaluator or a policy does not exist.
         DamagedRecordError: a record cannot be read or does not replay.
-        BudgetExceededError: the limit is reached; the same command with a higher one goes on.
+        BudgetExceededError: the limit is reached; the same command with a higher limit continues.
     """
     stage = StageDirectory(Path(settings.output), "credit_accuracy", settings)
     if stage.is_complete():
@@ -130,7 +130,7 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
 
 
 def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Measurement]:
-    """What makes the probes and what measures the truth, after a look at every name and every episode."""
+    """Returns the maker of the probes and the measurement of the truth, after checking every name and every episode."""
     check_attributors(settings.attribution)
     continuations = Measurement(settings.counterfactual, ModelPool(settings.models))
     of_probes = settings.counterfactual.model_copy(update={"evaluator": settings.evaluator})
@@ -149,26 +149,26 @@ def _episodes(settings: CreditAccuracySettings) -> Iterator[Episode]:
     return (episode for path in settings.runs for episode in read_run(path))
 
 
-def _probes(settings: CreditAccuracySettings, maker: ProbeMaker) -> list[Probe]:
+def _probes(settings: CreditAccuracySettings, maker: ProbeMaker) -> list[CreditProbe]:
     folder = Path(settings.output)
 
-    async def make() -> list[Probe]:
+    async def make() -> list[CreditProbe]:
         async with opened(maker.continuations.models, folder):
             return await maker.make(_episodes(settings), folder / PROBES)
 
     return asyncio.run(make())
 
 
-def _truths(settings: CreditAccuracySettings, probes: Sequence[Probe], values: StateValues) -> dict[str, Truth]:
-    """What each probe's action is worth, by the key of its episode."""
+def _truths(settings: CreditAccuracySettings, probes: Sequence[CreditProbe], values: StateValues) -> dict[str, Truth]:
+    """Returns the worth of each probe's action, by the key of its episode; unmeasured ones are left out."""
     logger.info("%d actions: %d continuations before and after each", len(probes), settings.counterfactual.samples)
     values.measure((state for probe in probes for state in (probe.before, probe.after)), 2 * len(probes))
     name, samples = dimension_name(settings.dimension), settings.counterfactual.samples
     truths = {probe.episode.key: truth_of(probe, values, name, samples) for probe in probes}
-    missing = [truth for truth in truths.values() if isinstance(truth, Missing)]
+    missing = [truth for truth in truths.values() if isinstance(truth, Unattributed)]
     if len(missing) == len(truths):
         raise InvalidValueError(
-            f"nothing could be measured: {(missing[0].reason if missing else 'no actions')}", field="runs"
+            f"no action could be measured: {(missing[0].reason if missing else 'no actions')}", field="runs"
         )
     if missing:
         logger.warning("%d of %d actions left out: %s", len(missing), len(truths), missing[0].reason)
@@ -176,15 +176,15 @@ def _truths(settings: CreditAccuracySettings, probes: Sequence[Probe], values: S
 
 
 def _observations(
-    settings: CreditAccuracySettings, probes: Sequence[Probe], truths: Mapping[str, Truth]
-) -> dict[tuple[str, str], list[Observation]]:
-    """The rewards of the forced turns, by attributor and method."""
+    settings: CreditAccuracySettings, probes: Sequence[CreditProbe], truths: Mapping[str, Truth]
+) -> dict[tuple[str, str], list[RewardedAction]]:
+    """Returns the rewards of the forced turns, by attributor and method; other turns of the probes are ignored."""
     by_key = {probe.episode.key: probe for probe in probes}
-    observations: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    observations: dict[tuple[str, str], list[RewardedAction]] = defaultdict(list)
     for item in read_attributions(settings.attribution.output):
         probe, truth = by_key[item.episode], truths.get(item.episode)
         if truth is not None and (item.seat, item.turn) == (probe.seat, probe.turn):
-            observation = Observation(probe.family, item.task, probe.situation, truth, item.reward)
+            observation = RewardedAction(probe.family, item.task, probe.situation, truth, item.reward)
             observations[item.attributor, item.method].append(observation)
     return observations
 
@@ -192,7 +192,7 @@ def _observations(
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def _report(settings: CreditAccuracySettings, rows: Sequence[Accuracy], counts: Mapping[str, int | None]) -> None:
+def _report(settings: CreditAccuracySettings, rows: Sequence[MethodAccuracy], counts: Mapping[str, int | None]) -> None:
     tokens = "unknown" if counts["tokens"] is None else counts["tokens"]
     best = nearest(rows, METHODS)
     notes = [

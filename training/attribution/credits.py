@@ -1,35 +1,36 @@
-"""Utterance rewards: how much of an episode's score each turn of one seat is given (SOTOPIA-RL, §4.1 and appendix G).
+"""Utterance rewards: the share of an episode's score for each turn of one seat (SOTOPIA-RL, §4.1 and appendix G).
 
-An *attributor* says how important each turn was for one dimension: a number A from 0 to 1 per turn
-(:mod:`training.attribution.by_outcome`, :mod:`training.attribution.by_model`). A *method* makes of it what the turn
-is given:
+An *attributor* rates the importance of each turn for one dimension as a number A from 0 to 1
+(:mod:`training.attribution.by_outcome`, :mod:`training.attribution.by_model`). A *method* turns these ratings into the
+attribution of each turn:
 
 ========  =========================================================================================================
 method    A of turn t
 ========  =========================================================================================================
-uniform   1: every turn is given the whole score
-singular  1 for the key turn, 0 for the others; the key is what the attributor names, else its most important turn
-          (the earliest of equals); with no important turn, 0 for all
-scaled    A_t / sum of all A, so that the rewards sum to the score; with no important turn, 1 / number of turns
-direct    A_t as the attributor says
-gain      the reward itself: the change of the score that the turn brought, where the attributor measures one
+uniform   1: every turn receives the whole score
+singular  1 for the key turn, 0 for the others; the key turn is the one that the attributor names, else its most
+          important turn (the earliest of equals); 0 for all if every A is 0
+scaled    A_t / sum of all A, so that the rewards sum to the score; 1 / number of turns if every A is 0
+direct    A_t, unchanged
+gain      no A; the reward is the change of the score that the turn caused, for attributors that measure it
 ========  =========================================================================================================
 
-The reward is r_t = G · A_t, where G is the seat's score; of ``gain`` it is the gain, whatever its sign. With
-``sign="signed"`` G is the score as it stands, and 0 is neither good nor bad on every dimension:
+The reward is r_t = G · A_t, where G is the seat's score; for ``gain`` it is the signed gain. With ``sign="signed"`` G
+is the unchanged score, and 0 is neutral on every dimension:
 
 * range from 0 up (GOAL, BEL, KNO): credit, r_t in [0, G];
-* range up to 0 (SEC, SOC): blame, r_t in [G, 0]; who gave the secret away gets the loss, the other turns get nothing;
+* range up to 0 (SEC, SOC): blame, r_t in [G, 0]; the turn that revealed the secret receives the loss, the others 0;
 * range around 0 (REL, FIN): credit when G is positive, blame when it is negative.
 
-With ``sign="shifted"`` G is the score above the bottom of a range that begins below 0 (so r_t in [0, width]). Nothing
-is negative then, but in an episode that went as badly as possible all turns are alike.
+With ``sign="shifted"`` the lower bound of a range that begins below 0 is subtracted from the score, so that r_t is in
+[0, width]. No reward is negative then, but in an episode with the lowest score all rewards are 0.
 
 A turn is attributable when the seat *did* something in it: it spoke, gestured, acted or left. Leaving counts, because
-it is a decision that the policy makes and a reward model must know (appendix G asks for the end of the conversation
-too). Silent turns do not, nor do turns whose text was no possible action: nobody perceived anything in them.
+it is a decision of the policy that a reward model must be able to score (appendix G also asks about the end of the
+conversation). Silent turns are not attributable, nor are turns whose text was not a possible action: the other seats
+perceived nothing in them.
 
-What has no score or no attribution is *missing*: left out and counted, never 0.
+Turns without a score or an attribution are *missing*: they are left out and counted, never treated as 0.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Method = Literal["uniform", "singular", "scaled", "direct", "gain"]
 METHODS: tuple[Method, ...] = ("uniform", "singular", "scaled", "direct")
 """The methods of SOTOPIA-RL, which divide the score."""
 Sign = Literal["signed", "shifted"]
-NOBODY = "none"
-"""The attributor of uniform attributions: none was asked."""
+NO_ATTRIBUTOR = "none"
+"""The recorded attributor of uniform attributions, which need none."""
 
 TurnKey = tuple[str, str, int]
 """Key of the episode, agent id, index of the turn in the episode."""
@@ -59,12 +60,13 @@ TurnKey = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """What an attributor found.
+    """The importance of one seat's turns for one score, as an attributor rates it.
 
     Attributes:
         by_turn: A from 0 to 1 for exactly the attributable turns, by index in the episode.
-        key: the most important of them, where the attributor was asked for it.
-        gains: the change of the score that each of them brought, in its units, where the attributor measures that.
+        key: the index of the most important turn; ``None`` if the attributor was not asked for it.
+        gains: the change of the score that each turn caused, in units of the score; ``None`` if the attributor does not
+            measure it.
     """
 
     by_turn: Mapping[int, float]
@@ -73,22 +75,22 @@ class Importance:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """Why there is no attribution; ``reason`` begins with a few words that are the same for all of a kind."""
+class Unattributed:
+    """A missing attribution; ``reason`` begins with a few words that are the same for all of a kind."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SeatScore:
-    """What is attributed: the score of one seat on one dimension.
+    """The score of one seat on one dimension, which is to be attributed to the seat's turns.
 
     Attributes:
         dimension: one of the seven by its full name, or a custom one.
-        value: in the dimension's native range.
-        low: lowest value of the range.
-        high: highest value of the range.
-        instruction: what the judges of a custom dimension were asked; empty for the seven.
+        value: the score in the dimension's native range.
+        low: the lowest value of the range.
+        high: the highest value of the range.
+        instruction: the instruction to the judges of a custom dimension; empty for the seven.
     """
 
     dimension: str
@@ -98,12 +100,12 @@ class SeatScore:
     instruction: str = ""
 
     def base(self, sign: Sign) -> float:
-        """What the turns' A are multiplied with; see the module."""
+        """Returns G, the factor that turns A into a reward; see the module."""
         return self.value - self.low if sign == "shifted" and self.low < 0 else self.value
 
 
 class Attributor(Protocol):
-    """Says how important the turns of a seat were for its score, without asking a model."""
+    """Rates the importance of a seat's turns for its score, without asking a model."""
 
     @property
     def name(self) -> str:
@@ -111,17 +113,19 @@ class Attributor(Protocol):
         ...
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether it has anything to say about this dimension of this episode."""
+        """Whether the attributor can rate this dimension of this episode."""
         ...
 
-    def attribute(self, episode: Episode, seat: str, score: SeatScore, blame: bool = False) -> Importance | Missing:
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
         """Returns A for every attributable turn.
 
         Args:
-            episode: as recorded.
-            seat: an agent id.
-            score: what is attributed.
-            blame: the score is a loss: important is what brought it about.
+            episode: the recorded episode.
+            seat: the agent id of the seat.
+            score: the score to attribute.
+            blame: whether the score is a loss; A then rates how far a turn caused it.
         """
         ...
 
@@ -130,18 +134,18 @@ class Attribution(Record):
     """One turn's reward on one dimension.
 
     Attributes:
-        episode: key of the episode.
-        task: id of the task.
-        scenario: see :func:`sotopia_env.tasks.task_key`.
-        content: what happened in the episode, its ``turns_hash``; ``None`` where nobody noted it.
-        seat: agent id.
-        turn: index of the turn in the episode.
+        episode: the key of the episode.
+        task: the id of the task.
+        scenario: the key of the scenario; see :func:`sotopia_env.tasks.task_key`.
+        content: the ``turns_hash`` of the episode; ``None`` in records of versions that did not write it.
+        seat: the agent id of the seat.
+        turn: the index of the turn in the episode.
         dimension: one of the seven by its full name, or a custom one.
-        attributor: who said what was important; ``none`` for uniform attributions.
-        method: what was made of it.
+        attributor: the name of the attributor; ``none`` for uniform attributions.
+        method: the method that was applied to the ratings of the attributor.
         attribution: A, from 0 to 1; ``None`` for ``gain``.
         score: the seat's score in its native range.
-        reward: r.
+        reward: r of the turn.
     """
 
     episode: str
@@ -159,11 +163,12 @@ class Attribution(Record):
 
 
 def dimension_name(name: str) -> str:
-    """Returns the full name of one of the seven, given by name or abbreviation; any other name as it stands."""
+    """Returns the full name of one of the seven, given by name or abbreviation; other names are returned unchanged."""
     try:
         return dimension(name).value
     except UnknownNameError:
-        return name  # a custom dimension; whether any episode has it is known once they are read
+        # Custom dimensions are declared by the evaluations, which have not been read yet.
+        return name
 
 
 def attributable_turns(episode: Episode, seat: str) -> tuple[int, ...]:
@@ -178,23 +183,23 @@ def attributable_turns(episode: Episode, seat: str) -> tuple[int, ...]:
     return tuple(t.index for t in turns if t.actor == seat and t.action.action_type is not ActionType.NONE)
 
 
-def seat_score(episode: Episode, seat: str, name: str, evaluator: str | None = None) -> SeatScore | Missing:
-    """Returns a seat's score on a dimension, or why there is none.
+def seat_score(episode: Episode, seat: str, name: str, evaluator: str | None = None) -> SeatScore | Unattributed:
+    """Returns a seat's score on a dimension, or the reason for its absence.
 
     Args:
-        episode: evaluated.
-        seat: an agent id.
+        episode: an evaluated episode.
+        seat: the agent id of the seat.
         name: a dimension, as :func:`dimension_name` returns it.
-        evaluator: whose; the latest evaluation by default.
+        evaluator: the name of the evaluation to read; the latest evaluation by default.
     """
     evaluation = episode.evaluation(evaluator)
     if evaluation is None:
-        return Missing("not evaluated" + (f" by {evaluator}" if evaluator else ""))
+        return Unattributed("not evaluated" + (f" by {evaluator}" if evaluator else ""))
     if evaluation.unscored is not None:
-        return Missing(f"unscored: {evaluation.unscored}")
+        return Unattributed(f"unscored: {evaluation.unscored}")
     score = evaluation.by_agent.get(seat, {}).get(_key(name))
     if score is None:
-        return Missing(f"no score on {name}")
+        return Unattributed(f"no score on {name}")
     return SeatScore(name, score.value, *_scale(name, evaluation))
 
 
@@ -210,16 +215,16 @@ def _scale(name: str, evaluation: Evaluation) -> tuple[int, int, str]:
 
 
 def attributed(method: Method, importance: Importance | None, turns: Sequence[int]) -> dict[int, float]:
-    """Returns A of every turn by a method; the table in the module is its whole contract.
+    """Returns A of every turn by a method, as the table in the module defines it.
 
     Args:
         method: one of :data:`METHODS`.
-        importance: what the attributor found; ``None`` for ``uniform``, which asks nobody.
-        turns: the attributable turns, at least one.
+        importance: the ratings of the attributor; ``None`` for ``uniform``, which needs none.
+        turns: the indices of the attributable turns, at least one.
 
     Raises:
-        UnknownNameError: there is no such method.
-        InvalidValueError: the importance is not of exactly these turns, or outside [0, 1].
+        UnknownNameError: ``method`` is not one of :data:`METHODS`.
+        InvalidValueError: the importance does not cover exactly these turns, or is outside [0, 1].
     """
     if method not in METHODS:
         raise UnknownNameError(field="method", got=method, valid=METHODS)
@@ -227,20 +232,23 @@ def attributed(method: Method, importance: Importance | None, turns: Sequence[in
         return dict.fromkeys(turns, 1.0)
     checked = _checked(importance, turns)
     if method == "singular":
+        # ``-turn`` makes the earliest of equally important turns the key.
         key = checked.key if checked.key is not None else max(turns, key=lambda turn: (checked.by_turn[turn], -turn))
-        named = checked.key is not None or checked.by_turn[key] > 0
-        return {turn: float(named and turn == key) for turn in turns}
+        # A model that names a key turn is trusted even if it gave all turns the weight 0.
+        has_key = checked.key is not None or checked.by_turn[key] > 0
+        return {turn: float(has_key and turn == key) for turn in turns}
     if method == "scaled":
         total = sum(checked.by_turn.values())
         return {turn: checked.by_turn[turn] / total if total > 0 else 1 / len(turns) for turn in turns}
     return {turn: checked.by_turn[turn] for turn in turns}
 
 
+# Gains are differences of floats: smaller ones are rounding errors, and dividing by them would make them important.
 _EPSILON = 1e-9
 
 
 def relative(gains: Mapping[int, float], blame: bool) -> dict[int, float]:
-    """Returns A of gains (of losses, where the score is one): over the largest; 0 for all when none is above 0."""
+    """Returns A as each gain (with ``blame``, each loss) divided by the largest; 0 for all if none is positive."""
     sided = {turn: -gain if blame else gain for turn, gain in gains.items()}
     largest = max(sided.values(), default=0.0)
     if largest <= _EPSILON:
@@ -264,7 +272,7 @@ def read_attributions(path: str | Path) -> Iterator[Attribution]:
     """Yields the records of an ``attributions.jsonl``, or of the stage directory that holds one.
 
     Raises:
-        DamagedRecordError: there is none, or a line is no such record.
+        DamagedRecordError: the file does not exist, or a line is not such a record.
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     for where, line in read_lines(file):
@@ -276,12 +284,12 @@ FILE = "attributions.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Rewards of one method, one attributor to a dimension.
+    """Rewards of one method, with one attributor per dimension.
 
     Attributes:
-        by_turn: the rewards of each turn by dimension; a turn may lack a dimension that is missing for it.
+        by_turn: the rewards of each turn by dimension; dimensions that are missing for a turn are left out.
         scenarios: the scenario of each episode, by the episode's key.
-        contents: what happened in each episode, by its key, where that was noted.
+        contents: the ``turns_hash`` of each episode, by the episode's key, where it was recorded.
     """
 
     by_turn: Mapping[TurnKey, Mapping[str, float]]
@@ -304,14 +312,15 @@ def read_rewards(
 
     Args:
         path: ``attributions.jsonl`` or its stage directory.
-        method: whose rewards.
-        attributor: which one's, or one for each dimension; ``None`` where the file has a single one for each.
-        dimensions: the ones to read, by name or abbreviation; all by default.
+        method: the method whose rewards are read.
+        attributor: the attributor whose rewards are read, or one for each dimension; ``None`` if the file has a single
+            attributor for each dimension.
+        dimensions: the dimensions to read, by name or abbreviation; all by default.
 
     Raises:
         DamagedRecordError: the file cannot be read.
-        UnknownNameError: it has nothing by that method, on a dimension, or by that attributor.
-        InvalidValueError: a dimension has several attributors and none is chosen, or a turn stands twice.
+        UnknownNameError: the file has no rewards of the method, the attributor or a dimension.
+        InvalidValueError: a dimension has several attributors and none is chosen, or a turn has two rewards.
     """
     names = None if dimensions is None else [dimension_name(name) for name in dimensions]
     chosen = {dimension_name(k): v for k, v in attributor.items()} if isinstance(attributor, Mapping) else attributor
@@ -325,10 +334,11 @@ def read_rewards(
         if item.method != method or (names is not None and item.dimension not in names):
             continue
         attributors.setdefault(item.dimension, {})[item.attributor] = None
-        whose = chosen.get(item.dimension) if isinstance(chosen, Mapping) else chosen
-        if whose is not None and item.attributor != whose and method != "uniform":
+        choice = chosen.get(item.dimension) if isinstance(chosen, Mapping) else chosen
+        # Uniform rewards come from no attributor, so a chosen one does not exclude them.
+        if choice is not None and item.attributor != choice and method != "uniform":
             continue
-        if whose is None and len(attributors[item.dimension]) > 1:
+        if choice is None and len(attributors[item.dimension]) > 1:
             raise InvalidValueError(
                 f"several attributors of {item.dimension} ({', '.join(attributors[item.dimension])})",
                 hint="choose one",
@@ -361,6 +371,6 @@ def _check_choice(
         if name not in attributors:
             raise UnknownNameError(field="dimension", got=name, valid=attributors, where=path)
     for name, available in attributors.items():
-        whose = chosen.get(name) if isinstance(chosen, Mapping) else chosen
-        if whose is not None and whose not in available and method != "uniform":
-            raise UnknownNameError(field="attributor", got=whose, valid=available, where=path)
+        choice = chosen.get(name) if isinstance(chosen, Mapping) else chosen
+        if choice is not None and choice not in available and method != "uniform":
+            raise UnknownNameError(field="attributor", got=choice, valid=available, where=path)

@@ -1,4 +1,4 @@
-"""A picture of how rewards are distributed."""
+"""A chart of the distribution of rewards."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BINS, _PANELS_IN_A_ROW = 20, 2
-_FEWEST = 0.001
+_FEWEST = 0.001  # lower end of the logarithmic axis, which cannot begin at 0
 
 
 def distribution_chart(panels: Mapping[str, Mapping[str, Sequence[float]]], unit: str) -> Figure:
-    """Draws a panel for each distribution, with a line for each entry; shares of the turns, on a logarithmic scale.
+    """Returns a chart with a panel per title and a line per label: shares of the turns, on a logarithmic scale.
 
     Args:
-        panels: rewards by title and by what the legend shall call them; an entry has one colour in all panels.
-        unit: what the horizontal axis shows.
+        panels: the rewards, by the title of the panel and the label in its legend. A label has the same colour in all
+            panels.
+        unit: the label of the horizontal axis.
     """
     labels = list(dict.fromkeys(label for entries in panels.values() for label in entries))
     columns = min(_PANELS_IN_A_ROW, len(panels))
@@ -41,7 +42,7 @@ def distribution_chart(panels: Mapping[str, Mapping[str, Sequence[float]]], unit
                         color=f"C{labels.index(label)}",
                         label=f"{label} (n = {len(values)})",
                     )
-            # Most turns get nothing; without the logarithm they would be all there is to see.
+            # Most rewards are 0; on a linear scale their bar would make all others invisible.
             axes.set_yscale("log")
             axes.set_ylim(_FEWEST, 1.2)
             axes.set_title(title.replace("_", " "))

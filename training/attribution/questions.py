@@ -1,7 +1,8 @@
-"""Questions of attribution: the scores to attribute, put to language models so that no answer is ever lost.
+"""Questions to language models about the scores to attribute, and a journal of the answers.
 
-Every answer is kept in a journal, one line for each seat of an episode and dimension, as it comes. A stage that was
-stopped or killed asks again for nothing that it has; what was missing is asked for once more.
+Every answer is written to the journal as soon as it arrives, with one line per seat of an episode and dimension. A
+stage that was stopped or killed repeats no question that was answered; questions without a valid answer are asked
+again.
 """
 
 from __future__ import annotations
@@ -22,34 +23,34 @@ from sotopia_env.records import Record
 from sotopia_env.storage import Journal, read_run
 from sotopia_env.world import Episode
 from training.attribution.by_model import LLMAttributor
-from training.attribution.credits import Importance, Missing, SeatScore, seat_score
+from training.attribution.credits import Importance, SeatScore, Unattributed, seat_score
 from training.attribution.settings import AttributionSettings
 from training.data.sources import seats_of
 from training.stage.access import work_with_models
 
 MakeModel = Callable[[str], ChatModel]
-"""Makes a language model by its name, ``PROVIDER/MODEL``."""
+"""Creates a language model by its name, ``PROVIDER/MODEL``."""
 
 
 # --- episodes -----------------------------------------------------------------------------------------------------
 
 
 def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[str]]]:
-    """The episodes of all runs with the seats that are wanted; one that stands in several runs comes once.
+    """Yields the episodes of all runs with their selected seats; an episode that several runs contain is yielded once.
 
     Raises:
-        InvalidValueError: two different episodes have one key, or a run cannot be read.
+        InvalidValueError: two different episodes have the same key, or a run cannot be read.
     """
     contents: dict[str, tuple[str, str]] = {}
     for path in settings.runs:
         for episode in read_run(path):
             content = episode.turns_hash
             if episode.key in contents:
-                other, there = contents[episode.key]
-                if other != content:
+                first_content, first_path = contents[episode.key]
+                if first_content != content:
                     raise InvalidValueError(
-                        f"episode {episode.key!r} is another one than that of the same key in {there}",
-                        hint="attribute these runs in stages of their own",
+                        f"episode {episode.key!r} differs from the episode with the same key in {first_path}",
+                        hint="attribute these runs in separate stages",
                         where=path,
                     )
                 continue
@@ -58,11 +59,11 @@ def episodes_of(settings: AttributionSettings) -> Iterator[tuple[Episode, list[s
 
 
 def survey(settings: AttributionSettings) -> int:
-    """Looks at every episode, before a model is asked or a directory is made, and returns the number of scores.
+    """Checks every episode before a model is asked or a directory is created, and returns the number of scores.
 
     Raises:
         UnknownNameError: no episode has a score on a dimension.
-        InvalidValueError: no episode has a score at all, or a seat that is wanted.
+        InvalidValueError: no episode has a score at all, or none has one of the selected seats.
     """
     scores: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -75,7 +76,7 @@ def survey(settings: AttributionSettings) -> int:
             for name in settings.names:
                 score = seat_score(episode, seat, name, settings.evaluator)
                 scores[name] += isinstance(score, SeatScore)
-                reasons[score.reason if isinstance(score, Missing) else ""] += 1
+                reasons[score.reason if isinstance(score, Unattributed) else ""] += 1
     if not seats:
         raise InvalidValueError(f"no episode has one of the seats {settings.seats}", field="runs")
     if not scored:
@@ -89,21 +90,21 @@ def survey(settings: AttributionSettings) -> int:
     return scores.total()
 
 
-def questions(settings: AttributionSettings) -> Iterator[Question]:
-    """The scores that there are, in the order of the episodes."""
+def questions(settings: AttributionSettings) -> Iterator[ScoreQuestion]:
+    """Yields a question for every score, in the order of the episodes; missing scores are left out."""
     for episode, seats in episodes_of(settings):
         for seat in seats:
             for name in settings.names:
                 score = seat_score(episode, seat, name, settings.evaluator)
                 if isinstance(score, SeatScore):
-                    yield Question(episode, seat, score)
+                    yield ScoreQuestion(episode, seat, score)
 
 
 # --- language models ----------------------------------------------------------------------------------------------
 
 
-class Answer(Record):
-    """What a model answered for one seat and dimension; ``of`` tells the episode and the question from others."""
+class AttributorAnswer(Record):
+    """A model's answer about one seat and dimension; ``of`` identifies the content of the episode and the question."""
 
     episode: str
     of: str
@@ -115,13 +116,13 @@ class Answer(Record):
     missing: str | None = None
 
     @property
-    def answer(self) -> Importance | Missing:
-        """What it says about the turns, or why it says nothing."""
-        return Missing(self.missing) if self.missing is not None else Importance(self.weights, self.key)
+    def answer(self) -> Importance | Unattributed:
+        """The importance of the turns, or the reason for its absence."""
+        return Unattributed(self.missing) if self.missing is not None else Importance(self.weights, self.key)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScoreQuestion:
     """One seat of one episode, with one of its scores."""
 
     episode: Episode
@@ -129,70 +130,75 @@ class Question:
     score: SeatScore
 
     def key(self, attributor: str) -> tuple[str, str, str, str]:
-        """Returns the key of the attributor's answer."""
+        """Returns the key of the attributor's answer in the journal."""
         return self.episode.key, self.seat, self.score.dimension, attributor
 
 
-Answers = Journal[Answer]
-"""The answers so far, by :meth:`Question.key`."""
+Answers = Journal[AttributorAnswer]
+"""The journal of answers, by :meth:`ScoreQuestion.key`."""
 
 
 def open_answers(path: Path) -> Answers:
     """Opens the file of answers; see :class:`~sotopia_env.storage.Journal`."""
-    return Journal(path, Answer, lambda answer: (answer.episode, answer.seat, answer.dimension, answer.attributor))
+    return Journal(
+        path, AttributorAnswer, lambda answer: (answer.episode, answer.seat, answer.dimension, answer.attributor)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question for one attributor; ``of`` identifies the turns and the way of asking."""
+class _PendingQuestion:
+    """A question for one attributor; ``of`` identifies the turns and the attributor's parameters."""
 
-    question: Question
+    question: ScoreQuestion
     attributor: LLMAttributor
     of: str
 
 
 def _pending(
-    questions: Iterable[Question], attributors: Sequence[LLMAttributor], answers: Answers, progress: Progress
-) -> Iterator[_Asked]:
-    """What is still to be asked; what was missing is asked again."""
+    questions: Iterable[ScoreQuestion], attributors: Sequence[LLMAttributor], answers: Answers, progress: Progress
+) -> Iterator[_PendingQuestion]:
+    """Yields the questions without a valid answer in the journal."""
     for question in questions:
         content = question.episode.turns_hash
         for attributor in attributors:
-            asked = _Asked(question, attributor, f"{content} {attributor.tag}")
+            pending = _PendingQuestion(question, attributor, f"{content} {attributor.tag}")
             record = answers.get(question.key(attributor.name))
-            if record is not None and record.of == asked.of and record.missing is None:
+            # An answer about other turns, or to another prompt or model, has another ``of`` and is replaced.
+            if record is not None and record.of == pending.of and record.missing is None:
                 progress.advance(1)
             else:
-                yield asked
+                yield pending
 
 
-def _answer(asked: _Asked, answer: Importance | Missing) -> Answer:
-    record: dict[str, Any] = {"missing": answer.reason} if isinstance(answer, Missing) else {}
+def _answer(pending: _PendingQuestion, answer: Importance | Unattributed) -> AttributorAnswer:
+    record: dict[str, Any] = {"missing": answer.reason} if isinstance(answer, Unattributed) else {}
     if isinstance(answer, Importance):
         record = {"weights": dict(answer.by_turn), "key": answer.key}
-    episode, seat, dimension, attributor = asked.question.key(asked.attributor.name)
-    return Answer(episode=episode, of=asked.of, seat=seat, dimension=dimension, attributor=attributor, **record)
+    episode, seat, dimension, attributor = pending.question.key(pending.attributor.name)
+    return AttributorAnswer(
+        episode=episode, of=pending.of, seat=seat, dimension=dimension, attributor=attributor, **record
+    )
 
 
 def ask_models(
     settings: AttributionSettings, folder: Path, answers: Answers, total: int, make_model: MakeModel | None
 ) -> Mapping[str, Any]:
-    """Asks the language models what is not answered yet.
+    """Asks the language models the questions without an answer; answers that arrived before an error are kept.
 
     Args:
-        settings: of the stage.
-        folder: of the ledger.
-        answers: takes the answers.
-        total: number of scores.
-        make_model: makes the models by name; by default as ``settings.models`` says.
+        settings: the settings of the stage.
+        folder: the directory of the ledger.
+        answers: the journal of answers.
+        total: the number of scores, for the progress bar.
+        make_model: creates a model by its name; by default as ``settings.models`` says.
 
     Returns:
-        Who was asked how, who answered, and what was spent.
+        The attributors with their parameters, the models that answered, and the tokens and cost spent.
 
     Raises:
-        BudgetExceededError: the limit is reached; answers given until then are kept.
-        ModelRefusedError: a model refuses every question; likewise.
-        KeyboardInterrupt: a signal asked for the end; likewise.
+        BudgetExceededError: the limit is reached.
+        ModelRefusedError: a model refuses every question.
+        KeyboardInterrupt: a signal requested the stop.
     """
     access = settings.models or ModelOptions()
     models = ModelPool(access)
@@ -207,14 +213,14 @@ def ask_models(
     models.check_answers(*(attributor.parameters for attributor in attributors))
     progress = Progress(total * len(attributors), 0, None, "attributions", models.ledger)
 
-    async def work(asked: _Asked) -> bool:
-        question = asked.question
-        answer = await asked.attributor.attribute(question.episode, question.seat, question.score)
-        answers.append(_answer(asked, answer))
-        return not isinstance(answer, Missing)
+    async def work(pending: _PendingQuestion) -> bool:
+        question = pending.question
+        answer = await pending.attributor.attribute(question.episode, question.seat, question.score)
+        answers.append(_answer(pending, answer))
+        return not isinstance(answer, Unattributed)
 
-    pending = _pending(questions(settings), attributors, answers, progress)
-    work_with_models(pending, work, models, folder, progress, access.concurrency)
+    items = _pending(questions(settings), attributors, answers, progress)
+    work_with_models(items, work, models, folder, progress, access.concurrency)
     spent = models.ledger.totals("judge")
     return {
         "asked": {attributor.name: dict(attributor.parameters) for attributor in attributors},

@@ -1,4 +1,4 @@
-"""Report of an attribution: counts, tables and how rewards are distributed."""
+"""The report of the attribution stage: counts, tables and the distribution of rewards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from sotopia_env.reports import Report, Sheet, Value
 from training.attribution.agreement import AttributorAgreement
-from training.attribution.credits import NOBODY, Attribution
+from training.attribution.credits import NO_ATTRIBUTOR, Attribution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,35 +22,35 @@ SCORE = "the score itself"
 
 
 @dataclass(slots=True)
-class Tally:
-    """Seats of episodes, by dimension and attributor: attributed, or missing for a reason."""
+class SeatTally:
+    """Counts of attributed and missing seats of episodes, by dimension and attributor."""
 
     seats: Counter[tuple[str, str]] = field(default_factory=Counter)
     turns: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def attributed(self, dimension: str, attributor: str, turns: int) -> None:
-        """One more seat, with so many turns."""
+        """Counts a seat with ``turns`` attributed turns."""
         self.seats[dimension, attributor] += 1
         self.turns[dimension, attributor] += turns
 
     def missing(self, dimension: str, attributor: str, reason: str) -> None:
-        """One more seat that is left out; ``attributor`` is empty where the score itself is missing."""
+        """Counts a seat that is left out; ``attributor`` is empty if the score itself is missing."""
         text = " ".join(reason.split())
         self.reasons[dimension, attributor or SCORE, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"] += 1
 
     def figures(self) -> list[dict[str, Any]]:
-        """The counts as JSON."""
-        keys = dict.fromkeys([*self.seats, *((dimension, who) for dimension, who, _ in self.reasons)])
+        """Returns the counts as JSON."""
+        keys = dict.fromkeys([*self.seats, *((dimension, attributor) for dimension, attributor, _ in self.reasons)])
         return [
             {
                 "dimension": dimension,
-                "attributor": who,
-                "attributed": self.seats[dimension, who],
-                "turns": self.turns[dimension, who],
-                "missing": sum(n for key, n in self.reasons.items() if key[:2] == (dimension, who)),
+                "attributor": attributor,
+                "attributed": self.seats[dimension, attributor],
+                "turns": self.turns[dimension, attributor],
+                "missing": sum(n for key, n in self.reasons.items() if key[:2] == (dimension, attributor)),
             }
-            for dimension, who in keys
+            for dimension, attributor in keys
         ]
 
 
@@ -62,25 +62,25 @@ class Spread:
     values: dict[tuple[str, str, str], array[float]] = field(default_factory=dict)
 
     def add(self, record: Attribution) -> None:
-        """One more reward."""
+        """Adds the reward of one turn."""
         self.count += 1
         key = (record.dimension, record.attributor, record.method)
         if key not in self.values:
-            self.values[key] = array("f")
+            self.values[key] = array("f")  # 4 bytes a reward; lists of floats would take eight times as much
         self.values[key].append(record.reward)
 
     def chart(self) -> Figure:
-        """Draws how they are distributed: a panel for each dimension, a line for each method of each attributor."""
+        """Returns a chart of their distributions: a panel per dimension, a line per method of each attributor."""
         from training.attribution.plot import distribution_chart
 
         panels: dict[str, dict[str, array[float]]] = {}
         for (dimension, attributor, method), values in self.values.items():
-            label = method if attributor == NOBODY else f"{attributor}, {method}"
+            label = method if attributor == NO_ATTRIBUTOR else f"{attributor}, {method}"
             panels.setdefault(dimension, {})[label] = values
         return distribution_chart(panels, "reward of a turn")
 
 
-def attribution_report(tally: Tally, spread: Spread, agreement: Sequence[AttributorAgreement]) -> Report:
+def attribution_report(tally: SeatTally, spread: Spread, agreement: Sequence[AttributorAgreement]) -> Report:
     """Returns the report, with seats, rewards and agreement as sheets."""
     three = "{:.3f}".format
     by = ("dimension", "attributor")
@@ -93,7 +93,7 @@ def attribution_report(tally: Tally, spread: Spread, agreement: Sequence[Attribu
     missing = Sheet(
         "missing",
         (*by, "seats", "reason"),
-        [(dimension, who, number, reason) for (dimension, who, reason), number in tally.reasons.items()],
+        [(dimension, attributor, n, reason) for (dimension, attributor, reason), n in tally.reasons.items()],
         title="Missing (left out, never 0)",
     )
     moments = ("mean", "sd", "least", "greatest", "zeros")

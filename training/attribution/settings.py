@@ -10,13 +10,13 @@ from training.attribution.by_model import Scale
 from training.attribution.credits import Method, Sign, dimension_name
 
 LLM = "llm:"
-"""Prefix of attributors that are language models."""
+"""Prefix of the names of attributors that are language models."""
 COUNTERFACTUAL = "counterfactual"
-"""The attributor that measures; see :mod:`training.attribution.counterfactual`."""
+"""Name of the attributor that measures values of states; see :mod:`training.attribution.counterfactual`."""
 
 
 class QuestionSettings(Settings):
-    """How language models are asked; see :class:`training.attribution.by_model.LLMAttributor`."""
+    """The manner of asking language models; see :class:`training.attribution.by_model.LLMAttributor`."""
 
     scale: Scale = "three"
     temperature: float = Field(default=0.0, ge=0, le=2)
@@ -28,12 +28,12 @@ class CounterfactualSettings(Settings):
     """Measurement of the values of states; see :mod:`training.attribution.counterfactual`.
 
     Attributes:
-        samples: continuations of every state, at least 1.
-        seed: of the policies' random draws in them.
-        evaluator: scores the continuations.
-        policies: how a policy is named that its record does not say (such as a trained model's directory), by its name
-            in the record.
-        concurrency: states that are measured at once, each with all its continuations.
+        samples: the number of continuations of every state, at least 1.
+        seed: the seed of the policies' random draws in continuations.
+        evaluator: the name of the evaluator that scores the continuations.
+        policies: specifications of policies that cannot be recreated from their record (such as a trained model's
+            directory), by their name in the record.
+        concurrency: the number of states that are measured at once, each with all its continuations.
     """
 
     samples: int = Field(default=8, ge=1)
@@ -50,15 +50,16 @@ class AttributionSettings(Settings):
         runs: run directories or ``.jsonl`` files of evaluated episodes.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are attributed to; ``None`` takes all.
         evaluator: name of the evaluation whose scores are attributed; the latest of each episode by default.
-        dimensions: what is attributed: of the seven, by name or abbreviation, and custom ones.
+        dimensions: the dimensions whose scores are attributed: any of the seven, by name or abbreviation, or custom
+            ones.
         attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``,
             ``counterfactual``.
         methods: ``uniform``, ``singular``, ``scaled``, ``direct``, ``gain``.
         sign: ``signed`` or ``shifted``; see :mod:`training.attribution.credits`.
-        question: how language models are asked.
-        counterfactual: how values of states are measured.
-        models: where they are and what they may spend; may differ when a stage is continued.
-        output: the stage's directory.
+        question: the manner of asking language models.
+        counterfactual: the measurement of the values of states.
+        models: the access to language models and their budget; may differ when a stage is continued.
+        output: the directory of the stage.
     """
 
     runs: tuple[str, ...] = Field(min_length=1)

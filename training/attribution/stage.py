@@ -1,11 +1,12 @@
-"""The stage between episodes and utterance rewards: runs in, ``attributions.jsonl`` and a report out.
+"""The attribution stage: reads runs, writes ``attributions.jsonl`` and a report.
 
-Values of states are measured first (:mod:`training.attribution.counterfactual`) and language models are asked
-(:mod:`training.attribution.questions`); both are kept as they come. The other attributors are quick and are worked out
-anew. When all answers are there, ``attributions.jsonl`` is written at once, in the order of the episodes.
+First the values of states are measured (:mod:`training.attribution.counterfactual`) and language models are asked
+(:mod:`training.attribution.questions`); each value and answer is stored as soon as it is known. The other attributors
+are quick and run again each time. ``attributions.jsonl`` is written at the end, in the order of the episodes.
 
-The report (``report.md``, its tables also as CSV) says how many seats of episodes each attributor attributed, what is
-missing and why, how rewards are spread (``rewards.png`` shows it), and how far the attributors agree.
+The report (``report.md``, its tables also as CSV) contains the number of seats of episodes that each attributor
+attributed, the missing ones with reasons, the distribution of the rewards (also in ``rewards.png``), and the agreement
+of the attributors.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from training.attribution.by_outcome import make_attributor
 from training.attribution.counterfactual import Counterfactual, Measurement, StateValues, states_of
 from training.attribution.credits import (
     FILE,
-    NOBODY,
+    NO_ATTRIBUTOR,
     Attribution,
     Attributor,
     Importance,
     Method,
-    Missing,
     SeatScore,
+    Unattributed,
     attributable_turns,
     attributed,
     seat_score,
@@ -40,13 +41,13 @@ from training.attribution.credits import (
 from training.attribution.questions import (
     Answers,
     MakeModel,
-    Question,
+    ScoreQuestion,
     ask_models,
     episodes_of,
     open_answers,
     survey,
 )
-from training.attribution.report import Spread, Tally, attribution_report
+from training.attribution.report import SeatTally, Spread, attribution_report
 from training.attribution.settings import COUNTERFACTUAL, LLM, AttributionSettings
 from training.stage.directory import StageDirectory
 
@@ -58,25 +59,26 @@ MEASURED = (COUNTERFACTUAL, "silence")
 
 
 def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> None:
-    """Attributes the scores of all episodes, or finds that it is done.
+    """Attributes the scores of all episodes; does nothing if the stage is complete.
 
     Args:
-        settings: of the stage.
-        make_model: makes the language models by name; by default as ``settings.models`` says.
+        settings: the settings of the stage.
+        make_model: creates a language model by its name; by default as ``settings.models`` says.
 
     Raises:
-        UnknownNameError: an attributor, a policy's seat or a dimension is not known.
-        InvalidValueError: no episode has a score, two episodes have one key, or the output holds another stage.
+        UnknownNameError: an attributor, a policy's seat or a dimension does not exist.
+        InvalidValueError: no episode has a score, two episodes have the same key, or the output holds another stage.
         DamagedRecordError: a record cannot be read.
-        BudgetExceededError: the limit is reached; the same command with a higher one goes on.
+        BudgetExceededError: the limit is reached; the same command with a higher limit continues.
         ModelRefusedError: a model refuses every question.
     """
-    # Limits may be raised when a stage is continued, so they are no part of what it is.
+    # Limits may be raised when a stage is continued, so they are not among the settings that must stay equal.
     stage = StageDirectory(Path(settings.output), "attribution", settings.model_copy(update={"models": None}))
     if stage.figures is not None:
         stage.open()
         logger.info("%s: complete", stage.path)
         return
+    # All checks run before the directory is created and before anything is paid for.
     offline = check_attributors(settings)
     total = survey(settings)
     continuations = _continuations(settings)
@@ -95,15 +97,15 @@ def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> N
 
 
 def check_attributors(settings: AttributionSettings) -> list[Attributor]:
-    """Returns the attributors that neither ask a model nor measure.
+    """Returns the attributors that need neither a language model nor measured values of states.
 
     Raises:
-        InvalidValueError: one is named twice, or a method needs one that is not named.
-        UnknownNameError: there is no such attributor.
+        InvalidValueError: an attributor is named twice, or a method needs one that is not named.
+        UnknownNameError: an attributor does not exist.
     """
     names = list(dict.fromkeys(settings.attributors))
     if names != list(settings.attributors):
-        raise InvalidValueError(field="attributors", expected="each once", got=list(settings.attributors))
+        raise InvalidValueError(field="attributors", expected="each name once", got=list(settings.attributors))
     if not names and set(settings.methods) != {"uniform"}:
         raise InvalidValueError(f"methods {list(settings.methods)} need at least one", field="attributors")
     offline = [make_attributor(name) for name in names if not name.startswith(LLM) and name != COUNTERFACTUAL]
@@ -113,7 +115,7 @@ def check_attributors(settings: AttributionSettings) -> list[Attributor]:
 
 
 def _continuations(settings: AttributionSettings) -> Measurement | None:
-    """What measures the values of states, where that is wanted, after a look at every episode."""
+    """Returns the measurement of the values of states, after checking every episode; ``None`` if it is not used."""
     if COUNTERFACTUAL not in settings.attributors:
         return None
     access = settings.models or ModelOptions()
@@ -125,7 +127,8 @@ def _continuations(settings: AttributionSettings) -> Measurement | None:
 
 
 def _measure(settings: AttributionSettings, values: StateValues) -> dict[str, int | None]:
-    """Measures every state of the episodes; returns what that cost."""
+    """Measures every state of the episodes and returns the cost."""
+    # An episode of T turns has T + 1 states; continuations of the state before turn t play about T - t turns.
     lengths = [len(episode.turns) for episode, seats in episodes_of(settings) if seats]
     samples = settings.counterfactual.samples
     logger.info(
@@ -143,15 +146,15 @@ def _measure(settings: AttributionSettings, values: StateValues) -> dict[str, in
 
 
 def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor], answers: Answers) -> dict[str, Any]:
-    """Writes rewards and report; returns their figures."""
-    writer = _Writer(settings, offline, answers)
+    """Writes the rewards and the report, and returns their figures."""
+    writer = _AttributionWriter(settings, offline, answers)
     with replacement(folder / FILE) as stream:
         for line in writer.lines():
             stream.write(line.encode())
     agreement = writer.agreement.rows()
     attribution_report(writer.tally, writer.spread, agreement).write(folder, markdown=True)
     if not writer.spread.count:
-        raise InvalidValueError("nothing could be attributed", hint=f"{folder / REPORT} says why", where=folder)
+        raise InvalidValueError("no score could be attributed", hint=f"{folder / REPORT} has the reasons", where=folder)
     return {
         "rewards": writer.spread.count,
         "seats": writer.tally.figures(),
@@ -159,17 +162,17 @@ def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor
     }
 
 
-class _Writer:
-    """Makes the lines of ``attributions.jsonl`` and counts on the way."""
+class _AttributionWriter:
+    """Generates the lines of ``attributions.jsonl``, and collects the figures of the report meanwhile."""
 
     def __init__(self, settings: AttributionSettings, offline: list[Attributor], answers: Answers) -> None:
         self._settings, self._answers = settings, answers
         self._offline = {attributor.name: attributor for attributor in offline}
-        self.tally, self.spread = Tally(), Spread()
+        self.tally, self.spread = SeatTally(), Spread()
         self.agreement = AgreementTable(settings.attributors)
 
     def lines(self) -> Iterator[str]:
-        """The records of all episodes, in their order."""
+        """Yields the records of all episodes, in their order, as JSON."""
         for episode, seats in episodes_of(self._settings):
             identity = (task_key(episode.task), episode.turns_hash)
             for seat in seats:
@@ -184,20 +187,20 @@ class _Writer:
     ) -> Iterator[Attribution]:
         score = seat_score(episode, seat, name, self._settings.evaluator)
         if isinstance(score, SeatScore) and not turns:
-            score = Missing("no turn to attribute to")
-        importance = self._importance(Question(episode, seat, score)) if isinstance(score, SeatScore) else {}
-        if isinstance(score, Missing):
+            score = Unattributed("no turn to attribute to")
+        importance = self._importance(ScoreQuestion(episode, seat, score)) if isinstance(score, SeatScore) else {}
+        if isinstance(score, Unattributed):
             self.tally.missing(name, "", score.reason)
             return
-        weighed = {who: what if isinstance(what, Importance) else None for who, what in importance.items()}
-        self.agreement.add(name, weighed)
-        for who, what in importance.items():
-            if isinstance(what, Missing):
-                self.tally.missing(name, who, what.reason)
+        ratings = {key: item if isinstance(item, Importance) else None for key, item in importance.items()}
+        self.agreement.add(name, ratings)
+        for attributor, rating in importance.items():
+            if isinstance(rating, Unattributed):
+                self.tally.missing(name, attributor, rating.reason)
             else:
-                self.tally.attributed(name, who, len(turns))
+                self.tally.attributed(name, attributor, len(turns))
         base, (scenario, content) = score.base(self._settings.sign), identity
-        for who, method, rewards in _methods(self._settings.methods, importance, turns, base):
+        for attributor, method, rewards in _methods(self._settings.methods, importance, turns, base):
             for turn, (weight, reward) in rewards.items():
                 yield Attribution(
                     episode=episode.key,
@@ -207,41 +210,45 @@ class _Writer:
                     seat=seat,
                     turn=turn,
                     dimension=name,
-                    attributor=who,
+                    attributor=attributor,
                     method=method,
                     attribution=weight,
                     score=score.value,
-                    reward=reward + 0.0,  # no negative zeros
+                    reward=reward + 0.0,  # turns -0.0 into 0.0
                 )
 
-    def _importance(self, question: Question) -> dict[str, Importance | Missing]:
-        """What each attributor says; no entry for one that has nothing to say about such scores."""
-        importance: dict[str, Importance | Missing] = {}
+    def _importance(self, question: ScoreQuestion) -> dict[str, Importance | Unattributed]:
+        """Returns the result of each attributor; one that does not rate such scores has no entry."""
+        importance: dict[str, Importance | Unattributed] = {}
+        # A negative G is a loss, so importance must rate who caused it.
         blame = question.score.base(self._settings.sign) < 0
         for name in self._settings.attributors:
             attributor = self._offline.get(name)
             if attributor is None:
                 answer = self._answers.get(question.key(name))
-                importance[name] = Missing("not asked") if answer is None else answer.answer
+                importance[name] = Unattributed("not asked") if answer is None else answer.answer
             elif attributor.applies(question.episode, question.score):
                 importance[name] = attributor.attribute(question.episode, question.seat, question.score, blame)
         return importance
 
 
 _Rewards = dict[int, tuple[float | None, float]]
-"""A and r by turn."""
+"""A and r of each turn, by the index of the turn."""
 
 
 def _methods(
-    methods: tuple[Method, ...], importance: Mapping[str, Importance | Missing], turns: tuple[int, ...], base: float
+    methods: tuple[Method, ...],
+    importance: Mapping[str, Importance | Unattributed],
+    turns: tuple[int, ...],
+    base: float,
 ) -> Iterator[tuple[str, Method, _Rewards]]:
     if "uniform" in methods:
-        yield NOBODY, "uniform", dict.fromkeys(turns, (1.0, base))
-    for who, what in importance.items():
+        yield NO_ATTRIBUTOR, "uniform", dict.fromkeys(turns, (1.0, base))
+    for attributor, rating in importance.items():
         for method in methods:
-            if method == "uniform" or isinstance(what, Missing):
+            if method == "uniform" or isinstance(rating, Unattributed):
                 continue
             if method != "gain":
-                yield who, method, {turn: (a, base * a) for turn, a in attributed(method, what, turns).items()}
-            elif what.gains is not None:
-                yield who, method, {turn: (None, gain) for turn, gain in what.gains.items()}
+                yield attributor, method, {t: (a, base * a) for t, a in attributed(method, rating, turns).items()}
+            elif rating.gains is not None:
+                yield attributor, method, {turn: (None, gain) for turn, gain in rating.gains.items()}

@@ -1,8 +1,8 @@
 """Collection of training episodes: expert with expert, a model with itself, or an agent with a partner.
 
 The second step of SOTOPIA-π (arXiv 2403.08715, section 4): 100 scenarios a round, each played by ten pairs of
-characters. The result is an ordinary run directory, resumable and comparable like every other; tasks and settings lie
-beside the episodes.
+characters. The result is an ordinary run directory, which can be resumed and compared; it also contains the tasks and
+the settings.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ logger = logging.getLogger(__name__)
 
 
 class PlaySettings(PlayOptions):
-    """How episodes are played; what several collections of one pipeline share.
+    """Settings of play, which several collections of one pipeline share.
 
-    ``orders`` is ``both`` by default, every pair once with each seat beginning; the paper's ten episodes for ten pairs
-    are ``alternate``. With itself a policy holds all seats anyway.
+    ``orders`` is ``both`` by default: every pair plays once with each seat beginning. The paper has ten episodes for
+    ten pairs, which is ``alternate``. In self-play one policy holds all seats.
 
     Attributes:
-        max_failed: share of the episodes that may fail; with more the stage is not complete.
+        max_failed: the share of the episodes that may fail; if more fail, the stage is not complete.
     """
 
     orders: Orders = "both"
@@ -57,15 +57,15 @@ class PlaySettings(PlayOptions):
 
 
 class CollectionSettings(Settings):
-    """One collection.
+    """Settings of one collection.
 
     Attributes:
         agent: a policy by name, as ``sotopia rollout`` takes it: a scripted one, ``PROVIDER/MODEL``, or the directory
             of a trained model.
         partner: the policy in the other seats; by default the agent plays with itself.
-        tasks: what is played.
-        evaluator: scores every episode as it ends; ``none`` leaves that to a later stage.
-        play: how.
+        tasks: the tasks to play.
+        evaluator: scores every episode when it ends; ``none`` leaves that to a later stage.
+        play: the settings of play.
         output: the run directory.
     """
 
@@ -78,13 +78,13 @@ class CollectionSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Seated:
-    """Who plays and who judges, as objects instead of names; ``None`` takes what the settings name.
+class Participants:
+    """Policies and evaluator as objects; ``None`` creates the one that the settings name.
 
     Attributes:
         agent: the focal policy.
-        partner: in the other seats.
-        evaluator: of the episodes.
+        partner: the policy of the other seats.
+        evaluator: the evaluator of the episodes.
     """
 
     agent: Policy | None = None
@@ -92,53 +92,55 @@ class Seated:
     evaluator: Evaluator | None = None
 
 
-def run(settings: CollectionSettings, seated: Seated = Seated()) -> None:
-    """Collects episodes into ``output``; continues what was interrupted, and does nothing if that is done.
+def run(settings: CollectionSettings, participants: Participants = Participants()) -> None:
+    """Collects episodes into ``output``; continues an interrupted collection, and does nothing if it is complete.
 
     Raises:
-        InvalidValueError: something cannot be as it was asked for; before anything is played.
-        SotopiaError: the budget is spent, or too many episodes failed; the same call goes on from there.
+        InvalidValueError: a setting is invalid; raised before the first episode.
+        SotopiaError: the budget is spent, or too many episodes failed; the same call continues.
     """
     stage = StageDirectory(Path(settings.output), "collection", settings)
     if stage.is_complete():
         return
     models = ModelPool(settings.play.models)
-    seated = _seated(settings, models, seated)  # before anything is written: a misspelt name leaves nothing behind
+    # Before the directory is created: a misspelt name leaves no files.
+    participants = _participants(settings, models, participants)
     stage.open()
     tasks = make_tasks(settings.tasks, stage.path)
-    plans = plan_collection(tasks, _matchup(seated), settings.play)
+    plans = plan_collection(tasks, _matchup(participants), settings.play)
     logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
-    result = _play(settings, plans, seated.evaluator, models)
-    judge = seated.evaluator
+    result = _play(settings, plans, participants.evaluator, models)
+    judge = participants.evaluator
     figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
     figures |= run_figures(settings.output, judge.name if judge else None)
     stage.finish(figures)
     logger.info("%s: complete; %s", stage.path, _summary(figures))
 
 
-def _seated(settings: CollectionSettings, models: ModelPool, players: Seated) -> Seated:
+def _participants(settings: CollectionSettings, models: ModelPool, overrides: Participants) -> Participants:
     manner: Mapping[str, Any] = settings.play.manner
 
     def make(policy: Policy | None, spec: str) -> Policy:
         return policy if policy is not None else naming.make_policy(spec, models, manner)
 
-    partner = players.partner
+    partner = overrides.partner
+    # Without a partner the agent plays all seats: a second copy of its model would double the memory.
     if partner is None and settings.partner is not None:
         partner = make(None, settings.partner)
-    evaluator = players.evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
-    return Seated(make(players.agent, settings.agent), partner, evaluator)
+    evaluator = overrides.evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
+    return Participants(make(overrides.agent, settings.agent), partner, evaluator)
 
 
-def _matchup(seated: Seated) -> tuple[Policy, ...]:
-    assert seated.agent is not None
-    return (seated.agent,) if seated.partner is None else (seated.agent, seated.partner)
+def _matchup(participants: Participants) -> tuple[Policy, ...]:
+    assert participants.agent is not None
+    return (participants.agent,) if participants.partner is None else (participants.agent, participants.partner)
 
 
 def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: PlaySettings) -> list[EpisodePlan]:
-    """Returns the episodes: every task with this matchup, with the orders and seats that ``play`` asks for.
+    """Returns the plans of all episodes: every task with this matchup, in the orders and seats of ``play``.
 
     Raises:
-        InvalidValueError: there is nothing to play.
+        InvalidValueError: the plan has no episodes.
     """
     rules = Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin"))
     return play.plans(tasks, [matchup], rules)
@@ -161,6 +163,7 @@ def _play(
         )
 
     result = run_with_models(models, Path(settings.output), work)
+    # Failed episodes are not in the run, so the same command plays them again.
     if len(result.failures) > play.max_failed * result.planned:
         first = result.failures[0]
         raise SotopiaError(
@@ -171,7 +174,7 @@ def _play(
 
 
 def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]:
-    """Returns the size of a run and, by an evaluator of it, the mean GOAL and overall score of every policy in it."""
+    """Returns the size of a run and, with an evaluator, the mean GOAL and overall score of each of its policies."""
     turns = [len(episode.turns) for episode in read_run(run)]
     figures: dict[str, Any] = {"episodes": len(turns), "turns": sum(turns)}
     if evaluator is None:
@@ -189,12 +192,12 @@ def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]
 
 
 class RatingSettings(WorkOptions):
-    """An evaluation of a run that is there.
+    """Settings of the evaluation of an existing run.
 
     Attributes:
-        run: its directory; the verdicts go into its episodes.
-        evaluator: whose.
-        max_unscored: share of the episodes that may remain unscored; with more the stage is not complete.
+        run: the directory of the run, whose episodes receive the evaluations.
+        evaluator: the name of the evaluator.
+        max_unscored: the share of the episodes that may remain unscored; if more do, the stage is not complete.
         output: the stage's directory.
     """
 
@@ -205,15 +208,15 @@ class RatingSettings(WorkOptions):
 
 
 def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
-    """Evaluates a run; continues what was interrupted, and does nothing if that is done.
+    """Evaluates a run; continues an interrupted evaluation, and does nothing if it is complete.
 
     Args:
-        settings: of the stage.
-        evaluator: instead of the one that is named.
+        settings: the settings of the stage.
+        evaluator: used instead of ``settings.evaluator``.
 
     Raises:
-        InvalidValueError: there is no run, or no such evaluator.
-        SotopiaError: the budget is spent, or too many episodes remain unscored; the same call goes on from there.
+        InvalidValueError: the run or the evaluator does not exist.
+        SotopiaError: the budget is spent, or too many episodes remain unscored; the same call continues.
     """
     stage = StageDirectory(Path(settings.output), "rating", settings)
     if stage.is_complete():
@@ -247,7 +250,7 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
 
 
 def _summary(figures: Mapping[str, Any]) -> str:
-    """Figures in one line."""
+    """Returns the figures in one line."""
     scores = figures.get("scores", {}).items()
     means = [
         f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in by_metric.items())
@@ -258,9 +261,9 @@ def _summary(figures: Mapping[str, Any]) -> str:
 
 __all__ = [
     "CollectionSettings",
+    "Participants",
     "PlaySettings",
     "RatingSettings",
-    "Seated",
     "plan_collection",
     "rate",
     "run",

@@ -3,14 +3,15 @@
 Both rank the episodes of one *social task* by a score, separately for each seat. A social task is one scenario with its
 goals, with any characters (:func:`sotopia_env.tasks.task_key`): ten pairs of characters give ten ranks.
 
-* **Behaviour cloning** (:class:`~training.collect.selection.BCFilter`) takes the best two of every task and seat. At
-  each further rank it compares every seat's score with the lesser of the seat's mean in this task and its mean over all
-  tasks; if all seats are above theirs, all are taken, else none: the data stay balanced between the seats.
-* **Self-reinforcement** (:class:`~training.collect.selection.SRFilter`) takes the best fifth of every task and seat.
+* **Behaviour cloning** (:class:`~training.collect.selection.BCFilter`) selects the best two of every task and seat. At
+  each further rank it compares every seat's score with the smaller of the seat's mean in this task and its mean over
+  all tasks. If all seats are above these thresholds, all are selected, otherwise none, which keeps the data balanced
+  between the seats.
+* **Self-reinforcement** (:class:`~training.collect.selection.SRFilter`) selects the best fifth of every task and seat.
 
 Equal scores are ranked by the mean of the seven dimensions if all are scored (the predecessors' rule), then by the
 episode's key, so that the order of completion has no effect. A score is above a threshold only if it is greater. A seat
-without a score is dropped and counted, and enters no mean: a failed evaluation is not 0.
+without a score is left out and counted, and is not part of a mean: a failed evaluation is not 0.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from training.collect.selection import (
     BCFilter,
     FilterChoice,
     FilterReport,
+    FilterResult,
     SeatReport,
     SelectedSeat,
-    Selection,
     Why,
 )
 from training.stage.directory import StageDirectory
@@ -80,10 +81,10 @@ class FilterInput:
     """One seat of one episode with its scores.
 
     Attributes:
-        group: key of the task (see ``group`` of the filter's settings).
-        task: id of the task or scenario.
+        group: the key of the task or scenario; see ``group`` of the filter's settings.
+        task: the id of the task or scenario.
         seat: the agent's id.
-        scores: by evaluator; the pair (score on the dimension, overall score), or the reason why there is none.
+        scores: by evaluator, the pair (score on the dimension, overall score), or the reason for its absence.
     """
 
     group: str
@@ -92,17 +93,17 @@ class FilterInput:
     scores: Mapping[str, tuple[float, float] | str]
 
 
-def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable[str] = ()) -> Selection:
+def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable[str] = ()) -> FilterResult:
     """Returns the filter's selection of the episodes, which are read once and not held in memory.
 
     Args:
-        episodes: of one or several runs; two records of one count once.
-        settings: of the filter.
-        preferred: evaluators to prefer if all episodes share several; those of the runs.
+        episodes: the episodes of one or several runs; two records of an episode count once.
+        settings: the settings of the filter.
+        preferred: the evaluators to prefer if all episodes share several, such as those of the runs.
 
     Raises:
-        InvalidValueError: there are no episodes, two plays of one, several evaluators are possible, or there is no
-            score at all.
+        InvalidValueError: ``episodes`` is empty, contains two plays of one episode or has no score, or several
+            evaluators are possible.
         UnknownNameError: no episode has an evaluation by this evaluator, a score on this dimension, or one of these
             policies.
     """
@@ -147,6 +148,7 @@ class _FilterReader:
             self.inputs[episode.key] = items
             self.not_focal += len(episode.task.agents) - len(items)
             return
+        # The earlier record wins where both have a score by the same evaluator.
         pairs = zip(self.inputs[episode.key], items, strict=True)
         self.inputs[episode.key] = [replace(new, scores={**new.scores, **old.scores}) for old, new in pairs]
 
@@ -176,7 +178,8 @@ def _dimension(name: str) -> str:
     try:
         return dimension(name).value
     except UnknownNameError:
-        return name  # overall, or a custom dimension, which is checked when all episodes are read
+        # ``overall``, or a custom dimension, which is checked after all episodes were read.
+        return name
 
 
 def _score(evaluation: Evaluation, seat: str, axis: str) -> tuple[float, float] | str:
@@ -184,11 +187,12 @@ def _score(evaluation: Evaluation, seat: str, axis: str) -> tuple[float, float] 
         return evaluation.unscored
     scores = evaluation.by_agent.get(seat, {})
     seven = [scores[d].value for d in DIMENSIONS if d in scores]
+    # -inf: without all seven dimensions, an episode ranks after equal scores that have them.
     overall = math.fsum(seven) / len(DIMENSIONS) if len(seven) == len(DIMENSIONS) else -math.inf
     if axis == OVERALL:
         return (overall, overall) if math.isfinite(overall) else f"{evaluation.evaluator}: not all seven dimensions"
-    own = next((score.value for name, score in scores.items() if str(name) == axis), None)
-    return f"{evaluation.evaluator}: no score for {seat} on {axis}" if own is None else (own, overall)
+    value = next((score.value for name, score in scores.items() if str(name) == axis), None)
+    return f"{evaluation.evaluator}: no score for {seat} on {axis}" if value is None else (value, overall)
 
 
 @dataclass
@@ -200,8 +204,8 @@ class _Selector:
     inputs: Mapping[str, Sequence[FilterInput]]
     not_focal: int
 
-    def selection(self) -> Selection:
-        """The selection with its report."""
+    def selection(self) -> FilterResult:
+        """Returns the selection with its report."""
         self._rank()
         selected_seats: list[SelectedSeat] = []
         lines: list[SeatReport] = []
@@ -224,14 +228,16 @@ class _Selector:
             kept_seats=len(selected_seats),
             seats=tuple(lines),
         )
-        return Selection(tuple(sorted(selected_seats)), report)
+        return FilterResult(tuple(sorted(selected_seats)), report)
 
     def _rank(self) -> None:
         self.groups: dict[str, dict[str, _SeatScores]] = defaultdict(dict)
         self.reasons: Counter[str] = Counter()
         self.unscored = 0
         for key, items in self.inputs.items():
+            # A list, not any(): every seat must be added, also after the first one with a score.
             self.unscored += bool(items) and True not in [self._note(key, item) for item in items]
+        # Means are over ranked seats of all tasks, so a task with more episodes has more weight.
         by_seat: dict[str, list[float]] = defaultdict(list)
         for seats in self.groups.values():
             for seat, seat_scores in seats.items():
@@ -249,6 +255,7 @@ class _Selector:
     def _note(self, key: str, item: FilterInput) -> bool:
         """Adds a seat to its task, and returns whether it has a score."""
         seat_scores = self.groups[item.group].setdefault(item.seat, _SeatScores(item.task))
+        # Tasks of one scenario may have different ids; the smallest is independent of the order of the episodes.
         seat_scores.task = min(seat_scores.task, item.task)
         score = item.scores.get(self.evaluator, f"not evaluated by {self.evaluator}")
         if isinstance(score, str):
@@ -274,7 +281,7 @@ class _Selector:
         return selected
 
     def _ranks_passed(self, seats: Mapping[str, _SeatScores], top: int) -> Iterator[dict[str, _RankedSeat]]:
-        """The ranks after ``top`` at which every seat is above its threshold."""
+        """Yields the ranks after ``top`` at which every seat is above its threshold."""
         thresholds = {seat: self._threshold(seat, seat_scores) for seat, seat_scores in seats.items()}
         # Only ranks that every seat reaches; a seat without any score reaches none.
         for rank in range(top, min(len(seat_scores.ranked) for seat_scores in seats.values())):
@@ -295,10 +302,11 @@ class _Selector:
         ]
 
     def _best(self, seat_scores: _SeatScores) -> list[_RankedSeat]:
-        """The seats that are selected by their rank alone, if they reach the minimum."""
+        """Returns the seats that are selected by rank alone; the minimum is not applied yet."""
         if isinstance(self.settings, BCFilter):
             return seat_scores.ranked[: self.settings.top]
-        share = Fraction(str(self.settings.ratio)) * len(seat_scores.ranked)  # 0.2 × 15 is more than 3 in binary
+        # Exact: as a binary float, 0.29 × 100 is less than 29 and would be rounded down to 28.
+        share = Fraction(str(self.settings.ratio)) * len(seat_scores.ranked)
         return seat_scores.ranked[: max(1, math.floor(share))]
 
     def _enough(self, item: _RankedSeat) -> bool:
@@ -324,16 +332,17 @@ class _Selector:
 
 
 def _above(score: float, threshold: float | None) -> bool:
-    return threshold is not None and score - threshold > 1e-9  # a mean of equal scores may be rounded either way
+    # The mean of equal scores may be rounded up or down, which must not decide.
+    return threshold is not None and score - threshold > 1e-9
 
 
 class FilteringSettings(Settings):
-    """A filter over runs.
+    """Settings of a filter over runs.
 
     Attributes:
-        runs: run directories, or ``.jsonl`` files of episodes; one that several have is selected of the first.
-        filter: kind and rules.
-        output: directory of the selections and the report.
+        runs: run directories, or ``.jsonl`` files of episodes; an episode of several runs belongs to the first.
+        filter: the kind of the filter and its rules.
+        output: the directory of the selections and the report.
     """
 
     runs: tuple[str, ...] = Field(min_length=1)
@@ -350,7 +359,7 @@ def run(settings: FilteringSettings) -> None:
     """Filters the runs together, and writes a selection of each run and a report; does nothing if it is complete.
 
     Raises:
-        InvalidValueError: see :func:`select`; or nothing of a run is selected.
+        InvalidValueError: as :func:`select`, or no episode of a run is selected.
         DamagedRecordError: a record cannot be read.
     """
     stage = StageDirectory(Path(settings.output), "filtering", settings)
@@ -370,13 +379,14 @@ def run(settings: FilteringSettings) -> None:
         episodes(), settings.filter, [evaluator.name for evaluator in configured if evaluator is not None]
     )
     keys = [[key for key, owner in owners.items() if owner == number] for number in range(len(settings.runs))]
-    parts = [selection.lines(own) for own in keys]
-    for path, lines, own in zip(settings.runs, parts, keys, strict=True):
-        if not own:
+    parts = [selection.lines(run_keys) for run_keys in keys]
+    # All runs are checked before the first file is written.
+    for path, lines, run_keys in zip(settings.runs, parts, keys, strict=True):
+        if not run_keys:
             raise InvalidValueError(expected="episodes that no earlier run has", hint="leave this run out", where=path)
         if not lines:
             raise InvalidValueError(
-                f"the filter takes none of its {len(own)} episodes", hint="see its settings", where=path
+                f"the filter selects none of its {len(run_keys)} episodes", hint="see its settings", where=path
             )
     for number, lines in enumerate(parts):
         write_text_atomically(selection_path(settings.output, number), lines)

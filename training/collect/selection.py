@@ -30,14 +30,15 @@ class SeatReport(Settings):
     """The selection of one seat of one task.
 
     Attributes:
-        task: id of the scenario; ``key`` distinguishes scenarios with the same id.
+        task: the id of the scenario; ``key`` distinguishes scenarios with the same id.
         seat: the agent's id.
-        scored: episodes that were ranked; ``unscored`` had no score.
-        local_mean: of the scores; ``None`` without any.
-        threshold: of the further ranks (behaviour cloning only).
-        top: number selected as the best; ``rank``: because all seats passed; ``share``: in the best share.
-        below_minimum: number in the best share or the top that is left out for the minimum.
-        lowest: lowest selected score.
+        scored: the number of ranked episodes; ``unscored`` counts those without a score.
+        local_mean: the mean of the scores; ``None`` without scores.
+        threshold: the threshold of the further ranks (behaviour cloning only).
+        top: the number selected as the best; ``rank`` counts those at a rank that all seats passed, ``share`` those in
+            the best share.
+        below_minimum: the number of seats in the best share or the top that the minimum excludes.
+        lowest: the lowest selected score.
     """
 
     task: str
@@ -55,16 +56,16 @@ class SeatReport(Settings):
 
 
 class FilterReport(Settings):
-    """The numbers of a selection, in all and per task and seat.
+    """The numbers of a selection, in total and per task and seat.
 
     Attributes:
-        filter: its settings.
-        evaluator: source of the scores.
-        episodes: number of episodes; ``unscored_episodes`` of these have no score on any focal seat.
-        reasons: why seats have no score, with the number of seats.
-        not_focal: seats left out because of ``policies``.
-        global_means: by seat, over all tasks.
-        kept_episodes: episodes with at least one selected seat; ``kept_seats`` counts the seats.
+        filter: the settings of the filter.
+        evaluator: the name of the evaluator of the scores.
+        episodes: the number of episodes; ``unscored_episodes`` counts those without a score for any focal seat.
+        reasons: the reasons for missing scores, with the number of seats.
+        not_focal: the number of seats left out because of ``policies``.
+        global_means: the mean score of each seat over all tasks.
+        kept_episodes: the number of episodes with at least one selected seat; ``kept_seats`` counts the seats.
         seats: one entry for every task and seat.
     """
 
@@ -116,19 +117,19 @@ def _number(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Selection:
+class FilterResult:
     """The result of a filter.
 
     Attributes:
-        entries: ordered by episode and seat.
-        report: per task and seat.
+        entries: the selected seats, ordered by episode and seat.
+        report: the numbers per task and seat.
     """
 
     entries: tuple[SelectedSeat, ...]
     report: FilterReport
 
     def seats(self, episode: str) -> tuple[str, ...]:
-        """Returns the selected seats of an episode; none for one that is left out."""
+        """Returns the selected seats of an episode; empty if it was not selected."""
         return self._by_episode.get(episode, ())
 
     @cached_property
@@ -152,13 +153,13 @@ class _FilterSettings(Settings):
     """Settings of both filters.
 
     Attributes:
-        dimension: ranks the episodes: one of the seven (or its abbreviation), ``overall`` for their mean, or the name
-            of a custom dimension.
-        evaluator: source of the scores; by default the only one, or the one that all episodes share.
-        group: unit of the ranking: ``scenario``, with any characters, as in the paper; ``task``, one cast of it.
-        policies: only seats held by one of these policies, so that only the agent and not its partner is trained; other
-            seats do not affect the selection. Empty for all.
-        minimum: lowest score that is ever selected; not in the paper.
+        dimension: the dimension that ranks the episodes: one of the seven (or its abbreviation), ``overall`` for their
+            mean, or the name of a custom dimension.
+        evaluator: the evaluator of the scores; by default the only one, or the one that all episodes share.
+        group: the unit of the ranking: ``scenario``, with any characters, as in the paper, or ``task``, with one cast.
+        policies: selects only seats held by one of these policies, so that only the agent and not its partner is
+            trained; other seats do not affect the selection. Empty for all.
+        minimum: the lowest score that may be selected; not in the paper.
     """
 
     dimension: str = "goal"

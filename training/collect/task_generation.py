@@ -1,4 +1,4 @@
-"""Training tasks: generated, cast, and never of a scenario reserved for evaluation.
+"""Training tasks: generation and casting of scenarios that are not reserved for evaluation.
 
 Scenarios come from verified families, from a language model (:mod:`sotopia_env.writing`), or from a file; each
 has several casts (:mod:`sotopia_env.tasks.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has 100 scenarios
@@ -45,8 +45,8 @@ class TaskSource(Settings):
             or ``.jsonl`` file.
         n: number of tasks; by default all of a file, or 5 of each family.
         level: difficulty of generated tasks.
-        seed: of generated tasks, or of the draw.
-        split: only this part, split by scenario.
+        seed: the seed of generated tasks, or of the draw from a file.
+        split: the part to use, in a split by scenario; ``None`` uses all tasks.
     """
 
     source: str
@@ -59,25 +59,25 @@ class TaskSource(Settings):
         """Returns the tasks.
 
         Raises:
-            InvalidValueError: there are fewer tasks, or none in this split.
-            UnknownNameError: there is no such family or file.
+            InvalidValueError: the source has fewer tasks, or none in this split.
+            UnknownNameError: the family or file does not exist.
             InvalidTaskError: the file cannot be read as tasks.
         """
         source_tasks = task_set(self.source, self.n, self.seed, self.level)
         if self.split is not None:
             source_tasks = source_tasks.split(self.split)
         if not len(source_tasks):
-            raise InvalidValueError(f"{self.source!r} has none in the split {self.split!r}", field="tasks")
+            raise InvalidValueError(f"{self.source!r} has no tasks in the split {self.split!r}", field="tasks")
         return source_tasks
 
 
 class FamilySettings(Settings):
-    """Scenarios of verified families in turn.
+    """Settings of scenarios from verified families, which take turns.
 
     Attributes:
-        names: of the families.
-        level: difficulty.
-        seed: of their sequences.
+        names: the names of the families.
+        level: the difficulty.
+        seed: the seed of the families' sequences.
     """
 
     names: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
@@ -89,12 +89,12 @@ class WriterSettings(Settings):
     """The writing model and its inspirations.
 
     Attributes:
-        model: as ``PROVIDER/MODEL``.
+        model: the name of the model, ``PROVIDER/MODEL``.
         inspirations: files: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with
             ``source`` and ``text``.
         used: files of inspirations that are not used again, e.g. a ``scenarios.jsonl`` of an earlier round.
-        temperature: of sampling.
-        max_tokens: limit on an answer.
+        temperature: the sampling temperature.
+        max_tokens: the limit on an answer.
     """
 
     model: str
@@ -108,16 +108,16 @@ class TaskSettings(Settings):
     """The tasks of a round.
 
     Attributes:
-        scenarios: number of scenarios. With both ``families`` and ``writer`` each gives half.
+        scenarios: the number of scenarios; with both ``families`` and ``writer``, each contributes half.
         pairs: casts per scenario; 0 keeps the characters of the family or file.
         families: scenarios of verified families.
         writer: scenarios written by a language model.
         given: existing tasks; all of them, instead of the other two.
         cast: source of the characters: ``drawn``, the ``starter`` or ``everyday`` cast, or a JSON file with a cast.
-        seed: of casts and of the order of inspirations.
+        seed: the seed of the casts and of the order of inspirations.
         evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
         earlier: tasks of earlier rounds; their scenarios are not used again.
-        models: of the writing model.
+        models: the access to the writing model.
     """
 
     scenarios: int = Field(default=100, ge=1)
@@ -146,11 +146,11 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
     """Writes ``tasks.jsonl``; continues an interrupted stage, and does nothing if it is complete.
 
     Args:
-        settings: of the stage.
+        settings: the settings of the stage.
         model: used instead of ``writer.model``.
 
     Raises:
-        InvalidValueError: see :func:`make_tasks`.
+        InvalidValueError: as :func:`make_tasks`.
     """
     stage = StageDirectory(Path(settings.output), "task_generation", settings)
     if stage.is_complete():
@@ -171,8 +171,8 @@ def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = N
     """Returns the tasks of a round, generated once and then read from ``folder``.
 
     Args:
-        settings: of the tasks.
-        folder: directory of ``tasks.jsonl``, ``tasks.json`` (numbers) and ``scenarios.jsonl`` (written by a model).
+        settings: the settings of the tasks.
+        folder: the directory of ``tasks.jsonl``, ``tasks.json`` (numbers) and ``scenarios.jsonl`` (written by a model).
         model: used instead of ``writer.model``.
 
     Raises:
@@ -180,6 +180,7 @@ def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = N
         ConstraintError: no cast fits a scenario's seats.
         SotopiaError: the model cannot be reached.
     """
+    # The tasks are written last, so an interrupted round is generated again, except for a model's scenarios.
     file = folder / TASKS
     if file.is_file():
         return TaskSet.load(file)
@@ -204,12 +205,12 @@ def _existing_tasks(settings: TaskSettings, reserved: Mapping[str, str]) -> tupl
     allowed = [task for task in source_tasks if task_key(task) not in reserved]
     if not allowed:
         raise InvalidValueError(
-            f"all {len(source_tasks)} of {settings.given.source!r} are kept for evaluation", field="tasks"
+            f"all {len(source_tasks)} tasks of {settings.given.source!r} are reserved for evaluation", field="tasks"
         )
     earlier = scenario_keys(settings.earlier)
     usable = [task for task in allowed if task_key(task) not in earlier]
     if not usable:
-        raise InvalidValueError(f"earlier rounds have used all that {settings.given.source!r} has left", field="tasks")
+        raise InvalidValueError(f"earlier rounds have used all other tasks of {settings.given.source!r}", field="tasks")
     facts = {
         "scenarios": len({task_key(task) for task in usable}),
         "kept_for_evaluation": len(source_tasks) - len(allowed),
@@ -224,6 +225,7 @@ def _generated_tasks(
 ) -> tuple[TaskSet, dict[str, Any]]:
     if settings.families is None and settings.writer is None:
         raise InvalidValueError(field="tasks", expected="'families', 'writer' or 'given'")
+    # The writer goes first: families fill up whatever its inspirations did not give.
     share = settings.scenarios if settings.families is None else settings.scenarios // 2
     written = _written(settings, share, folder, model) if settings.writer is not None else []
     scenarios = [Scenario.model_validate(item.result) for item in written if item.result is not None]
@@ -231,18 +233,20 @@ def _generated_tasks(
     facts: dict[str, Any] = {"written": _written_facts(written)} if settings.writer is not None else {}
     if settings.families is not None:
         earlier = scenario_keys(settings.earlier)
-        seated, left_out = family_tasks(settings.families, settings.scenarios - len(open_scenarios), reserved, earlier)
-        facts |= {"families": len(seated), "kept_for_evaluation": left_out}
-        open_scenarios = [*(OpenScenario.of(task) for task in seated), *open_scenarios]
+        family_set, left_out = family_tasks(
+            settings.families, settings.scenarios - len(open_scenarios), reserved, earlier
+        )
+        facts |= {"families": len(family_set), "kept_for_evaluation": left_out}
+        open_scenarios = [*(OpenScenario.of(task) for task in family_set), *open_scenarios]
         if not settings.pairs:
-            if len(open_scenarios) > len(seated):
+            if len(open_scenarios) > len(family_set):
                 raise InvalidValueError(
-                    field="pairs", expected="at least 1, to seat people in what a model writes", got=0
+                    field="pairs", expected="at least 1, because written scenarios have no characters", got=0
                 )
-            return seated, {"scenarios": len(seated), **facts}
+            return family_set, {"scenarios": len(family_set), **facts}
     if not open_scenarios:
         raise InvalidValueError(
-            f"{len(written)} inspirations gave no scenario", field="tasks", hint=f"{folder}/{SCENARIOS} says why"
+            f"{len(written)} inspirations gave no scenario", field="tasks", hint=f"{folder}/{SCENARIOS} has the reasons"
         )
     return _cast(settings, open_scenarios), {"scenarios": len(open_scenarios), **facts}
 
@@ -262,10 +266,10 @@ def family_tasks(
     """Returns ``n`` tasks of different scenarios, and the number of tasks left out because they are reserved.
 
     Args:
-        settings: of the families.
-        n: number of tasks.
-        reserved: scenarios for evaluation.
-        earlier: scenarios of earlier rounds.
+        settings: the settings of the families.
+        n: the number of tasks.
+        reserved: the keys of scenarios reserved for evaluation.
+        earlier: the keys of scenarios of earlier rounds.
 
     Raises:
         UnknownNameError: a family or the level does not exist.
@@ -277,6 +281,7 @@ def family_tasks(
     for index in itertools.count():
         if len(result) == n:
             return TaskSet(result), left_out
+        # A family may repeat scenarios for ever; 20 draws per task are far more than the built-in ones need.
         if index > 20 * n + 100:
             raise InvalidValueError(
                 field="families", expected=f"{n} different scenarios outside evaluation", got=len(result)
@@ -285,10 +290,11 @@ def family_tasks(
         task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, turn)[0]
         key = task_key(task)
         left_out += key in reserved
+        # Two draws of a family may give the same scenario with other characters.
         if key not in reserved and key not in previous:
             previous.add(key)
             result.append(task)
-    raise AssertionError("counting ends above")
+    raise AssertionError("the loop has no other end")
 
 
 def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | None) -> list[Written]:

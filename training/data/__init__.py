@@ -1,1 +1,1 @@
-"""Data: rows for training, their sources, and what is held out."""
+"""Data: training rows, their sources, and the scenarios held out for evaluation."""

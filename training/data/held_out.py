@@ -1,4 +1,4 @@
-"""Held-out scenarios: what evaluation keeps and training must not see."""
+"""Held-out scenarios: those reserved for evaluation, which training must not contain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from sotopia_env.tasks import task_key
 
 
 def evaluation_scenarios(source: str | None) -> dict[str, str]:
-    """Returns the scenarios that must not be trained on, by
-    :func:`~sotopia_env.tasks.task_key`, each with the id of a task.
+    """Returns the reserved scenarios: :func:`~sotopia_env.tasks.task_key` to the id of a task.
 
     Args:
-        source: ``starter``, ``everyday``, or a task file; ``None`` reserves nothing.
+        source: ``starter``, ``everyday``, or a task file; ``None`` reserves no scenario.
 
     Raises:
         InvalidTaskError: the file cannot be read as tasks.
@@ -29,14 +28,14 @@ def evaluation_scenarios(source: str | None) -> dict[str, str]:
 def check_not_reserved(
     scenario: str, reserved: Mapping[str, str], *, got: str = "", field: str = "episode", file: str = ""
 ) -> None:
-    """Raises :class:`InvalidValueError` if a scenario is kept for evaluation.
+    """Raises :class:`InvalidValueError` if a scenario is reserved for evaluation.
 
     Args:
-        scenario: its key.
-        reserved: see :func:`evaluation_scenarios`.
-        got: the id of the episode or task that is to be trained on.
-        field: which of the two it is, or the setting that names it.
-        file: it is read from.
+        scenario: the key of the scenario.
+        reserved: the result of :func:`evaluation_scenarios`.
+        got: the id of the episode or task to train on.
+        field: ``"episode"``, ``"task"``, or the setting that names it.
+        file: the file that it was read from.
     """
     if scenario in reserved:
         raise InvalidValueError(

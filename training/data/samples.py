@@ -1,12 +1,13 @@
 """Rows from episodes: one per turn of the focal seat, in TRL's conversational prompt/completion format.
 
-The prompt is what the seat was told when it acted, rendered from the replayed episode exactly as a policy would be told
-it (:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the text that the seat's model wrote,
-byte for byte; of a seat without a model, the action as JSON (SOTOPIA-π, arXiv 2403.08715, B.3). Another seat's words
-are only ever in prompts, and completion-only loss trains on none of them.
+The prompt is rendered from the replayed episode exactly as the seat's policy would receive it
+(:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the text that the seat's model wrote, byte
+for byte, or without a model the action as JSON (SOTOPIA-π, arXiv 2403.08715, B.3). The words of other seats appear in
+prompts only, so completion-only loss never trains on them.
 
-A row that is too long loses the oldest turns of its prompt, four at a time, and a marker says so; never the
-instructions, the last turns or the completion. Training and validation are split by scenario, never by utterance.
+A row that is too long loses the oldest turns of its prompt, four at a time, and a marker replaces them; the
+instructions, the last turns and the completion always remain. Training and validation are split by scenario, never by
+utterance.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, Features
 
 CountTokens = Callable[[Sequence[ChatMessage], str], int]
-"""Tokens of a prompt and its completion together, templates and end token included."""
+"""Counts the tokens of a prompt and its completion together, including templates and end token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,16 @@ class Row:
     """One turn of a focal seat.
 
     Attributes:
-        prompt: what the seat was told, as chat messages.
-        completion: what its policy wrote, or the action it took, as JSON.
-        value: what the turn is worth, where somebody said (reward model); ``None`` otherwise.
-        episode: key of the episode.
-        task: id of the task.
-        scenario: what is split and refused by, see :func:`sotopia_env.tasks.task_key`.
+        prompt: the prompt of the turn, as chat messages.
+        completion: the text of the seat's policy, or its action as JSON.
+        value: the target of the reward model; ``None`` in other stages.
+        episode: the key of the episode.
+        task: the id of the task.
+        scenario: the key by which rows are split or refused; see :func:`sotopia_env.tasks.task_key`.
         seat: the focal agent's id.
-        partner: names of the policies in the other seats, joined by ``+``.
-        turn: index of the turn in the episode.
-        dropped: how many of the oldest turns the prompt leaves out.
+        partner: the names of the policies in the other seats, joined by ``+``.
+        turn: the index of the turn in the episode.
+        dropped: the number of oldest turns that the prompt leaves out.
         state: the episode before the turn.
     """
 
@@ -73,7 +74,7 @@ class Row:
     state: Episode | None = None
 
     def columns(self) -> dict[str, Any]:
-        """The row as TRL reads it; the columns beyond prompt and completion reach reward functions."""
+        """Returns the row as TRL reads it; columns other than prompt and completion are passed to reward functions."""
         return {
             "prompt": list(self.prompt),
             "completion": [{"role": "assistant", "content": self.completion}],
@@ -86,18 +87,18 @@ _KEPT_COLUMNS = ("value", "episode", "task", "scenario", "seat", "partner", "tur
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the turns that were looked at.
+    """Counts of the turns that became rows or were left out.
 
     Attributes:
         rows: turns that became rows.
-        shortened: of these, how many lost oldest turns.
-        dropped_turns: how many turns these lost together.
-        too_long: turns left out because instructions, last turns and an answer do not fit into the limit.
-        longest: tokens of the longest of these, without their oldest turns.
-        long_answers: turns left out because their completion is longer than answers may be.
-        longest_answer: tokens of the longest of these.
-        unusable: turns left out because their text was no possible action.
-        silent: turns left out because nothing was done in them.
+        shortened: rows whose prompts lost their oldest turns.
+        dropped_turns: the total number of turns that these prompts lost.
+        too_long: turns left out because instructions, last turns and an answer exceed the limit.
+        longest: the number of tokens of the longest of these, without their oldest turns.
+        long_answers: turns left out because their completion exceeds the limit on answers.
+        longest_answer: the number of tokens of the longest of these completions.
+        unusable: turns left out because their text was not a possible action.
+        silent: turns left out because the seat took no action.
     """
 
     rows: int = 0
@@ -111,7 +112,7 @@ class Counts:
     silent: int = 0
 
     def text(self) -> str:
-        """The counts in one sentence."""
+        """Returns the counts in one sentence."""
         return (
             f"{self.rows} rows ({self.shortened} without their {self.dropped_turns} oldest turns); left out: "
             f"{self.too_long} too long, {self.long_answers} with too long an answer, {self.unusable} unusable, "
@@ -119,10 +120,10 @@ class Counts:
         )
 
     def lost(self, prompt: PromptSettings) -> str:
-        """How many turns the limits on lengths cost, and which limits would keep them; empty if none.
+        """Returns the number of turns lost to the length limits, and limits that would keep them; empty if none.
 
         Args:
-            prompt: with the limits.
+            prompt: the prompt settings with the limits.
         """
         total = self.rows + self.too_long + self.long_answers
         parts = []
@@ -144,10 +145,11 @@ class RowMaker:
     """Cuts episodes into rows.
 
     Attributes:
-        prompt: format and limits.
-        count: counts the tokens of a row; ``None`` shortens nothing.
-        count_answer: counts those of a completion, which is left out above ``prompt.max_answer``; ``None`` keeps all.
-        counts: what became of the turns, so far.
+        prompt: the format and limits of prompts.
+        count: counts the tokens of a row; ``None`` keeps all prompts at full length.
+        count_answer: counts the tokens of a completion; turns with more than ``prompt.max_answer`` are left out.
+            ``None`` keeps all.
+        counts: the counts of turns so far.
     """
 
     prompt: PromptSettings = field(default_factory=PromptSettings)
@@ -165,10 +167,10 @@ class RowMaker:
         """Yields the rows of one seat of one episode.
 
         Args:
-            episode: replayed from its record.
+            episode: the recorded episode, which is replayed.
             seat: the focal agent's id.
-            values: worth of turns by index; turns without one are left out. ``None`` gives rows without values.
-            turns: indices to make rows of; ``None`` for all of the seat's.
+            values: the values of turns by index; turns without one are left out. ``None`` gives rows without values.
+            turns: the indices of the turns to use; ``None`` uses all turns of the seat.
 
         Raises:
             UnknownNameError: the episode has no such seat.
@@ -199,6 +201,7 @@ class RowMaker:
             yield Row(prompt, completion, *turn_of, dropped, value, episode.before(index))
 
     def _usable(self, episode: Episode, index: int) -> bool:
+        # A refused or unreadable action is not one to imitate, although it is in the record.
         item = episode.turns[index]
         failed = item.generation is not None and item.generation.parse_failure is not None
         silent = item.turn.action.action_type is ActionType.NONE
@@ -230,7 +233,7 @@ class RowMaker:
 
 
 def written(generation: Generation | None, action: Action, names: Mapping[str, str]) -> str:
-    """Returns a turn as its policy wrote it, as in its own later prompts; as JSON where it wrote none."""
+    """Returns a turn as its policy wrote it and reads it in later prompts; as JSON if it wrote no text."""
     message = None if generation is None else generation.message
     return to_json(action, names) if message is None else message.text
 
@@ -238,9 +241,10 @@ def written(generation: Generation | None, action: Action, names: Mapping[str, s
 def fit_prompt(
     observation: Observation, completion: str, settings: PromptSettings, count: CountTokens | None
 ) -> tuple[tuple[ChatMessage, ...], int] | None:
-    """Returns the prompt for an observation and how many of its oldest turns it leaves out; ``None``: it cannot fit."""
+    """Returns the prompt for an observation and the number of oldest turns it leaves out; ``None`` if it cannot fit."""
     prompt = AgentPrompt(settings.format)
     limit = max(0, len(observation.turns) - KEPT_TURNS)
+    # Steps of several turns: each attempt renders and tokenises the prompt again.
     for dropped in [*range(0, limit, KEPT_TURNS), limit]:
         messages = prompt.messages(observation, dropped)
         if count is None or count(messages, completion) <= settings.max_length:
@@ -264,15 +268,16 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
     """Returns a split by scenario that depends on the keys and the seed alone, not on their order.
 
     Args:
-        scenarios: keys, repeated or not.
-        validation: share of the scenarios for validation, from 0 to below 1; at least one when above 0.
-        seed: another one, another split.
+        scenarios: the scenario keys; repetitions have no effect.
+        validation: the share of the scenarios for validation, from 0 to below 1; at least one scenario if above 0.
+        seed: selects one of the possible splits.
 
     Raises:
         InvalidValueError: the share is out of range, or there are too few scenarios to leave any for training.
     """
     if not 0 <= validation < 1:
         raise InvalidValueError(field="validation", expected="a share from 0 to below 1", got=validation)
+    # A hash, not a shuffle: adding scenarios does not reorder the others.
     order = sorted(set(scenarios), key=lambda key: hashlib.sha256(f"{seed}:{key}".encode()).digest())
     size = max(1, round(validation * len(order))) if validation and order else 0
     if size and size == len(order):
@@ -280,17 +285,17 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
             field="validation",
             expected="a share that leaves a scenario to train on",
             got=Verbatim(f"{validation} of {len(order)}"),
-            hint="set it to 0 or give more scenarios",
+            hint="set it to 0 or use more scenarios",
         )
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
 
 def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]) -> Iterator[Row]:
-    """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is kept for evaluation.
+    """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is reserved for evaluation.
 
     Args:
-        rows: of training data.
-        reserved: see :func:`~training.data.held_out.evaluation_scenarios`.
+        rows: the rows of training data.
+        reserved: the result of :func:`~training.data.held_out.evaluation_scenarios`.
     """
     for row in rows:
         check_not_reserved(row.scenario, reserved, got=row.episode)
@@ -298,9 +303,10 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
 
 
 def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
-    """Yields each conversation's rows as often as ``weight`` says; the fraction is drawn from its episode and seat.
+    """Yields each conversation's rows ``weight`` times; a fraction selects that share of the conversations.
 
-    A conversation is one seat's rows of one episode, which follow each other: they are repeated or left out together.
+    A conversation consists of one seat's rows of one episode, which must be adjacent. They are repeated or left out
+    together.
 
     Raises:
         InvalidValueError: the weight is negative or not finite.
@@ -309,6 +315,7 @@ def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
         raise InvalidValueError(field="weight", expected="a number of at least 0", got=weight)
     for (episode, seat), conversation in itertools.groupby(rows, key=lambda row: (row.episode, row.seat)):
         digest = hashlib.sha256(f"{episode}:{seat}".encode()).digest()
+        # 48 bits of the hash as a number in [0, 1): the draw depends on the conversation alone.
         extra = int.from_bytes(digest[:6], "big") / 2**48 < weight % 1
         yield from itertools.chain(*itertools.tee(conversation, int(weight) + extra))
 
@@ -317,12 +324,13 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
     """Returns the records as a ``datasets.Dataset``, written to ``folder`` one by one and read from there.
 
     Raises:
-        InvalidValueError: there are no records.
-        SotopiaError: whatever the records raise.
+        InvalidValueError: ``records`` is empty.
+        SotopiaError: an error of the records, unchanged.
     """
     from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
 
+    # The first record is read here: the library's error about an empty generator is hard to understand.
     iterator = iter(records)
     first = next(iterator, None)
     if first is None:
@@ -332,15 +340,15 @@ def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, fol
         yield first
         yield from iterator
 
-    # Without a fingerprint the library pickles the function to make one, and an iterator cannot be pickled; a new one
-    # each time, so that nothing older in the folder is taken for these records.
+    # The library computes a missing fingerprint by pickling the function, which fails for an iterator. A new one each
+    # time keeps it from taking older data in the folder for these records.
     fingerprint = uuid.uuid4().hex[:16]
     try:
         dataset: Dataset = Dataset.from_generator(
             produce, cache_dir=str(folder), features=features, fingerprint=fingerprint
         )
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, SotopiaError):  # what is wrong with the records, behind the library's own words
+        if isinstance(error.__cause__, SotopiaError):  # the library wraps errors of the records
             raise error.__cause__ from None
         raise
     return dataset

@@ -33,10 +33,10 @@ class SourceSettings(Settings):
         selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode. Sources may share one that
             names episodes of all their runs.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
-        scored: leave out episodes without an evaluation, or whose latest evaluation failed; false for data without
-            scores, such as human dialogues.
-        weight: number of times each seat's turns in an episode are taken; a fraction takes all turns of that share of
-            the seats.
+        scored: whether to leave out episodes without an evaluation, or whose latest evaluation failed; false for data
+            without scores, such as human dialogues.
+        weight: the number of times each seat's turns in an episode are taken; a fraction takes all turns of that share
+            of the seats.
     """
 
     run: str
@@ -52,12 +52,12 @@ def source_rows(
     """Yields the rows of all sources, one source after the other.
 
     Args:
-        sources: at least one.
-        maker: cuts the episodes, and counts the turns of all sources.
+        sources: the sources, at least one.
+        maker: cuts the episodes into rows, and counts the turns of all sources.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; rows of its scenarios are refused.
 
     Raises:
-        InvalidValueError: a source cannot be read or gives no row, or a row's scenario is kept for evaluation.
+        InvalidValueError: a source cannot be read or gives no row, or a row's scenario is reserved for evaluation.
         UnknownNameError: no episode of a source has a seat of this name.
         DamagedRecordError: a record cannot be read or replayed.
     """
@@ -74,7 +74,7 @@ def source_rows(
 
 
 class _SharedSelection:
-    """A selection, and which of its episodes the sources that share it have not read yet."""
+    """A selection, and its episodes that the sources which share it have not read yet."""
 
     def __init__(self, path: str, sources: Sequence[SourceSettings]) -> None:
         self.path, self.pairs = path, read_selection(path)
@@ -84,7 +84,7 @@ class _SharedSelection:
         self._unread = len(self._runs)
 
     def note(self, keys: Iterable[str]) -> None:
-        """Notes the keys of a source's episodes; after the last source, raises for an episode that is in none."""
+        """Notes the keys of a source's episodes; after the last source, raises if the selection names others."""
         self._missing.difference_update(keys)
         self._unread -= 1
         if self._missing and not self._unread:
@@ -100,7 +100,7 @@ def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection |
 
 
 def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Iterator[Episode]:
-    """The episodes of a source; after the last one, raises for names and episodes that it does not contain."""
+    """Yields the episodes of a source; after the last one, raises for names and episodes that it does not contain."""
     total, unscored = 0, 0
     seats: set[str] = set()
     keys: set[str] = set()
@@ -123,12 +123,13 @@ def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Ite
     if selection is not None:
         selection.note(keys)
     for name in source.seats or ():
-        if name not in seats:  # seats differ from task to task: only a name that occurs nowhere is a mistake
+        # Seats differ between tasks: only a name that occurs in no episode is a mistake.
+        if name not in seats:
             raise UnknownNameError(field="seats", got=name, valid=sorted(seats), where=source.run)
 
 
 def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:
-    """Returns the seats of an episode that ``seats`` names by agent id or ``policy:NAME``; all of them for ``None``."""
+    """Returns the seats of an episode that ``seats`` names by agent id or ``policy:NAME``; all seats for ``None``."""
     if seats is None:
         return list(episode.task.agents)
     names = set(seats)
@@ -140,8 +141,8 @@ def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
     """Returns the (episode, seat) pairs of a selection.
 
     Raises:
-        InvalidValueError: there is no such file, or it selects nothing.
-        DamagedRecordError: a line holds no pair; says which.
+        InvalidValueError: the file does not exist, or is empty.
+        DamagedRecordError: a line is not a pair; names the line.
     """
     if not Path(path).is_file():
         raise InvalidValueError(expected="a selection (JSON Lines with episode and seat)", where=path)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.errors import EvaluationError, InvalidValueError, Verbatim
 from sotopia_env.world import RANGES, Dimension, Episode, Scalarisation
 from training.attribution.by_outcome import make_attributor
-from training.attribution.credits import Attributor, Missing, SeatScore, seat_score
+from training.attribution.credits import Attributor, SeatScore, Unattributed, seat_score
 from training.attribution.settings import COUNTERFACTUAL
 from training.fitting.loop import has_sharded_weights
 from training.grpo.branches import Branches, check_verified
@@ -213,18 +213,20 @@ def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSe
     """
     record, seat = episode.record, episode.situation.seat
     score = seat_score(record, seat, _credited_dimension(reward))
-    if isinstance(score, Missing):
+    if isinstance(score, Unattributed):
         return _without_credits(episode, score)
     base = score.base("signed")
     importance = attributor.attribute(record, seat, score, base < 0)
-    if isinstance(importance, Missing):
+    if isinstance(importance, Unattributed):
         return _without_credits(episode, importance)
     parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
     return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
 
 
-def _without_credits(episode: TokenEpisode, why: Missing) -> dict[int, float]:
-    logger.warning("reward.credit: an episode of task %r without credits: %s", episode.situation.task.id, why.reason)
+def _without_credits(episode: TokenEpisode, missing: Unattributed) -> dict[int, float]:
+    logger.warning(
+        "reward.credit: an episode of task %r without credits: %s", episode.situation.task.id, missing.reason
+    )
     return {}
 
 

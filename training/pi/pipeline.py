@@ -1,4 +1,4 @@
-"""SOTOPIA-π from tasks to a table: any number of updates, each step a stage directory that can be continued.
+"""SOTOPIA-π as a pipeline of any number of updates, in which each step is a stage directory that can be continued.
 
 An update is: generate tasks, collect episodes, rate them, filter them, train, evaluate (arXiv 2403.08715, figure 1).
 Behaviour cloning collects episodes of the expert with itself, self-reinforcement those of the model that the previous
@@ -32,7 +32,7 @@ from sotopia_env.reports import (
 )
 from sotopia_env.yaml_text import to_yaml
 from training.collect import collection, filtering, task_generation
-from training.collect.collection import CollectionSettings, PlaySettings, RatingSettings, Seated
+from training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
 from training.collect.filtering import FilteringSettings, selection_path
 from training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings, TaskSource
 from training.data.sources import SourceSettings
@@ -55,19 +55,19 @@ def load_trained(directory: Path, name: str, settings: PipelineSettings) -> Poli
     """Returns the model in a directory as a policy, with the pipeline's prompt and sampling settings."""
     from training.models.policy import load
 
-    # Free text, as in training: what a stage has taught is what is measured.
+    # Unconstrained text, as in training: constrained decoding would hide actions that the model cannot write.
     sampling = {"max_tokens": settings.prompt.max_answer, "constrained": "off", **settings.sampling.model_dump()}
     return load(directory, name=name, prompt=settings.prompt, **sampling)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PipelineStep:
     """One step of the pipeline.
 
     Attributes:
-        name: of the directory below the pipeline's.
+        name: the path of its directory below the pipeline's.
         output: the directory.
-        run: runs or continues it; does nothing if it is complete.
+        run: runs or continues the step; does nothing if it is complete.
     """
 
     name: str
@@ -76,18 +76,18 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Whether it is complete."""
+        """Whether the step is complete."""
         return (self.output / DONE).is_file()
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The steps that the settings ask for, in order.
+    """The steps of a pipeline, in order.
 
     Attributes:
-        settings: of the pipeline.
-        train: trains one update; by default :func:`training.fitting.behavior_cloning.run`, or what ``launch`` names.
-        load: makes policies of trained models.
+        settings: the settings of the pipeline.
+        train: trains one update; by default :func:`training.fitting.behavior_cloning.run`, or the ``launch`` command.
+        load: creates the policies of trained models.
     """
 
     settings: PipelineSettings
@@ -96,11 +96,11 @@ class Pipeline:
 
     @property
     def output(self) -> Path:
-        """Directory of all steps' directories."""
+        """The directory that contains the directories of the steps."""
         return Path(self.settings.output)
 
-    def steps(self) -> list[Step]:
-        """Returns all steps; runs none."""
+    def steps(self) -> list[PipelineStep]:
+        """Returns all steps, without running them."""
         evaluation = self.settings.evaluation
         steps = [] if self.settings.tiny is None else [self._step("base", self._make_base)]
         steps.append(self._step("evaluation/tasks", self._save_evaluation_tasks))
@@ -112,10 +112,10 @@ class Pipeline:
             steps += self._update(number)
         return steps
 
-    def _step(self, name: str, run: Callable[[str], None]) -> Step:
-        return Step(name, self.output / name, lambda: run(str(self.output / name)))
+    def _step(self, name: str, run: Callable[[str], None]) -> PipelineStep:
+        return PipelineStep(name, self.output / name, lambda: run(str(self.output / name)))
 
-    def _update(self, number: int) -> list[Step]:
+    def _update(self, number: int) -> list[PipelineStep]:
         runs: dict[str, Callable[[str, int], None]] = {
             "tasks": self._make_tasks,
             "episodes": self._collect,
@@ -125,7 +125,7 @@ class Pipeline:
             "evaluation": lambda out, number: self._evaluate(out, str(self._directory(number, "training")), number),
         }
 
-        def step(name: str) -> Step:
+        def step(name: str) -> PipelineStep:
             return self._step(f"{self.name(number)}/{name}", lambda out: runs[name](out, number))
 
         return [step(name) for name in runs]
@@ -140,7 +140,7 @@ class Pipeline:
     # --- models ---------------------------------------------------------------------------------------------------
     @property
     def base(self) -> str:
-        """The model before the first update: a directory or hub name, empty where there is none."""
+        """The model before the first update: a directory or hub name; empty if the settings name none."""
         if self.settings.start_from is not None:
             return self.settings.start_from
         if self.settings.tiny is not None:
@@ -148,7 +148,7 @@ class Pipeline:
         return self.settings.model.adapter or self.settings.model.base
 
     def _trained(self, number: int) -> Policy:
-        """The model after an update; before the first one, the base."""
+        """Returns the policy of the model after an update; for a negative number, of the base."""
         if number < 0:
             return self.load(Path(self.base), "base", self.settings)
         return self.load(self._directory(number, "training"), self.name(number), self.settings)
@@ -162,7 +162,8 @@ class Pipeline:
         task_generation.run(TaskGenerationSettings(output=out, **self._tasks(number).model_dump()))
 
     def _tasks(self, number: int) -> TaskSettings:
-        """The tasks of an update: none kept for evaluation, and none of an earlier update unless a file gives them."""
+        """Returns the tasks' settings of an update, which exclude evaluation tasks and those of earlier updates."""
+        # Tasks of a file are the same in every update, so earlier updates exclude none of them.
         settings = self.settings.tasks
         earlier_paths = [self._directory(earlier, "tasks") for earlier in range(number)]
         changes: dict[str, Any] = {
@@ -193,8 +194,9 @@ class Pipeline:
 
     def _play(self, settings: CollectionSettings, update: int | None) -> None:
         """Collects episodes; the agent is the model after ``update``, or for ``None`` the one in the settings."""
+        # A complete collection does not need the model, which takes time and memory to load.
         complete = (Path(settings.output) / DONE).is_file()
-        collection.run(settings, Seated(agent=None if update is None or complete else self._trained(update)))
+        collection.run(settings, Participants(agent=None if update is None or complete else self._trained(update)))
 
     def _rate(self, out: str, number: int) -> None:
         play = self.settings.play
@@ -215,6 +217,7 @@ class Pipeline:
         models = ModelPool(self.settings.play.models)
         judge = naming.make_optional_evaluator(self.settings.evaluator, model_factory=models.judge)
         changes: dict[str, Any] = {"evaluator": filter_settings.evaluator or (judge.name if judge else None)}
+        # With another partner, only the model's own seats are trained on; in self-play all seats are its own.
         if self.settings.updates[number] == "sr" and self.settings.sr_partner is not None:
             changes["policies"] = (self.name(number - 1) if number else "base",)
         runs = (str(self._directory(number, "episodes")),)
@@ -231,6 +234,7 @@ class Pipeline:
 
     def _training(self, out: str, number: int) -> BehaviorCloningSettings:
         update = self.settings.bc if self.settings.updates[number] == "bc" else self.settings.sr
+        # The base of a ``tiny`` pipeline is itself a stage's output, so it is loaded like one.
         begin = self.settings.start_from or (self.base if self.settings.tiny is not None else None)
         selection = selection_path(self._directory(number, "filter"))
         return BehaviorCloningSettings(
@@ -266,7 +270,7 @@ class Pipeline:
 
     # --- the end --------------------------------------------------------------------------------------------------
     def evaluations(self) -> list[tuple[str, Path]]:
-        """Returns name and run directory of every evaluation: the base, the expert, the model after each update."""
+        """Returns the name and run directory of every evaluation: the base, the expert, the model after each update."""
         evaluation = self.settings.evaluation
         first = [name for name, enabled in (("base", evaluation.base), ("expert", evaluation.expert)) if enabled]
         runs = [(name, self.output / "evaluation" / name) for name in first]
@@ -287,6 +291,7 @@ def launch(command: Sequence[str], settings: BehaviorCloningSettings, output: Pa
         process = subprocess.run(line, check=False)
     except OSError as error:
         raise SotopiaError(f"launch: {command[0]!r} cannot be run ({error.strerror})") from None
+    # The exit code alone does not show that the stage is complete.
     if process.returncode or not (output / DONE).is_file():
         raise SotopiaError(
             f"launch: {' '.join(line)} ended with code {process.returncode} and did not complete {output}; the same "
@@ -298,9 +303,9 @@ def run(settings: PipelineSettings, train: Train | None = None, load: Load = loa
     """Runs the pipeline, or continues it, and writes the final table to ``summary.txt``.
 
     Args:
-        settings: of the pipeline.
+        settings: the settings of the pipeline.
         train: trains an update, instead of :func:`training.fitting.behavior_cloning.run`.
-        load: makes policies of trained models, instead of :func:`load_trained`.
+        load: creates the policies of trained models, instead of :func:`load_trained`.
 
     Raises:
         InvalidValueError: a setting is invalid, or a step's directory holds other settings.
@@ -314,13 +319,13 @@ def run(settings: PipelineSettings, train: Train | None = None, load: Load = loa
         step.run()
         outcome = "was done" if was_done else f"done in {time.monotonic() - began:.1f} s"
         if not was_done:
-            gc.collect()  # frees the model that played before the next one is trained
+            gc.collect()  # frees the memory of the model that played before the next one is trained
         logger.info("stage %d of %d, %s: %s", number, len(steps), step.name, outcome)
     logger.info("%s", summarise(pipeline))
 
 
 def check(settings: PipelineSettings, load: Load = load_trained) -> None:
-    """Checks the settings before anything is played.
+    """Checks the settings before the first episode.
 
     Args:
         settings: of the pipeline.
@@ -328,13 +333,13 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
 
     Raises:
         InvalidValueError: the first update has no model to begin with, the base must play and is not in a directory,
-            or there is no evaluator.
-        UnknownNameError: a policy, an evaluator or a family is not known.
+            or no evaluator is named.
+        UnknownNameError: a policy, an evaluator or a family does not exist.
     """
     if settings.evaluator == naming.NO_EVALUATOR:
         raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
     if settings.tiny is not None and settings.start_from is not None:
-        raise InvalidValueError("given together with tiny", field="start_from", hint="leave one of them out")
+        raise InvalidValueError("contradicts tiny", field="start_from", hint="remove one of the two")
     for play, names in (
         (settings.play, (settings.expert, settings.sr_partner)),
         (settings.evaluation.play, (settings.expert, settings.evaluation.partner)),
@@ -354,7 +359,7 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
         return
     if not base:
         raise InvalidValueError(
-            "the first update has nothing to begin with", field="model.base", hint="give it, start_from or tiny"
+            "the first update has no model to begin with", field="model.base", hint="set it, start_from or tiny"
         )
     plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] == "sr" else None
     if load is not load_trained or not (settings.start_from or plays):
@@ -362,8 +367,10 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
     try:
         find_model(base)
     except InvalidValueError as error:
-        why = f"{plays}: the model plays before it is trained, so it must be in a directory" if plays else "start_from"
-        raise InvalidValueError.of(error, within=why) from None
+        within = (
+            f"{plays}: the model plays before it is trained, so it must be in a directory" if plays else "start_from"
+        )
+        raise InvalidValueError.of(error, within=within) from None
 
 
 def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str) -> None:
@@ -375,7 +382,7 @@ def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str
 
 
 def summarise(pipeline: Pipeline) -> str:
-    """Returns the final table, and writes it beside the whole comparison."""
+    """Returns the final table, and writes it and the whole comparison to the output directory."""
     settings = pipeline.settings
     models = ModelPool(settings.play.models)
     judge = naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
@@ -390,7 +397,7 @@ def summarise(pipeline: Pipeline) -> str:
 
 
 def summary_table(comparison: Comparison, names: Sequence[str]) -> str:
-    """Returns means with 95 % intervals of these policies, a line for each."""
+    """Returns the means of these policies with 95 % intervals, one line per policy."""
     metrics = [metric for metric in HEADLINES if metric in comparison.metrics]
     cells = {(cell.policy, cell.metric): show_estimate(cell.estimate) for cell in comparison.cells}
     rows = [(name, *(cells.get((name, metric), "n/a") for metric in metrics)) for name in names]

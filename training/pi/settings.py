@@ -18,17 +18,17 @@ Update = Literal["bc", "sr"]
 
 
 class TrainingSettings(FitSettings):
-    """How the model is updated, beyond what the pipeline decides; ``trainer`` is TRL's ``SFTConfig``.
+    """Training of one update, apart from the settings that the pipeline fills in; ``trainer`` is TRL's ``SFTConfig``.
 
     Attributes:
-        validation: share of the scenarios kept for the validation loss.
+        validation: the share of the scenarios that is held out for the validation loss.
     """
 
     validation: float = Field(default=0.1, ge=0, lt=1)
 
 
 class SamplingSettings(Settings):
-    """How a trained model plays; see :func:`training.models.policy.load`."""
+    """Sampling of a trained model in play; see :func:`training.models.policy.load`."""
 
     temperature: float = Field(default=1.0, ge=0)
     quantization: Literal["none", "nf4"] = "none"
@@ -36,15 +36,15 @@ class SamplingSettings(Settings):
     max_batch: int = Field(default=64, ge=1)
 
 
-class EvaluationSettings(Settings):
+class ModelEvaluationSettings(Settings):
     """The evaluation of every model: with one partner, on tasks that are never trained on.
 
     Attributes:
-        tasks: kept for evaluation; their scenarios are never trained on, with any characters.
-        partner: policy of the other seats, the same for all models (SOTOPIA-π, section 4).
+        tasks: the tasks of the evaluation; their scenarios are never trained on, with any characters.
+        partner: the policy of the other seats, the same for all models (SOTOPIA-π, section 4).
         base: whether the model is also evaluated before training.
         expert: whether the expert is also evaluated.
-        play: orders, repeats and limits of the episodes.
+        play: the orders, repeats and limits of the episodes.
     """
 
     tasks: TaskSource = TaskSource(source="starter")
@@ -55,7 +55,7 @@ class EvaluationSettings(Settings):
 
 
 class PipelineSettings(Settings):
-    """The pipeline.
+    """Settings of the pipeline.
 
     Attributes:
         model: the model to train; every update continues the previous one.
@@ -63,10 +63,10 @@ class PipelineSettings(Settings):
         start_from: output directory of an earlier stage, whose model is trained further.
         prompt: format and limits of the model's prompts.
         expert: the policy that behaviour cloning imitates.
-        updates: in order; each collects, rates and filters its own tasks. ``bc`` learns from episodes of the expert
-            with itself, ``sr`` from those of the current model. More can be added to a complete pipeline.
-        tasks: of every update; each update has its own seeds, inspirations and scenarios. ``given`` tasks are the same
-            for every update.
+        updates: the updates in order; each collects, rates and filters its own tasks. ``bc`` learns from episodes of
+            the expert with itself, ``sr`` from those of the current model. More can be added to a complete pipeline.
+        tasks: the tasks of every update; each update has its own seeds, inspirations and scenarios. ``given`` tasks are
+            the same for every update.
         evaluator: scores the collected episodes and the evaluations.
         max_unscored: share of a collection's episodes that may remain without a rating.
         play: orders, repeats and limits of the collected episodes.
@@ -75,12 +75,12 @@ class PipelineSettings(Settings):
         bc_filter: selects the turns for behaviour cloning.
         sr_filter: selects the turns for self-reinforcement.
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
-        sr: training on the model's own (B.5; the model after epoch 5, B.6).
-        sampling: of the trained model when it plays.
-        launch: command that trains in separate processes, such as ``accelerate launch -m training bc``;
+        sr: training on the model's own episodes (B.5; the model after epoch 5, B.6).
+        sampling: the sampling of the trained model in play.
+        launch: the command that trains in separate processes, such as ``accelerate launch -m training bc``;
             ``--config FILE`` is appended. Empty trains in this process.
-        evaluation: of the models.
-        output: directory of the steps' directories.
+        evaluation: the evaluation of the models.
+        output: the directory that contains the directories of the steps.
     """
 
     model: ModelSettings
@@ -100,5 +100,5 @@ class PipelineSettings(Settings):
     sr: TrainingSettings = TrainingSettings(keep=5)
     sampling: SamplingSettings = SamplingSettings()
     launch: tuple[str, ...] = ()
-    evaluation: EvaluationSettings
+    evaluation: ModelEvaluationSettings
     output: str

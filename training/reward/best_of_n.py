@@ -30,8 +30,8 @@ class TrainedScorer:
 
     Attributes:
         path: the model's directory.
-        name: in records.
-        batch_size: answers scored at once.
+        name: the scorer's name in records.
+        batch_size: the number of answers scored at once.
     """
 
     path: Path
@@ -43,19 +43,20 @@ class TrainedScorer:
 
     def __post_init__(self) -> None:
         base = adapter_base(self.path)
-        own = identity(base) if base is not None and Path(base).is_dir() else base
+        # A local base is identified by its weights: another machine may have it at another path.
+        base_identity = identity(base) if base is not None and Path(base).is_dir() else base
         note = read_note(self.path)
         settings = {"prompt": note.prompt.model_dump(mode="json"), "quantization": note.model.quantization}
-        record = {"weights": identity(self.path), "base": own, "dtype": note.model.dtype, **settings}
-        object.__setattr__(self, "_identity", record)
+        record = {"weights": identity(self.path), "base": base_identity, "dtype": note.model.dtype, **settings}
+        object.__setattr__(self, "_identity", record)  # the dataclass is frozen
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's identity; without paths."""
+        """The model's identity, without paths."""
         return {"model": dict(self._identity)}
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
-        """Returns the worth of each decision.
+        """Returns the score of each decision.
 
         Raises:
             PolicyError: a decision is too long even without the oldest turns.
@@ -69,7 +70,7 @@ class TrainedScorer:
             if not self._loaded:
                 try:
                     scorer = RewardScorer.load(self.path, batch_size=self.batch_size)
-                except InvalidValueError as error:  # every later turn would fail too
+                except InvalidValueError as error:  # ends the run: every later turn would fail, too
                     raise ModelRefusedError(str(error), kind="bad_request") from error
                 self._loaded.append(scorer)
             return self._loaded[0]
@@ -80,11 +81,11 @@ def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedSc
 
     Args:
         path: the output of the reward model's stage, or the directory of the model.
-        batch_size: answers scored at once.
-        name: in records; by default the name of the directory.
+        batch_size: the number of answers scored at once.
+        name: the scorer's name in records; by default the name of the directory.
 
     Raises:
-        InvalidValueError: there is no reward model.
+        InvalidValueError: the directory does not contain a reward model.
     """
     if not holds_reward_model(path):
         raise InvalidValueError(expected=f"a reward model of train_rm ({NOTE})", where=path)
@@ -94,7 +95,7 @@ def load(path: str | Path, *, batch_size: int = 64, name: str = "") -> TrainedSc
 
 
 def holds_reward_model(path: str | Path) -> bool:
-    """Whether a directory, or ``model/`` in it, holds a reward model; reads no weights."""
+    """Whether a directory, or ``model/`` in it, contains a reward model; does not read weights."""
     try:
         return (find_model(path) / NOTE).is_file()
     except InvalidValueError:

@@ -6,8 +6,8 @@ is r* = 1/N · Σ γ_i · r̂_i over the N dimensions. The fitted design is save
 * Turns of validation scenarios are mapped with the training turns' bounds and are *not* clipped: a reward beyond the
   bounds gets a value outside [0, 1], so that errors there have their full size.
 * A dimension on which all training turns have the same reward carries no information: every turn gets 0.5 on it, in
-  validation too, and a warning is logged. If all dimensions are constant there is nothing to learn, which is an error.
-* A turn without a reward on one of the dimensions is left out and counted, never taken as 0.
+  validation, too, and a warning is logged. If all dimensions are constant, an error is raised.
+* A turn without a reward on one of the dimensions is left out and counted, never treated as 0.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class RewardDesign(Record):
     """A fitted combination.
 
     Attributes:
-        dimensions: bounds and weight by dimension.
-        turns: number of training turns of the fit.
+        dimensions: the bounds and weight of each dimension.
+        turns: the number of training turns of the fit.
     """
 
     dimensions: dict[str, Bounds] = Field(min_length=1)
@@ -93,9 +93,9 @@ def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str
     """Fits a design on the turns of the training scenarios only.
 
     Args:
-        rewards: of all turns.
+        rewards: the rewards of all turns.
         training: the training scenarios (``split_scenarios(...).train``).
-        weights: γ by dimension, by name or abbreviation; other dimensions are not combined. By default 1 for all
+        weights: γ of each dimension, by name or abbreviation; other dimensions are not combined. By default 1 for all
             dimensions of the rewards.
 
     Raises:
@@ -109,6 +109,7 @@ def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str
             raise UnknownNameError(field="weights", got=name, valid=rewards.dimensions)
     if not any(gammas.values()):
         raise InvalidValueError(field="weights", expected="one other than 0", got=gammas)
+    # Bounds from validation turns would leak information about them into the targets.
     rows = [
         row
         for (episode, _, _), row in rewards.by_turn.items()
@@ -130,7 +131,7 @@ def _check_constant(bounds: Mapping[str, Bounds]) -> None:
     constant = [name for name, interval in bounds.items() if interval.low == interval.high]
     if len(constant) == len(bounds):
         raise InvalidValueError(
-            f"all training turns have the same reward ({', '.join(constant)}): there is nothing to learn",
+            f"all training turns have the same reward ({', '.join(constant)}), so nothing can be learnt",
             field="rewards",
         )
     for name in constant:
@@ -142,12 +143,12 @@ def plot_distribution(
 ) -> Path:
     """Draws the distribution of the training turns' rewards: a panel per dimension, and one for the combination.
 
-    As figure 9 of SOTOPIA-RL: all mapped to [0, 1] by the design. One line per entry, e.g. per method.
+    As in figure 9 of SOTOPIA-RL, all rewards are mapped to [0, 1] by the design. Each entry, e.g. a method, is a line.
 
     Args:
-        entries: rewards and their design, by label in the legend.
+        entries: the rewards and their design, by label in the legend.
         training: the scenarios of the training turns.
-        path: a PNG file.
+        path: the path of the PNG file.
 
     Returns:
         ``path``, written atomically.

@@ -47,13 +47,14 @@ class RewardModelSettings(FitSettings):
 
     Attributes:
         model: the model to train.
-        start_from: output directory of an earlier stage; its adapter, or its full model, replaces ``model``'s. An
-            adapter is trained further, with a new score head.
-        prompt: ``format`` as in the rows, ``max_length`` of prompt and answer together.
+        start_from: the output directory of an earlier stage; its adapter, or its full model, replaces that of
+            ``model``. An adapter is trained further, with a new score head.
+        prompt: the prompt settings: ``format`` must be that of the rows, ``max_length`` limits prompt and answer
+            together.
         rows: JSON Lines with prompt, completion, value and scenario, or stage directories that hold ``rows.jsonl``.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; the rows must not contain its scenarios.
-        validation: share of the scenarios that is held out, unless the rows name their own part.
-        output: the stage's directory.
+        validation: the share of the scenarios that is held out, unless the rows name their own part.
+        output: the directory of the stage.
     """
 
     defaults: ClassVar[Mapping[str, JsonValue]] = {**PAPER, "num_train_epochs": 1}
@@ -75,12 +76,12 @@ class RewardModelSettings(FitSettings):
 
 
 def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Reads, splits and tokenises the rows into ``folder`` unless they are there; returns their numbers.
+    """Reads, splits and tokenises the rows into ``folder``, unless that is done already, and returns their numbers.
 
     Raises:
-        InvalidValueError: there are no rows with values, one is of a scenario reserved for evaluation, or only some
-            name their part.
-        DamagedRecordError: a line is no row.
+        InvalidValueError: no row has a value, a row's scenario is reserved for evaluation, or only some rows name their
+            part.
+        DamagedRecordError: a line is not a row.
     """
     facts = folder / FACTS
     if facts.is_file():
@@ -94,9 +95,10 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
             if indices:
                 whole.select(indices).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
             sizes[name] = {"rows": len(indices), "scenarios": len({whole[index]["scenario"] for index in indices})}
-        del whole
+        del whole  # it maps files of the folder that is removed below
     finally:
-        shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
+        # Also after an error: other settings must not reuse refused rows.
+        shutil.rmtree(folder / "building", ignore_errors=True)
     record = {"data": sizes, "counts": counts}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
     logger.info("rows: %s; %s", sizes, counts)
@@ -130,7 +132,7 @@ def _records(
             yield {"input_ids": ids, "labels": row.value, "scenario": row.scenario, "split": row.split or ""}
     if not counts["rows"]:
         raise InvalidValueError(
-            "none can be used",
+            "no row can be used",
             field="rows",
             hint=f"{counts['without_value']} have no value, {counts['too_long']} are too long",
         )
@@ -146,9 +148,7 @@ def _features() -> Any:
 def _split(labels: Sequence[str], scenarios: Sequence[str], settings: RewardModelSettings) -> dict[str, list[int]]:
     if any(labels):
         if not all(labels):
-            raise InvalidValueError(
-                "some say whether they are for training or validation, and some do not", field="split"
-            )
+            raise InvalidValueError("some rows name their part (train or validation), and others do not", field="split")
         both = {key for key, part in zip(scenarios, labels, strict=True) if part == "train"} & {
             key for key, part in zip(scenarios, labels, strict=True) if part == "validation"
         }
@@ -169,14 +169,16 @@ def collate(rows: Sequence[Mapping[str, Any]], padding: int) -> dict[str, Any]:
     lengths = torch.tensor([len(row["input_ids"]) for row in rows])
     ids = [[*row["input_ids"], *[padding] * (width - len(row["input_ids"]))] for row in rows]
     return {
-        "input_ids": torch.tensor(ids),
-        "attention_mask": (torch.arange(width)[None] < lengths[:, None]).long(),
+        "input_ids": torch.tensor(ids),  # (rows, tokens)
+        "attention_mask": (torch.arange(width)[None] < lengths[:, None]).long(),  # (rows, tokens)
         "labels": torch.tensor([row["labels"] for row in rows], dtype=torch.float32),
     }
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Returns a token that no row ends with: the model reads its score at the last token that is not padding."""
+    """Returns a token that no row ends with."""
+    # The model reads its score at the last token that is not padding, so a row that ended with the padding token would
+    # be read too early. Templates end rows with the end token or a line break.
     candidates = (tokenizer.pad_token_id, tokenizer.unk_token_id, *range(len(tokenizer)))
     end = {tokenizer.eos_token_id, *tokenizer("\n", add_special_tokens=False)["input_ids"]}
     return int(next(token for token in candidates if token is not None and token not in end))
@@ -187,20 +189,22 @@ def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def _load(settings: ModelSettings, padding: int, gradient_checkpointing: bool) -> PreTrainedModel:
     model = load_classifier(settings.base, settings, problem_type="regression", pad_token_id=padding)
-    model.score.weight.data.zero_()  # every value starts at 0 instead of the output of a random head
+    # All predictions start at 0 instead of at the output of a random head.
+    model.score.weight.data.zero_()
     model.config.use_cache = False
     if settings.quantization != "none":
         model = prepare_quantised(model, gradient_checkpointing)
     if settings.lora is None:
         return model
     peft_model = _adapted(model, settings)
+    # The base is frozen: without this, checkpointed layers get inputs without gradients and train nothing.
     if gradient_checkpointing:
         peft_model.enable_input_require_grads()
     return peft_model
 
 
 def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel:
-    """The classifier with an adapter: a new one, or a language model's, which is trained further beside a new head."""
+    """Returns the classifier with an adapter: a new one, or a language model's, trained further with a new head."""
     from peft import (
         PeftConfig,
         get_peft_model,
@@ -217,7 +221,8 @@ def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel
     config.inference_mode, config.task_type, config.lora_dropout = False, new.task_type, new.lora_dropout
     config.modules_to_save = sorted({*(config.modules_to_save or ()), *new.modules_to_save})
     peft_model = get_peft_model(model, config)
-    weights = {**get_peft_model_state_dict(peft_model), **load_peft_weights(settings.adapter)}  # the head is new
+    # The language model's adapter has no score head, so the new one is kept.
+    weights = {**get_peft_model_state_dict(peft_model), **load_peft_weights(settings.adapter)}
     strange = set_peft_model_state_dict(peft_model, weights).unexpected_keys
     if strange:
         raise InvalidValueError(
@@ -248,7 +253,7 @@ def regression_figures(predicted: Sequence[float], true: Sequence[float], consta
 
 
 def run(settings: RewardModelSettings) -> dict[str, Any]:
-    """Trains or continues; does nothing if the stage is complete.
+    """Trains, or continues training; does nothing if the stage is complete.
 
     Returns:
         The figures, as in ``done.json``.
@@ -263,7 +268,7 @@ def run(settings: RewardModelSettings) -> dict[str, Any]:
     folder = frame.stage.path / "rows"
     facts = frame.rows(lambda: prepare(settings, folder, frame.tokenizer))
     if settings.keep == "best" and not facts["data"]["validation"]["rows"]:
-        raise InvalidValueError("'best' needs a validation loss, and the rows hold nothing out", field="keep")
+        raise InvalidValueError("'best' needs validation rows", field="keep")
     return _fit(settings, frame, folder, facts)
 
 
@@ -280,8 +285,8 @@ def trainer_arguments(settings: RewardModelSettings, validated: bool | None = No
     """Returns the trainer's arguments.
 
     Args:
-        settings: of the stage.
-        validated: whether there are validation rows; ``None`` while no row was read.
+        settings: the settings of the stage.
+        validated: whether there are validation rows; ``None`` before the rows are read.
     """
     from transformers import TrainingArguments
 
@@ -310,7 +315,7 @@ def probe(settings: RewardModelSettings) -> MeasuredStep:
     """Measures a step on rows of full length.
 
     Raises:
-        InvalidValueError: as :func:`run`, but for the data.
+        InvalidValueError: as :func:`run`, except for errors of the data.
     """
     from datasets import Dataset
 

@@ -1,7 +1,7 @@
-"""The stage between attributed rewards and the reward model: every turn with its combined reward as ``rows.jsonl``.
+"""The stage that combines attributed rewards into the reward model's training data, ``rows.jsonl``.
 
-The scenarios are split here, because the design is fitted on the training part only; each row names its part, and
-``design.json`` beside the rows holds the design. ``rewards.png`` shows the distribution of the values (SOTOPIA-RL,
+The scenarios are split here, because the design is fitted on the training part only. Each row names its part, and
+``design.json`` beside the rows contains the design. ``rewards.png`` shows the distribution of the values (SOTOPIA-RL,
 figure 9).
 """
 
@@ -32,21 +32,21 @@ DESIGN, PLOT = "design.json", "rewards.png"
 
 
 class RewardRowSettings(Settings):
-    """The stage that combines rewards.
+    """Settings of the stage that combines rewards.
 
     Attributes:
-        attributions: output of the attribution stage, or an ``attributions.jsonl``.
+        attributions: the output of the attribution stage, or an ``attributions.jsonl``.
         runs: the attributed runs.
-        method: of the rewards.
-        attributor: of the rewards, or one per dimension; not needed if there is only one per dimension.
+        method: the method of the rewards.
+        attributor: the attributor of the rewards, or one per dimension; not needed if each dimension has only one.
         weights: γ by dimension; ``None`` combines all dimensions with 1.
-        validation: share of the scenarios that is held out.
-        seed: of the split.
+        validation: the share of the scenarios that is held out.
+        seed: the seed of the split.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; the rows must not contain its scenarios.
-        prompt: format and limits of the reward model's prompts.
-        tokenizer: directory or hub name; rows longer than ``prompt.max_length`` lose their oldest turns. ``None``
-            shortens nothing.
-        output: the stage's directory.
+        prompt: the format and limits of the reward model's prompts.
+        tokenizer: the directory or hub name of a tokenizer; rows longer than ``prompt.max_length`` lose their oldest
+            turns. ``None`` keeps all rows at full length.
+        output: the directory of the stage.
     """
 
     attributions: str
@@ -66,8 +66,8 @@ def run(settings: RewardRowSettings) -> None:
     """Combines the rewards and writes the rows; does nothing if the stage is complete.
 
     Raises:
-        InvalidValueError: there is nothing to learn, the split leaves nothing, a scenario is reserved for evaluation,
-            or the runs are not the attributed ones.
+        InvalidValueError: all rewards are equal, the split leaves no training scenario, a scenario is reserved for
+            evaluation, or the runs are not the attributed ones.
         UnknownNameError: the attributions have no such method, attributor or dimension.
         DamagedRecordError: a record cannot be read.
     """

@@ -40,8 +40,8 @@ class RewardNote(Settings):
     """The content of :data:`NOTE`.
 
     Attributes:
-        model: loading options of the base; the adapter fits only this precision.
-        prompt: format and limits of the prompts.
+        model: the loading options of the base; the adapter fits only this precision.
+        prompt: the format and limits of the prompts.
     """
 
     model: ModelSettings
@@ -58,7 +58,7 @@ def read_note(directory: Path) -> RewardNote:
     """Returns the note beside a reward model.
 
     Raises:
-        InvalidValueError: there is no reward model.
+        InvalidValueError: the directory does not contain a reward model.
     """
     file = directory / NOTE
     if not file.is_file():
@@ -74,12 +74,12 @@ class RewardScorer:
     :class:`~sotopia_env.policies.best_of_n.BestOfNPolicy`, and a function in TRL's ``reward_funcs``.
 
     Attributes:
-        model: in evaluation mode, with its adapter merged if the base is in float32.
-        tokenizer: of the model.
-        prompt: format and limits of the prompts.
-        source: directory of the model, for records.
-        batch_size: answers scored at once, of similar length.
-        too_long: number of answers so far that were too long to be scored as reward.
+        model: the model in evaluation mode; its adapter is merged if the base is in float32.
+        tokenizer: the tokenizer of the model.
+        prompt: the format and limits of the prompts.
+        source: the directory of the model, for records.
+        batch_size: the number of answers scored at once; answers of similar length share a batch.
+        too_long: the number of answers so far that were too long to be scored as reward.
     """
 
     model: PreTrainedModel
@@ -100,10 +100,10 @@ class RewardScorer:
 
         Args:
             path: the stage's output directory, or the model in it.
-            batch_size: see the class.
+            batch_size: the number of answers scored at once.
 
         Raises:
-            InvalidValueError: there is no reward model, or one without a trained score head.
+            InvalidValueError: the directory contains no reward model, or one without a trained score head.
         """
         directory = find_model(path)
         note = read_note(directory)
@@ -119,13 +119,13 @@ class RewardScorer:
         """Returns the score of each (prompt, answer), in their order.
 
         Raises:
-            InvalidValueError: one is too long.
+            InvalidValueError: a prompt and its answer are too long.
         """
         scores = self._rate([(prompt, answer, True) for prompt, answer in pairs])
         for (_, answer), score in zip(pairs, scores, strict=True):
             if score is None:
                 raise InvalidValueError(
-                    f"with its prompt it is longer than the {self.prompt.max_length} tokens the reward model was "
+                    f"with its prompt it exceeds the {self.prompt.max_length} tokens that the reward model was "
                     "trained with",
                     field="answer",
                     got=answer,
@@ -138,10 +138,11 @@ class RewardScorer:
         """Returns the rewards of a GRPO batch; ``None``, which gives no advantage, for an answer that is too long.
 
         Args:
-            prompts: lists of chat messages.
-            completions: lists with one assistant's message each.
-            completion_ids: their tokens, of this model's tokenizer; one without an end token was cut off.
-            columns: of the data set; ignored.
+            prompts: the prompts, as lists of chat messages.
+            completions: the completions, as lists with one assistant's message each.
+            completion_ids: the tokens of the completions, by this model's tokenizer; a completion without an end token
+                was cut off.
+            columns: other columns of the data set; ignored.
         """
         ends = [True] * len(prompts)
         if completion_ids is not None:
@@ -180,7 +181,9 @@ class RewardScorer:
             ids = fitting_ids(self.tokenizer, prompt, answer, self.prompt.max_length, finished)
             if ids is not None:
                 todo.append((index, ids))
+        # Longest first: similar lengths share a batch, and a batch that exceeds the memory fails at once.
         todo.sort(key=lambda item: len(item[1]), reverse=True)
+        # Best-of-N calls this from several threads; parallel batches would multiply the peak memory.
         with self._lock:
             for start in range(0, len(todo), self.batch_size):
                 batch = todo[start : start + self.batch_size]
@@ -196,11 +199,13 @@ def score_ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> list[flo
     width = max(len(row) for row in rows)
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=model.device)  # (rows, tokens)
     lengths = torch.tensor([len(row) for row in rows], device=model.device)
-    mask = (torch.arange(width, device=model.device)[None] < lengths[:, None]).long()
+    mask = (torch.arange(width, device=model.device)[None] < lengths[:, None]).long()  # (rows, tokens)
     with torch.inference_mode():
+        # Not ``model(ids)``: it finds the last token by the padding token, and applies the head in the base's
+        # precision.
         hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask, use_cache=False)[0]
         last = hidden[torch.arange(len(rows), device=model.device), lengths - 1]  # (rows, hidden)
-        values: torch.Tensor = last.float() @ model.score.weight.float().T
+        values: torch.Tensor = last.float() @ model.score.weight.float().T  # (rows, 1)
     return [float(value) for value in values[:, 0]]
 
 
@@ -230,12 +235,12 @@ def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTra
     """Loads a base with a score head, which is new unless ``base`` has one.
 
     Args:
-        base: directory or hub name.
+        base: the directory or hub name of the base.
         settings: precision and quantisation; the head is never quantised, because 4-bit weights cannot be trained.
-        config: of the model.
+        config: further fields of the model's configuration.
 
     Raises:
-        InvalidValueError: it cannot be loaded.
+        InvalidValueError: the base cannot be loaded.
     """
     from transformers import AutoModelForSequenceClassification
     from transformers.utils import logging as library_logging
@@ -255,18 +260,18 @@ def load_classifier(base: str, settings: ModelSettings, **config: Any) -> PreTra
 
 
 def _trained_head(directory: Path) -> torch.Tensor:
-    """The score head's weights on disk, (1, hidden).
+    """Returns the score head's weights on disk, of shape (1, hidden).
 
     Raises:
-        InvalidValueError: there are none.
+        InvalidValueError: the directory has no score head.
     """
     from safetensors import safe_open
 
     for file in sorted(directory.glob("*.safetensors")):
         with safe_open(str(file), framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118 - no mapping
+            for name in weights.keys():  # noqa: SIM118 - not a mapping
                 if name == _HEAD or name.endswith(f".{_HEAD}"):
                     return weights.get_tensor(name).float()
     raise InvalidValueError(
-        f"holds no trained score head ({_HEAD})", hint="a new one would give random rewards", where=directory
+        f"has no trained score head ({_HEAD})", hint="a new one would give random rewards", where=directory
     )

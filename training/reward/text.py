@@ -1,8 +1,8 @@
-"""Input of a reward model, the same in training, as best-of-N scorer and as reward of GRPO.
+"""Input of a reward model, which is the same in training, best-of-N and GRPO.
 
-Prompt and answer go through the chat template together, without a generation prompt and further special tokens. The
-answer is never truncated (sotopia-rl truncated it first). Prompts lose their oldest turns where they are made, from the
-observation; what is still too long for the reward model is left out and counted.
+The chat template renders prompt and answer together, without a generation prompt or further special tokens. The answer
+is never truncated (sotopia-rl truncated it first). Prompts lose their oldest turns when they are rendered from the
+observation; rows that are still too long for the reward model are left out and counted.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class ValuedRow(BaseModel):
     """A turn and its value; further columns are ignored.
 
     Attributes:
-        prompt: chat messages up to the turn.
+        prompt: the chat messages up to the turn.
         completion: the seat's action, as text or as one assistant's message.
         value: the combined reward; ``None`` if unknown, which is not 0.
-        scenario: key of the split.
-        split: part of the row, if the rows are split already (their values are scaled by the training part).
-        format: of the prompt; ``None`` if unknown.
+        scenario: the key by which rows are split.
+        split: the part of the row, if the rows are split already (their values are scaled by the training part).
+        format: the format of the prompt; ``None`` if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -72,8 +72,8 @@ def read_rows(path: str | Path) -> Iterator[ValuedRow]:
     """Yields the rows of a JSON Lines file, or of the stage directory that holds ``rows.jsonl``.
 
     Raises:
-        InvalidValueError: there is no such file.
-        DamagedRecordError: a line is no row; names the key that is missing or wrong.
+        InvalidValueError: the file does not exist.
+        DamagedRecordError: a line is not a row; names the key that is missing or wrong.
     """
     file = Path(path) / ROWS if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -91,11 +91,12 @@ def scored_ids(
     """Returns the token ids of the reward model's input.
 
     Args:
-        tokenizer: of the reward model.
-        prompt: chat messages up to the turn.
+        tokenizer: the tokenizer of the reward model.
+        prompt: the chat messages up to the turn.
         completion: the answer.
-        finished: whether the answer ended; one that was cut off gets no end token.
+        finished: whether the answer is complete; one that was cut off gets no end token.
     """
+    # The template would close an unfinished answer, and the model would score a text that was never written.
     if not finished:
         return [*prompt_ids(tokenizer, prompt), *tokenizer(completion, add_special_tokens=False)["input_ids"]]
     messages = [*(dict(message) for message in prompt), {"role": "assistant", "content": completion}]
@@ -109,6 +110,6 @@ def fitting_ids(
     max_length: int,
     finished: bool = True,
 ) -> list[int] | None:
-    """As :func:`scored_ids`; ``None`` if these are more than ``max_length``, because nothing is ever cut."""
+    """As :func:`scored_ids`; ``None`` if there are more than ``max_length``, because input is never truncated."""
     ids = scored_ids(tokenizer, prompt, completion, finished)
     return ids if len(ids) <= max_length else None

@@ -1,4 +1,4 @@
-"""The language models of a stage: checked before it begins, closed when it ends."""
+"""Access to the language models of a stage, which are checked before it begins and closed when it ends."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 @asynccontextmanager
 async def opened(models: ModelPool, directory: Path) -> AsyncIterator[ModelPool]:
-    """Finds out whether every model is there, keeps the ledger in ``directory``, and closes all in the end.
+    """Checks that every model exists, keeps the ledger in ``directory``, and closes all models at the end.
 
     Raises:
-        InvalidValueError: nothing answers at a base URL, or a key is not accepted.
+        InvalidValueError: no server answers at a base URL, or a key is not accepted.
         UnknownNameError: a server does not have a model.
         BudgetExceededError: the limit was reached in an earlier run.
     """
@@ -35,7 +35,7 @@ async def opened(models: ModelPool, directory: Path) -> AsyncIterator[ModelPool]
 
 
 def run_with_models(models: ModelPool, directory: Path, work: Callable[[Stop], Awaitable[_T]]) -> _T:
-    """Returns what ``work`` returns, with the models opened; a signal or a spent budget requests the stop it gets.
+    """Runs ``work`` with opened models and returns its result; a signal or a spent budget requests its :class:`Stop`.
 
     Raises:
         BudgetExceededError: the limit was reached.
@@ -48,10 +48,11 @@ def run_with_models(models: ModelPool, directory: Path, work: Callable[[Stop], A
         async with opened(models, directory):
             return await work(stop)
 
+    # ``work`` ends cleanly when it is stopped, so the reason is raised only after the ledger is closed.
     with stop_on_signals(stop, logger.warning):
         result = asyncio.run(open_work_close())
     if isinstance(stop.failure, BudgetExceededError):
-        raise BudgetExceededError(f"{stop.failure}; what was done is kept; run it again with a higher limit")
+        raise BudgetExceededError(f"{stop.failure}; completed work is kept; run it again with a higher limit")
     if stop.failure is not None:
         raise stop.failure
     if stop.reason:
@@ -67,5 +68,5 @@ def work_with_models(
     progress: Progress,
     concurrency: int,
 ) -> None:
-    """Does :func:`~sotopia_env.concurrency.work_through` in :func:`run_with_models`; what is done by then is kept."""
+    """Runs :func:`~sotopia_env.concurrency.work_through` in :func:`run_with_models`; completed items are kept."""
     run_with_models(models, directory, lambda stop: work_through(items, work, stop, progress, concurrency))

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.records import first_difference, package_versions, source_revision
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes", "datasets")
 _MAY_DIFFER = ("models", "concurrency", "timeout", "processes", "arms", "past_selves")
-"""Settings, at any depth, that may change when a stage is continued: they do not affect what is there already."""
+"""Settings, at any depth, that may change when a stage is continued: they do not affect existing output."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class StageDirectory:
 
     Attributes:
         path: the directory; created when the stage is opened.
-        name: of the stage, e.g. ``behavior_cloning``.
-        settings: of the stage.
+        name: the name of the stage, e.g. ``behavior_cloning``.
+        settings: the settings of the stage.
     """
 
     path: Path
@@ -60,25 +60,30 @@ class StageDirectory:
         """Creates the directory, or checks that it holds the same stage; one without output starts again.
 
         Raises:
-            InvalidValueError: it holds another stage, or the same with other settings; names the first difference.
+            InvalidValueError: the directory holds output of another stage or of other settings; names the first
+                setting that differs.
         """
         request = {"stage": self.name, "settings": _comparable(self.settings.model_dump(mode="json"))}
         record = self._read_record()
         stored = {"stage": record.get("stage"), "settings": _comparable(self._with_defaults(record.get("settings")))}
         if record and stored != request and self._has_output():
-            field, old, new = first_difference(STAGE, stored, request)
+            field, expected, got = first_difference("", stored, request, whole=0)
             raise InvalidValueError(
-                f"holds a stage with other settings ({field}: {old} there, {new} now)",
+                "the directory holds output of another stage or of other settings",
+                field=field,
+                expected=expected,
+                got=Verbatim(got),
                 hint="choose another output",
                 where=self.path,
             )
         if os.environ.get("RANK", "0") != "0":
-            return  # the first process of a distributed run writes, for all
+            return  # the first process of a distributed run writes for all processes
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         if stored != request:
             self._write_record(
                 {**request, "packages": _versions(), "revision": source_revision(), "processes": processes}
             )
+        # Continued with fewer processes: checkpoints from now on have random states of these only.
         elif processes < record.get("processes", 1):
             self._write_record({**record, "processes": processes})
 
@@ -101,9 +106,10 @@ class StageDirectory:
         return record
 
     def _with_defaults(self, settings: Any) -> Any:
-        """Settings of an earlier version, with defaults for settings that are new since."""
+        """Returns recorded settings with defaults for settings that an earlier version did not have."""
         try:
             return type(self.settings).model_validate(settings).model_dump(mode="json")
+        # Settings that this version does not accept are compared as they are, and then differ.
         except ValidationError:
             return settings
 
@@ -112,7 +118,7 @@ class StageDirectory:
         write_text_atomically(self.path / STAGE, json.dumps(dict(record), indent=2) + "\n")
 
     def _has_output(self) -> bool:
-        """Whether there is any file besides ``stage.json``."""
+        """Whether the directory has any file besides ``stage.json``."""
         return any(file.is_file() and file != self.path / STAGE for file in self.path.rglob("*"))
 
     @property
@@ -121,6 +127,7 @@ class StageDirectory:
         file = self.path / DONE
         if not file.is_file():
             return None
+        # A loss may be NaN or infinite.
         figures: dict[str, Any] = read_json(file, finite=False)
         return figures
 
@@ -154,7 +161,7 @@ class StageDirectory:
 
 
 def _comparable(settings: Any) -> Any:
-    """The settings that must stay the same when a stage is continued."""
+    """Returns the settings that must stay the same when a stage is continued."""
     if isinstance(settings, dict):
         return {key: _comparable(value) for key, value in settings.items() if key not in _MAY_DIFFER}
     return [_comparable(value) for value in settings] if isinstance(settings, list) else settings

@@ -32,12 +32,12 @@ _SettingsT = TypeVar("_SettingsT", bound=Settings)
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a forecast is to assume and to measure.
+    """The assumptions and measurements of a forecast.
 
     Attributes:
-        rows: of training data that do not exist yet; ``None`` counts those that do.
-        devices: number of devices.
-        probe: whether a step is measured on this device; ``None`` if it is a GPU.
+        rows: the number of rows of training data that do not exist yet; ``None`` counts the existing ones.
+        devices: the number of devices.
+        probe: whether a step is measured on this device; ``None`` measures it on a GPU only.
     """
 
     rows: int | None = None
@@ -55,11 +55,12 @@ class DryRun:
 def ended_by_sigterm() -> Iterator[None]:
     """Makes SIGTERM end this process and its child processes, as Ctrl-C does; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # Python lets only the main thread handle signals
         return
 
     def end(number: int, frame: FrameType | None) -> None:
-        for child in multiprocessing.active_children():  # Ctrl-C in a terminal reaches them as well
+        # Ctrl-C in a terminal reaches the whole process group; SIGTERM reaches only this process.
+        for child in multiprocessing.active_children():
             child.terminate()
         raise Terminated
 
@@ -84,13 +85,13 @@ def run_script(
     The code is 0, 2 for an error that the user can correct, 130 for Ctrl-C, 143 for SIGTERM, 1 for out of memory.
 
     Args:
-        description: text of ``--help``.
-        kind: class of the stage's settings.
-        run: the stage.
-        arguments: of the command line; by default those of the process.
+        description: the text of ``--help``.
+        kind: the class of the stage's settings.
+        run: runs the stage.
+        arguments: the arguments of the command line; by default those of the process.
         check: raises on contradictory settings, for ``--check``.
-        forecast: returns what the stage would take, for ``--dry-run``.
-        program: what the command is called in its help; by default the process's script.
+        forecast: returns the cost of the stage as text, for ``--dry-run``.
+        program: the name of the command in its help; by default the process's script.
     """
     parser = argparse.ArgumentParser(
         program,
@@ -111,14 +112,15 @@ def run_script(
         )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it: a missing optional CPU kernel is news
-    logging.getLogger("huggingface_hub").propagate = False  # it has a handler of its own
+    # peft imports bitsandbytes, which warns of a missing CPU kernel that no stage uses.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    logging.getLogger("huggingface_hub").propagate = False  # it has its own handler
     settings: _SettingsT | None = None
     try:
         settings = read_settings(find_configuration(options.config), kind, options.set)
         if forecast is not None and options.dry_run:
             text = forecast(settings, DryRun(options.rows, options.devices, options.probe))
-            if os.environ.get("RANK", "0") == "0":  # one of the processes that accelerate starts speaks for all
+            if os.environ.get("RANK", "0") == "0":  # accelerate starts several processes with the same forecast
                 sys.stdout.write(text)
         elif not options.check:
             with ended_by_sigterm():
@@ -129,7 +131,8 @@ def run_script(
         return _report(str(error), 2)
     except KeyboardInterrupt as error:
         code = 143 if isinstance(error, Terminated) else 130
-        return _report("stopped; the same command continues with what is complete on disk", code)
+        return _report("stopped; the same command continues from the last complete output", code)
+    # PyTorch reports a lack of main memory as a plain RuntimeError, so the message must be examined.
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error).lower() for sign in _OUT_OF_MEMORY):
             raise
@@ -138,12 +141,12 @@ def run_script(
 
 
 def _out_of_memory(settings: Settings | None) -> str:
-    """The error message: what to lower, and where the same command continues."""
+    """Returns the error message, which names the settings to lower and the point where the same command continues."""
     output = getattr(settings, "output", None)
     path = None if output is None else _interrupted_stage(Path(output))
     checkpoint = None if path is None else StageDirectory(path, "", Settings()).last_checkpoint()
     if checkpoint is None:
-        progress = "No checkpoint was complete yet: the same command begins with what else is complete on disk"
+        progress = "No checkpoint was complete yet: the same command continues from the other complete output"
     else:
         progress = f"The last complete checkpoint is kept: the same command continues from {checkpoint}"
     advice = "halve the batch and double gradient_accumulation_steps, or shorten max_length, with another output"
@@ -152,13 +155,13 @@ def _out_of_memory(settings: Settings | None) -> str:
     elif path is not None and path != Path(str(output)):
         advice = (
             f"{path} was cut off. If it trained, halve its batch, double its gradient_accumulation_steps and remove "
-            "that directory; if a model played, lower sampling.max_batch; what the other stages have made is kept"
+            "that directory; if a model played, lower sampling.max_batch. The output of other stages is kept"
         )
     return f"out of memory; {advice}. {progress}"
 
 
 def _interrupted_stage(output: Path) -> Path:
-    """The directory of the stage that was interrupted: ``output``, or in a pipeline the latest one below it."""
+    """Returns the directory of the interrupted stage: ``output``, or in a pipeline the latest one below it."""
     if (output / "checkpoints").is_dir():
         return output
     stages = {file.parent for file in output.rglob(STAGE)} | {path.parent for path in output.rglob("checkpoints")}

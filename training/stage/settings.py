@@ -1,4 +1,4 @@
-"""Settings that stages of training share: the model, its adapter and its prompts."""
+"""Settings that training stages share: the model, its adapter and its prompts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class LoraSettings(Settings):
     """Low-rank adaptation (SOTOPIA-π, arXiv 2403.08715, B.5; SOTOPIA-RL, C.1: the same rank, alpha and dropout).
 
     Attributes:
-        rank: of the two factors; at least 1.
+        rank: the rank of the two factors; at least 1.
         alpha: the update is scaled by alpha / rank.
-        dropout: before the first factor, from 0 to below 1.
-        target_modules: names of the adapted layers, or ``"all-linear"``.
+        dropout: the dropout before the first factor, from 0 to below 1.
+        target_modules: the names of the adapted layers, or ``"all-linear"``.
     """
 
     rank: int = Field(default=8, ge=1)
@@ -33,7 +33,7 @@ class ModelSettings(Settings):
         adapter: directory of an adapter on ``base`` to start from; ``None`` starts from the base itself.
         lora: the adapter to train; ``None`` trains all weights.
         quantization: ``"nf4"`` loads the base in 4 bit with double quantisation (QLoRA), ``"none"`` as it is.
-        dtype: of the weights (of the computation, with ``nf4``).
+        dtype: the data type of the weights (of the computation, with ``nf4``).
         attention: transformers' ``attn_implementation``; ``None`` for its default.
     """
 
@@ -49,9 +49,9 @@ class PromptSettings(Settings):
     """Format and limits of prompts; saved beside every trained model, which is prompted the same way when it plays.
 
     Attributes:
-        format: see :mod:`sotopia_env.policies.agent_prompt`; what is trained is text, not function calls.
-        max_length: tokens of prompt and answer together; longer prompts lose their oldest turns.
-        max_answer: of these, tokens reserved for the answer.
+        format: the format of :mod:`sotopia_env.policies.agent_prompt`; models are trained on text, not function calls.
+        max_length: the maximum number of tokens of prompt and answer; longer prompts lose their oldest turns.
+        max_answer: the number of these tokens that are reserved for the answer.
         chat_template: replaces the model's own, e.g. one that keeps conversations as they were (Mistral's does not).
         chat_template_kwargs: arguments of the model's chat template, e.g. ``{enable_thinking: false}`` of Qwen3.
     """

@@ -21,8 +21,8 @@ from training.attribution.agreement import AgreementTable
 from training.attribution.by_outcome import OFFLINE, make_attributor, prospect_gains
 from training.attribution.credits import (
     Importance,
-    Missing,
     SeatScore,
+    Unattributed,
     attributable_turns,
     attributed,
     dimension_name,
@@ -137,12 +137,12 @@ def test_silence_and_impossible_actions_are_not_attributable_and_leaving_is():
 def test_a_failed_evaluation_is_missing_with_its_reason():
     """Guards R6: a failed evaluation crashes sotopia-rl; and it is no score of 0."""
     failed = played(haggling(), "Hello.", LEAVE, judge=FixedEvaluator(unscored="the judge timed out"))
-    assert seat_score(failed, BUYER, "goal") == Missing("unscored: EvaluationError: the judge timed out")
+    assert seat_score(failed, BUYER, "goal") == Unattributed("unscored: EvaluationError: the judge timed out")
     bare = played(haggling(), "Hello.", LEAVE, judge=None)
-    assert seat_score(bare, BUYER, "goal") == Missing("not evaluated")
+    assert seat_score(bare, BUYER, "goal") == Unattributed("not evaluated")
     scored = played(haggling(), "Hello.", LEAVE, judge="verified")
-    assert seat_score(scored, BUYER, "relationship") == Missing("no score on relationship")
-    assert seat_score(scored, BUYER, "goal", "rules") == Missing("not evaluated by rules")
+    assert seat_score(scored, BUYER, "relationship") == Unattributed("no score on relationship")
+    assert seat_score(scored, BUYER, "goal", "rules") == Unattributed("not evaluated by rules")
     assert seat_score(scored, BUYER, "goal", "verified") == SeatScore("goal", 0.0, 0, 10)
 
 
@@ -360,7 +360,7 @@ def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
     ("fields", "error", "said"),
     [
         ({"attributors": ("actz",)}, UnknownNameError, "acts"),
-        ({"attributors": ("acts", "acts")}, InvalidValueError, "each once"),
+        ({"attributors": ("acts", "acts")}, InvalidValueError, "each name once"),
         ({"attributors": ()}, InvalidValueError, "at least one"),
         ({"dimensions": ("goul",)}, UnknownNameError, "goal"),
         ({"seats": ("policy:nobody",)}, InvalidValueError, "policy:nobody"),

@@ -18,7 +18,7 @@ from sotopia_env.table import Table
 from sotopia_env.world import Action, ActionType, Rules, write_episodes
 from tests.training.played import ACCEPT, LEAVE, haggling, offer, played
 from training.attribution.counterfactual import Measurement, StateValues, states_of
-from training.attribution.credits import Missing, read_attributions, read_rewards
+from training.attribution.credits import Unattributed, read_attributions, read_rewards
 from training.attribution.settings import CounterfactualSettings
 from training.attribution.stage import AttributionSettings, run
 from training.stage.script import run_script
@@ -179,7 +179,7 @@ def test_what_a_failed_policy_leaves_unmeasured_is_missing_and_tried_again(tmp_p
     states = [episode.before(1)]
     path = tmp_path / "values.jsonl"
     (missing,) = measured(path, states, samples=2, policies={"coin": f"{HERE}:coin:broken=true"})
-    assert missing == Missing("not measured: the model is gone")
+    assert missing == Unattributed("not measured: the model is gone")
     assert measured(path, states, samples=2) == measured(tmp_path / "new.jsonl", states, samples=2)
 
 

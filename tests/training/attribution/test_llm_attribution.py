@@ -25,7 +25,7 @@ from sotopia_env.world.reward import DIMENSIONS, RANGES
 from tests.sotopia_env.factories import character, scenario, task
 from tests.training.played import LEAVE, NONE, played
 from training.attribution.by_model import LLMAttributor
-from training.attribution.credits import Importance, Missing, SeatScore, read_attributions
+from training.attribution.credits import Importance, SeatScore, Unattributed, read_attributions
 from training.attribution.settings import QuestionSettings
 from training.attribution.stage import AttributionSettings, run
 from training.prompts import load
@@ -181,7 +181,7 @@ def test_an_invalid_answer_is_asked_for_again_with_the_reason(answer, complaint)
 def test_what_stays_invalid_is_missing_and_not_zero():
     """Guards R5: missing attributions silently stayed 0."""
     found, model = asked(["Sorry?"] * 3)
-    assert isinstance(found, Missing)
+    assert isinstance(found, Unattributed)
     assert found.reason.startswith("no valid answer after 3: ")
     assert model.remaining == 0
 
@@ -204,7 +204,7 @@ def test_the_key_turn_is_a_question_of_its_own():
     assert found == Importance({0: 0.0, 4: pytest.approx(1 / 3)}, key=0)
     assert "2" in model.requests[2].messages[-1]["content"].split("one of the numbers 1, 5, got")[1]
     missing, _ = asked([weights(), *['{"turn": true}'] * 3], key=True)
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, Unattributed)
 
 
 def test_with_a_single_turn_nobody_need_say_which_matters_most():
@@ -215,7 +215,7 @@ def test_with_a_single_turn_nobody_need_say_which_matters_most():
 
 def test_a_seat_that_did_nothing_is_not_asked_about():
     silent = played(CAST, NONE, LEAVE, judge=FixedEvaluator())
-    assert asked([], episode=silent)[0] == Missing("no turn to attribute to")
+    assert asked([], episode=silent)[0] == Unattributed("no turn to attribute to")
 
 
 def test_what_fails_outside_is_missing_but_a_spent_budget_ends_the_work():

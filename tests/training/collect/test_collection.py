@@ -21,9 +21,9 @@ from sotopia_env.world.reward import Dimension
 from tests.errors import raises
 from training.collect.collection import (
     CollectionSettings,
+    Participants,
     PlaySettings,
     RatingSettings,
-    Seated,
     plan_collection,
     rate,
     run,
@@ -118,7 +118,7 @@ def test_evaluation_scenarios_are_not_collected(tmp_path):
 
 def test_a_policy_may_be_an_object(tmp_path):
     agent = dataclasses.replace(naming.make_policy("boulware"), name="mine")
-    run(settings(tmp_path, partner="linear"), Seated(agent=agent))
+    run(settings(tmp_path, partner="linear"), Participants(agent=agent))
     assert {name for name, _, _ in seats(tmp_path)} == {"mine", "linear"}
 
 
@@ -128,7 +128,7 @@ def test_a_collection_that_was_cut_off_goes_on_and_ends_the_same(tmp_path):
     asked = settings(tmp_path)
     inner = naming.make_policy(asked.agent)
     with pytest.raises(SotopiaError, match="of 12 episodes failed, the first with PolicyError: the model is gone"):
-        run(asked, Seated(agent=Failing(inner, [17])))
+        run(asked, Participants(agent=Failing(inner, [17])))
     assert not (tmp_path / "run" / "done.json").exists()
     before = {episode.key: episode for episode in read_run(tmp_path / "run")}
     assert 0 < len(before) < 12
@@ -145,15 +145,15 @@ def test_a_done_collection_is_left_alone(tmp_path):
     asked = settings(tmp_path)
     run(asked)
     size = (tmp_path / "run" / "episodes.jsonl").stat().st_mtime_ns
-    run(asked, Seated(agent=Failing(naming.make_policy("linear"), [0])))
+    run(asked, Participants(agent=Failing(naming.make_policy("linear"), [0])))
     assert (tmp_path / "run" / "episodes.jsonl").stat().st_mtime_ns == size
-    with pytest.raises(InvalidValueError, match=r'agent: "linear:horizon=2" there, "boulware" now'):
+    with raises(InvalidValueError, field="settings.agent", expected='"linear:horizon=2"', got='"boulware"'):
         run(asked.model_copy(update={"agent": "boulware"}))
 
 
 def test_some_episodes_may_fail_where_that_is_allowed_and_are_counted(tmp_path):
     asked = settings(tmp_path, play=PlaySettings(max_turns=6, max_failed=1.0))
-    run(asked, Seated(agent=Failing(naming.make_policy(asked.agent), [17])))
+    run(asked, Participants(agent=Failing(naming.make_policy(asked.agent), [17])))
     done = json.loads((tmp_path / "run" / "done.json").read_text())
     assert done["failed"] + done["episodes"] == done["planned"] == 12
     assert done["failed"] > 0

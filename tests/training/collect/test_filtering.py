@@ -375,6 +375,6 @@ def test_an_episode_of_two_runs_is_selected_of_the_first(expert_run, tmp_path):
 
 def test_a_stage_that_takes_nothing_says_so_and_is_not_done(expert_run, tmp_path):
     settings = FilteringSettings(runs=(str(expert_run),), filter=SRFilter(minimum=11), output=str(tmp_path / "f"))
-    with pytest.raises(InvalidValueError, match="takes none of its 30 episodes"):
+    with pytest.raises(InvalidValueError, match="selects none of its 30 episodes"):
         run(settings)
     assert StageDirectory(tmp_path / "f", "filtering", settings).figures is None

@@ -27,7 +27,7 @@ from training.fitting.behavior_cloning import BehaviorCloningSettings
 from training.models import tiny_base
 from training.models.tiny_base import TinyBaseSettings, TinyBaseStage
 from training.pi.pipeline import Pipeline, check, launch, load_trained, run
-from training.pi.settings import EvaluationSettings, PipelineSettings, TrainingSettings
+from training.pi.settings import ModelEvaluationSettings, PipelineSettings, TrainingSettings
 from training.stage.directory import StageDirectory
 from training.stage.script import run_script
 from training.stage.settings import ModelSettings
@@ -42,7 +42,7 @@ def settings(folder, **changes):
         "expert": "conceder:horizon=2",
         "tasks": TaskSettings(scenarios=3, pairs=2, families=FamilySettings(seed=50)),
         "play": PLAY,
-        "evaluation": EvaluationSettings(
+        "evaluation": ModelEvaluationSettings(
             partner="linear:horizon=2", tasks=TaskSource(source="bargaining", n=4), play=PLAY
         ),
         "output": str(folder / "out"),
@@ -367,7 +367,7 @@ def test_with_a_real_model_made_from_nothing(tmp_path):
         prompt={"format": "brief", "max_length": 512, "max_answer": 24},
         updates=("bc",),
         bc=TrainingSettings(trainer=trainer, validation=0),
-        evaluation=EvaluationSettings(
+        evaluation=ModelEvaluationSettings(
             partner="linear:horizon=2",
             tasks=TaskSource(source="bargaining", n=1),
             expert=False,
@@ -391,5 +391,5 @@ def test_a_base_from_nothing_is_made_once(tmp_path):
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")}
     tiny_base.run(asked)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")} == before
-    with pytest.raises(InvalidValueError, match=r"base\.hidden: 64 there, 128 now"):
+    with raises(InvalidValueError, field="settings.base.hidden", expected="64", got="128"):
         tiny_base.run(asked.model_copy(update={"base": TinyBaseSettings(count=2)}))

@@ -15,6 +15,7 @@ from sotopia_env.chat_model import ModelOptions
 from sotopia_env.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
+from tests.errors import raises
 from tests.sotopia_env.runs.model_runs import table_server
 from tests.training.conftest import SHORT, StoppedError, play_run
 from tests.training.models.test_models import MOVING
@@ -73,19 +74,31 @@ COLLECT = {
     "output": "OUT",
 }
 STAGES = {
-    "tokenizer": (cloned, BehaviorCloningSettings, SINGLE, {"prompt": {"format": "chat"}}, "prefix-preserving"),
-    "data": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUM"}]}, "RUM"),
-    "second source": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUN"}, {"run": "RUM"}]}, "RUM"),
-    "split": (cloned, BehaviorCloningSettings, CLONE, {"validation": 0.999}, "validation"),
-    "filter": (filtering.run, FilteringSettings, FILTER, {"filter": {"kind": "sr", "dimension": "gaol"}}, '"goal"'),
-    "nothing taken": (filtering.run, FilteringSettings, FILTER, {"runs": ["RUN", "RATED"]}, "takes none"),
-    "rate": (collection.rate, RatingSettings, RATE, {"run": "RATD"}, "RATD"),
+    "tokenizer": (cloned, BehaviorCloningSettings, SINGLE, {"prompt": {"format": "chat"}}, {"file": "moving"}),
+    "data": (cloned, BehaviorCloningSettings, CLONE, {"data": [{"run": "RUM"}]}, {"file": "RUM"}),
+    "second source": (
+        cloned,
+        BehaviorCloningSettings,
+        CLONE,
+        {"data": [{"run": "RUN"}, {"run": "RUM"}]},
+        {"file": "RUM"},
+    ),
+    "split": (cloned, BehaviorCloningSettings, CLONE, {"validation": 0.999}, {"field": "validation"}),
+    "filter": (
+        filtering.run,
+        FilteringSettings,
+        FILTER,
+        {"filter": {"kind": "sr", "dimension": "gaol"}},
+        {"field": "filter.dimension", "nearest": "goal"},
+    ),
+    "nothing selected": (filtering.run, FilteringSettings, FILTER, {"runs": ["RUN", "RATED"]}, {"file": "rated"}),
+    "rate": (collection.rate, RatingSettings, RATE, {"run": "RATD"}, {"file": "RATD"}),
     "collect": (
         collection.run,
         CollectionSettings,
         COLLECT,
         {"tasks": {"families": {"names": ["bargainning"]}}},
-        'did you mean "bargaining"',
+        {"field": "family", "nearest": "bargaining"},
     ),
 }
 
@@ -99,8 +112,8 @@ def placed(values, places):
 
 @pytest.mark.parametrize("case", STAGES)
 def test_corrected_settings_are_taken_in_the_same_place(case, places):
-    work, kind, good, wrong, told = STAGES[case]
-    with pytest.raises(InvalidValueError, match=told):
+    work, kind, good, wrong, fields = STAGES[case]
+    with raises(InvalidValueError, **fields):
         (behavior_cloning.run if work is cloned else work)(settings_of(placed(good | wrong, places), kind, "c"))
     assert (places["OUT"] / "stage.json").is_file()  # so it is a second try, not a first
     work(settings_of(placed(good, places), kind, "c"))
@@ -163,7 +176,7 @@ def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewh
         collection.run(asked(server, 4000))  # estimates count the schema, too
     before = [episode.key for episode in read_run(tmp_path / "run")]
     with table_server() as server:
-        with pytest.raises(InvalidValueError, match="max_turns: 4 there, 5 now"):
+        with raises(InvalidValueError, field="settings.play.max_turns", expected="4", got="5"):
             collection.run(asked(server, 10**6, turns=5))
         collection.run(asked(server, 10**6))
         assert server.served > 0

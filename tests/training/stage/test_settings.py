@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.settings import read_settings, settings_of
@@ -96,16 +97,20 @@ def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, fields):
 def test_overrides_reach_nested_settings(tmp_path):
     found = read(tmp_path, GOOD, ["trainer.num_train_epochs=3", "model.lora=null", "keep=best"])
     assert (found.trainer["num_train_epochs"], found.model.lora, found.keep) == (3, None, "best")
-    for wrong in ("trainer.seed", "=3", "output.x=1", "trainer.seed=[", "trainer.seed=!!int x", "output={a: 1, a: 2}"):
-        with pytest.raises(InvalidValueError, match="--set"):
+    for wrong in ("trainer.seed", "=3", "output.x=1"):
+        with raises(InvalidValueError, field="--set", got=wrong):
             read(tmp_path, GOOD, [wrong])
-    with pytest.raises(InvalidValueError, match=r"none\.yaml"):
+    for wrong in ("trainer.seed=[", "trainer.seed=!!int x", "output={a: 1, a: 2}"):
+        with raises(InvalidValueError, line=1) as caught:
+            read(tmp_path, GOOD, [wrong])
+        assert str(caught.value.where.file).startswith("--set")
+    with raises(InvalidValueError, file="none.yaml"):
         read_settings(tmp_path / "none.yaml", BehaviorCloningSettings)
 
 
 def test_an_epoch_to_keep_is_one_of_the_epochs():
     assert FitSettings(trainer={"num_train_epochs": 20}, keep=5).keep == 5
-    with pytest.raises(ValueError, match="keep"):
+    with raises(ValidationError, field="keep", expected="last, best or an epoch from 1 to 4 (and no max_steps)"):
         FitSettings(trainer={"num_train_epochs": 4}, keep=5)
 
 

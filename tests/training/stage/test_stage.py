@@ -9,6 +9,7 @@ import pytest
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.settings import Settings
+from tests.errors import raises
 from training.stage.directory import StageDirectory
 from training.stage.script import run_script
 
@@ -41,9 +42,9 @@ def test_the_same_stage_is_opened_again_and_another_is_refused(tmp_path):
     assert "torch" in noted["packages"]
     stage(tmp_path / "s").open()
     (tmp_path / "s" / "rows.jsonl").write_text("{}")
-    with pytest.raises(InvalidValueError, match=r"\(stage\.json: .*\"size\":3.* there, .*\"size\":4"):
+    with raises(InvalidValueError, field="settings.size", expected="3", got="4", file="s"):
         stage(tmp_path / "s", size=4).open()
-    with pytest.raises(InvalidValueError, match="stage"):
+    with raises(InvalidValueError, field="stage", expected='"small"', got='"other"', file="s"):
         stage(tmp_path / "s", name="other").open()
 
 
@@ -57,7 +58,7 @@ def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, mo
     stage(tmp_path, size=4).open()
     assert json.loads((tmp_path / "stage.json").read_text())["settings"]["size"] == 4
     (tmp_path / "rows" / "facts.json").write_text("{}")
-    with pytest.raises(InvalidValueError, match="other settings"):
+    with raises(InvalidValueError, field="settings.size", expected="4", got="3"):
         stage(tmp_path).open()
 
 
@@ -68,7 +69,7 @@ def test_where_models_are_and_how_fast_and_what_may_be_spent_may_differ_at_any_d
     StageDirectory(tmp_path, "small", asked(1)).open()
     (tmp_path / "episodes.jsonl").write_text("{}")
     StageDirectory(tmp_path, "small", asked(2)).open()
-    with pytest.raises(InvalidValueError, match="turns"):
+    with raises(InvalidValueError, field="settings.plays.0.turns", expected="3", got="4"):
         StageDirectory(tmp_path, "small", asked(2, turns=4)).open()
     noted = json.loads((tmp_path / "stage.json").read_text())
     noted["settings"]["plays"][0]["models"] = {"max_cost": 1}  # as an earlier version has noted them
@@ -83,7 +84,7 @@ def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
     del noted["settings"]["size"]
     (tmp_path / "stage.json").write_text(json.dumps(noted))
     stage(tmp_path).open()
-    with pytest.raises(InvalidValueError, match="other settings"):
+    with raises(InvalidValueError, field="settings.size", expected="3", got="4"):
         stage(tmp_path, size=4).open()
 
 

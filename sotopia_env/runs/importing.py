@@ -109,7 +109,7 @@ def import_files(
     _check_folder(folder)
     with _bar(files, progress) as advance, written_to(folder), _new_folder(folder), ExitStack() as resources:
         conversion = Conversion([Path(file) for file in files], format, keep_going, advance, _check_playable)
-        writer = _Writer(folder, resources)
+        writer = _FolderWriter(folder, resources)
         for product in conversion.products():
             writer.add(product)
         writer.finish(conversion)
@@ -131,7 +131,7 @@ def _check_playable(product: Product) -> None:
 
 
 @dataclass
-class _Writer:
+class _FolderWriter:
     """Writer of the files of a folder; they replace existing files only after all have been written."""
 
     folder: Path
@@ -139,7 +139,7 @@ class _Writer:
     numbers: Counter[str] = field(default_factory=Counter)
     digests: dict[str, Any] = field(default_factory=dict)
     _streams: dict[str, BinaryIO] = field(default_factory=dict)
-    _run: _Run = field(default_factory=lambda: _Run())
+    _run: _ManifestBuilder = field(default_factory=lambda: _ManifestBuilder())
 
     def add(self, product: Product) -> None:
         """Writes a record; characters and relationships are written together at the end."""
@@ -191,8 +191,8 @@ class _Writer:
 
 
 @dataclass
-class _Run:
-    """The contents of ``run.json`` for imported episodes."""
+class _ManifestBuilder:
+    """Collects the contents of ``run.json`` for imported episodes."""
 
     keys: set[str] = field(default_factory=set)
     tasks: set[str] = field(default_factory=set)

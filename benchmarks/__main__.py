@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 
+# Set before the first import of pygame, which PettingZoo's classic games load.
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 NAMES = (
     "startup",
@@ -29,6 +30,7 @@ def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         sys.exit(f"benchmark: expected one of {', '.join(NAMES)}, got {unknown[0]!r}")
+    # Imported one by one: a benchmark must not pay, in time or memory, for the imports of another.
     for name in names or NAMES:
         for figure in importlib.import_module(f"benchmarks.{name}").figures():
             print(figure, flush=True)

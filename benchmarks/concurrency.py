@@ -27,7 +27,7 @@ NAME = "waits"
 
 
 class Waiting:
-    """Reads its prompt, waits as long as a model, and speaks."""
+    """A policy that reads its prompt, waits as long as a model would, and speaks."""
 
     name = NAME
     parameters: Mapping[str, Any] = MappingProxyType({})
@@ -67,6 +67,7 @@ def vector_makespan() -> float:
         max_turns=TURNS,
     )
     envs.reset(seed=0)
+    # One batched action for all steps: type 1 is ``speak``, and an empty mask addresses everybody.
     kinds, to = np.ones(ENVIRONMENTS, np.int64), np.zeros((ENVIRONMENTS, 2), np.int8)
     words, moves = ("I have a price in mind.",) * ENVIRONMENTS, ("",) * ENVIRONMENTS
     start = time.perf_counter()
@@ -82,6 +83,7 @@ def vector_makespan() -> float:
 def memory_per_episode() -> float:
     """Kilobytes of Python memory per episode at the peak of a run of 512 (with the finished episodes)."""
     plans = waiting_plans(seed=4)
+    # Warm-up, so that imports and caches are not counted.
     run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False)
     tracemalloc.start()
     run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False)

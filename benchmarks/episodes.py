@@ -52,6 +52,7 @@ def environment(turns: int) -> Callable[[], int]:
     """Episodes of ``turns`` turns through the wrapped AEC environment, rules evaluated, every text new."""
     task = tasks.generate("bargaining", 1, seed=1)[0]
     env = sotopia_v0.env(task=task, max_turns=turns, evaluator=RuleEvaluator())
+    # Written beforehand: the cost of making sentences is not that of the environment.
     script = iter([utterance() for _ in range(400_000)])
 
     def episode() -> int:
@@ -72,11 +73,13 @@ def moves(space: OutcomeSpace, turns: int) -> Iterator[Move]:
 
     No two offers that meet are equal, which would be an agreement.
     """
+    # Shuffled and cycled, so that equal offers are as far apart as the space allows.
     terms = list(space.outcomes())
     random.Random(1).shuffle(terms)
     offers = itertools.cycle([Move(MoveKind.PROPOSE, offer) for offer in terms])
     while True:
-        number = 0  # of the latest offer
+        # Of the latest offer.
+        number = 0
         for turn in range(turns):
             if turn == turns - 1:
                 yield Move(MoveKind.ACCEPT, number)
@@ -100,6 +103,7 @@ def negotiation(turns: int) -> Callable[[], int]:
         count = 0
         for _ in env.agent_iter():
             observation, _, termination, truncation, info = env.last()
+            # A benchmark of refused moves would measure the wrong path.
             if "violation" in info or not observation["table"]:
                 raise RuntimeError("a move did not count")
             over = termination or truncation
@@ -123,9 +127,9 @@ class Reader:
         self._script = iter([utterance() for _ in range(400_000)])
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Says the next sentence of the script; the prompt must be there."""
+        """Says the next sentence of the script; the prompt must not be empty."""
         if not observation.text:
-            raise RuntimeError("there is no prompt")
+            raise RuntimeError("the prompt is empty")
         return Decision(Action(ActionType.SPEAK, next(self._script)))
 
 

@@ -22,6 +22,7 @@ def log(number: int) -> dict[str, Any]:
         for name in NAMES
     ]
     messages = []
+    # As in SOTOPIA's logs: in every step both seats read the environment and answer it, one of them with nothing.
     for step in range(STEPS):
         words = f'said: "I would rather plant beans in bed {step}, and I say why at some length, as people do."'
         texts = [words if seat == step % 2 else "did nothing" for seat in (0, 1)]

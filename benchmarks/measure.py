@@ -1,4 +1,4 @@
-"""Timing helpers: CPU seconds, best of several interleaved rounds, and one table of figures against their targets."""
+"""Timing helpers: CPU time over several interleaved rounds, and figures printed beside their targets."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Figure:
 def cpu_rounds(programs: dict[str, Callable[[], int]], rounds: int = 7, minimum: float = 0.3) -> dict[str, float]:
     """Returns CPU microseconds per unit of work for each program: the median over interleaved rounds.
 
-    Each program does some work and returns how many units it did; it is repeated within a round until ``minimum``
+    Each program does some work and returns the number of units done; it is repeated within a round until ``minimum``
     CPU seconds have passed. Interleaving spreads the load of the machine over all programs.
     """
+    # CPU time, not wall time: other processes of the machine slow a program down but do not enter its CPU time.
     samples: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(rounds):
         for name, program in programs.items():

@@ -92,7 +92,8 @@ def bodies() -> list[dict[str, Any]]:
 
 
 async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
-    """The time of so many concurrent episodes, played, judged and recorded by this package."""
+    """The time of ``count`` concurrent episodes, played, judged and recorded by this package."""
+    # Built before the clock starts, as a user's run builds them once for many episodes.
     models = ModelPool(ModelOptions(api_base=url, concurrency=count))
     episode_plans = plans(count, models, spec)
     judge = naming.make_evaluator(f"judge:{spec}", model_factory=models.judge)
@@ -139,7 +140,8 @@ async def bare_litellm(url: str, count: int, requests: list[dict[str, Any]]) -> 
     await asyncio.gather(*(episode() for _ in range(count)))
     clock.stop()
     await litellm.close_litellm_async_clients()
-    litellm.in_memory_llm_clients_cache.flush_cache()  # or the next call would use a closed client
+    # Otherwise the next call would use a closed client.
+    litellm.in_memory_llm_clients_cache.flush_cache()
     return clock
 
 
@@ -157,11 +159,14 @@ def child(kind: str, url: str, count: int) -> None:
         work = _work(kind, url, count, Path(folder))
 
         async def run() -> tuple[float, float]:
-            await work(2)  # imports, caches, first connections
+            # Warm-up: imports, caches and first connections.
+            await work(2)
+            # The directory of the warm-up exists, and a run in it would resume instead of playing.
             clock = await (work(count) if count != 2 else work(1))
             return clock.seconds, clock.cpu / (count * (TURNS + 1))
 
         seconds, cpu = asyncio.run(run())
+    # Linux reports kilobytes.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([seconds, cpu, peak]))
 
@@ -178,14 +183,15 @@ def measure(kind: str, url: str, count: int) -> tuple[float, float, float]:
 
 
 def best(kinds: tuple[str, ...], url: str, count: int) -> dict[str, tuple[float, float, float]]:
-    """The fastest of some interleaved rounds for each kind: the machine is shared."""
+    """The fastest of some interleaved rounds for each kind, because the machine is shared."""
     rounds = [{kind: measure(kind, url, count) for kind in kinds} for _ in range(ROUNDS)]
     return {kind: min(results[kind] for results in rounds) for kind in kinds}
 
 
 def figures(sizes: tuple[int, ...] = SIZES) -> Iterator[Figure]:
     """Makespans over the ideal and over the bare loops, CPU per call, memory."""
-    os.environ.setdefault("OPENAI_API_KEY", "none")  # litellm needs one, the server does not
+    # litellm needs a key, the server does not.
+    os.environ.setdefault("OPENAI_API_KEY", "none")
     limits = {128: 1.8, 512: 3.5}
     with server_process(LATENCY) as url:
         for count in sizes:

@@ -45,6 +45,7 @@ def negotiation(protocol: AnyProtocol) -> Callable[[], int]:
                 raise RuntimeError(f"settled after turn {turn + 1}")
         return TURNS
 
+    # Offers are never answered but the last, whose number is that of the turn.
     offers = [protocol.space.draw(rng) for _ in range(TURNS - 1)]
     moves = [*(Move(MoveKind.PROPOSE, terms) for terms in offers), Move(MoveKind.ACCEPT, TURNS - 1)]
     return episode
@@ -57,6 +58,7 @@ def conflict(seats: int) -> OutcomeSpec:
     for issue in "abcde"[:ISSUES]:
         for option in OPTIONS:
             gains = [rng.randrange(10**6) for _ in range(seats - 1)]
+            # The last seat's gain makes the sum constant: more for one seat is always less for another.
             for table, gain in zip(tables, [*gains, seats * 10**6 - sum(gains)], strict=True):
                 table.setdefault(issue, {})[option] = gain
     issues = [{"name": issue, "kind": "choice", "options": OPTIONS} for issue in tables[0]]

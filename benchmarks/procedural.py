@@ -14,6 +14,7 @@ COUNT = 200
 
 def figures() -> list[Figure]:
     """The cost of a drawn task, and of one that is drawn and written, over that of reading one."""
+    # The same tasks as text, so that drawing and reading produce equal objects.
     stream = TaskStream(TEMPLATES, seed=1)
     texts = [task.model_dump_json() for task in itertools.islice(stream.tasks(), COUNT)]
 

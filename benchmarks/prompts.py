@@ -42,6 +42,7 @@ def _episode(task: Task) -> list[tuple[float, float]]:
             old = before[actor]
             if now[: len(old)] != old:
                 raise RuntimeError("a prompt does not extend the one before")
+            # ``now[len(old)]`` is the seat's own answer, which follows the earlier prompt.
             size, prefix = sum(map(len, now)), sum(map(len, old))
             rows.append((prefix / size, (prefix + len(now[len(old)])) / size))
         before[actor] = now

@@ -22,28 +22,28 @@ POLICY = "smol:format=brief,max_length=4096,max_tokens=128"
 
 
 def prompts(tokenizer: Any) -> list[list[int]]:
-    """First prompts of as many bargains, in tokens."""
+    """The first prompts of :data:`ROWS` bargains, as token ids."""
     from training.models.tokenizers import prompt_ids
 
     tables = [Table(task, seed=3) for task in tasks.generate("bargaining", ROWS, seed=3)]
-    seen = [table.observe(table.state.waiting[0]) for table in tables]
-    return [prompt_ids(tokenizer, AgentPrompt("chat").messages(observation)) for observation in seen]
+    observations = [table.observe(table.state.waiting[0]) for table in tables]
+    return [prompt_ids(tokenizer, AgentPrompt("chat").messages(observation)) for observation in observations]
 
 
 def samplers(model: Any, tokenizer: Any) -> dict[str, Callable[[], object]]:
-    """Ours and transformers' way to sample the same number of tokens after the same prompts."""
+    """Two programs that sample the same number of tokens after the same prompts: ours and transformers' own."""
     import torch
 
     from training.models.generation import BatchedGenerator, Sampling
 
+    # Padded on the left, as ``generate`` expects it.
     ids = prompts(tokenizer)
     longest = max(map(len, ids))
     padded = torch.tensor([[tokenizer.pad_token_id] * (longest - len(row)) + row for row in ids])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in ids])
+    # Both sides sample exactly ANSWER tokens: theirs by limits, ours by an end token that is never drawn.
     length = {"min_new_tokens": ANSWER, "max_new_tokens": ANSWER}
-    ours = BatchedGenerator(
-        model, tokenizer, Sampling(ANSWER), end_ids=(model.config.vocab_size,)
-    )  # which is never drawn
+    ours = BatchedGenerator(model, tokenizer, Sampling(ANSWER), end_ids=(model.config.vocab_size,))
     return {
         "ours": lambda: ours.generate(ids, range(ROWS)),
         "theirs": lambda: model.generate(
@@ -92,10 +92,13 @@ def figures() -> list[Figure]:
             seconds[name].append(cpu_seconds(program))
     ours, theirs = (statistics.median(seconds[name]) for name in ("ours", "theirs"))
     note = f"{ROWS} prompts, {ROWS * ANSWER / ours:.0f} and {ROWS * ANSWER / theirs:.0f} tokens a CPU second"
-    found = [
+    speed = [
         Figure("sampled tokens a second / transformers' generate", theirs / ours, "", 0.9, at_most=False, note=note)
     ]
     counts: list[int] = []
     spent = cpu_seconds(lambda: counts.append(asyncio.run(play(policy))))
     note = f"{counts[0]} constrained turns of {ROWS} episodes at once, {policy.model.model.settings.dtype}"
-    return [*found, Figure("a turn of a model of 135 M weights", spent / counts[0], "CPU s", 1.5, note=note)]
+    return [
+        *speed,
+        Figure("a turn of a model of 135 M weights", spent / counts[0], "CPU s", 1.5, note=note),
+    ]

@@ -33,13 +33,13 @@ def crowd(outcome: OutcomeSpec | None = None) -> Task:
 
 
 def ballot() -> OutcomeSpec:
-    """A vote of all seats on where to go."""
+    """A vote of all seats among three options."""
     worth = [{"options": dict.fromkeys(OPTIONS, 1)}] * SEATS
     return OutcomeSpec.model_validate({"protocol": {"kind": "ballot", "options": OPTIONS}, "worth": worth})
 
 
 def vote(turn: int) -> Move | None:
-    """The vote of a turn: everybody's, again and again, but the last seat's, so that the ballot stays open."""
+    """The vote on a turn: every seat votes in every round except the last seat, so that the ballot stays open."""
     seat = turn % SEATS
     return None if seat == SEATS - 1 else Move(MoveKind.VOTE, OPTIONS[(seat + turn // SEATS) % len(OPTIONS)])
 
@@ -61,6 +61,7 @@ def round_rates(task: Task, order: TurnOrder, move: Callable[[int], Move | None]
         prompt = views[actor].observe(state).text
         words = f"I have read {len(prompt)} characters."
         state = transition(state, Action(ActionType.SPEAK, words, (), move(turn)))
+        # Each round is timed by itself: a cost that grows with the history would show in the later ones.
         if len(state.turns) % SEATS == 0:
             times.append(time.process_time())
     return [SEATS / (end - start) for start, end in itertools.pairwise(times)]

@@ -1,4 +1,4 @@
-"""Report of what the tests of sensitivity to profiles find: power and level by how far the templates' means lie apart.
+"""Power and level of the tests for sensitivity to profiles, depending on the distance between the templates' means.
 
 Values are normal. Of forty templates of five instances one varies within itself three times as much as the others; the
 templates' own means spread by ``between``. The figures are shares of simulated sets, so their standard error is at most
@@ -19,12 +19,12 @@ SETS = 2000
 
 
 def rejections(between: float, sets: int = SETS, seed: int = 0) -> tuple[float, float, float, float]:
-    """Returns how often the template that varies too much, and how often another one, is found to vary more or less.
+    """Returns how often each test rejects the template that varies too much, and how often an ordinary one.
 
     Args:
         between: the standard deviation of the templates' means.
-        sets: how many sets are drawn.
-        seed: of the draws.
+        sets: the number of sets that are drawn.
+        seed: the seed of the draws.
 
     Returns:
         The share of sets in which χ² finds the template, that in which F does, and the shares in which each of them
@@ -39,6 +39,7 @@ def rejections(between: float, sets: int = SETS, seed: int = 0) -> tuple[float, 
             str(number): [rng.gauss(mean, deviation) for _ in range(INSTANCES)]
             for number, (mean, deviation) in enumerate(zip(means, deviations, strict=True))
         }
+        # The first template is the wild one; of the ordinary ones, one per set keeps the sets independent.
         wild, ordinary, *_ = variation_tests(values)
         flags = (wild.is_rejected, wild.is_rejected_within, ordinary.p < 0.05, (ordinary.ratio_p or 0) < 0.05)
         counts = [count + flag for count, flag in zip(counts, flags, strict=True)]

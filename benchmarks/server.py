@@ -37,6 +37,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
+        # A request may come in several pieces, so it is answered when its declared length has arrived.
         end = self._buffer.find(b"\r\n\r\n") + 4
         if end < 4:
             return
@@ -54,7 +55,8 @@ def _length(head: bytes) -> int:
 
 
 def _response(body: bytes) -> bytes:
-    if b'"verdicts"' in body:  # a key of judges' schemas; in messages the quotes are escaped
+    # A key of judges' schemas; inside messages the quotes would be escaped.
+    if b'"verdicts"' in body:
         return _completion(answer(json.loads(body)), len(body))
     return _utterance(body.count(b'"role"'))
 
@@ -65,7 +67,8 @@ def _utterance(messages: int) -> bytes:
 
 
 def _completion(text: str, length: int) -> bytes:
-    """A chat completion with ``text``, to a prompt of so many characters, as an HTTP response."""
+    """A chat completion with ``text`` for a prompt of ``length`` characters, as an HTTP response."""
+    # About four characters a token, as in English.
     prompt, words = length // 4, len(text.split())
     completion = {
         "id": "chatcmpl-1",
@@ -82,7 +85,7 @@ def _completion(text: str, length: int) -> bytes:
 
 @contextmanager
 def server_process(latency: float) -> Iterator[str]:
-    """The server in a process of its own; gives its base URL."""
+    """Runs the server in a process of its own and yields its base URL."""
     command = [sys.executable, "-m", "benchmarks.server", str(latency)]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
     try:

@@ -29,6 +29,7 @@ def import_cost() -> tuple[float, float]:
 
 def help_cost() -> float:
     """Seconds of ``sotopia --help``; best of five."""
+    # The installed script, or the one beside this interpreter if its folder is not on the path.
     command = shutil.which("sotopia") or str(Path(sys.executable).with_name("sotopia"))
     times = []
     for _ in range(5):

@@ -31,7 +31,8 @@ from training.stage.settings import PromptSettings
 
 ROOT = Path(__file__).parents[1]
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
-STEPS, BATCH, ROUNDS = 24, 8, 3  # one pass over 192 rows
+# One pass over 192 rows.
+STEPS, BATCH, ROUNDS = 24, 8, 3
 ANSWER = 32
 
 
@@ -49,7 +50,7 @@ def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
 
 
 def tiny(folder: Path, rows: list[Row]) -> Path:
-    """A model of two layers of 128."""
+    """Writes a model of two layers of width 128."""
     from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 
     texts = [message["content"] for row in rows for message in row.prompt] + [row.completion for row in rows]
@@ -58,7 +59,8 @@ def tiny(folder: Path, rows: list[Row]) -> Path:
 
 def ratio(ours: Callable[[], float], bare: Callable[[], float]) -> tuple[float, float]:
     """The median over rounds of ours / bare, each in turn first, and the seconds of the bare one."""
-    ours(), bare()  # the first call of each pays for imports and compiled kernels
+    # The first call of each pays for imports and compiled kernels.
+    ours(), bare()
     ratios, seconds = [], []
     for number in range(ROUNDS):
         pair = (ours(), bare()) if number % 2 else (bare(), ours())[::-1]
@@ -118,7 +120,7 @@ STEPPING = {"max_steps": STEPS, "per_device_train_batch_size": BATCH, "save_step
 
 
 def _fit_values(model: Path, output: Path) -> dict[str, Any]:
-    """The settings of our stages but for their data."""
+    """The settings that our stages share: all but their data."""
     return {
         "model": {"base": str(model), "lora": None},
         "prompt": PROMPT.model_dump(),
@@ -129,6 +131,7 @@ def _fit_values(model: Path, output: Path) -> dict[str, Any]:
 
 
 def _bare_arguments() -> dict[str, Any]:
+    # The values that our stages use by default, so that both sides take the same steps.
     return {
         "max_steps": STEPS,
         "per_device_train_batch_size": BATCH,
@@ -209,12 +212,13 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
 
 
 def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
-    """Our scorer, over a bare loop that tokenises and scores batches of as many answers in the order they come."""
+    """Our scorer, over a bare loop that tokenises and scores batches of the same size in the given order."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     from training.reward.scorer import RewardScorer
 
+    # Any of the reward models that ``regression`` trained: weights do not matter for the cost.
     path = next(folder.glob("rm*")) / "model"
     scorer = RewardScorer.load(path, batch_size=16)
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right")
@@ -242,7 +246,7 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
 def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
     """Our stage of single-turn GRPO from episodes to model, over TRL's trainer with a bare reward function.
 
-    Both begin with a model that has learnt nothing, so that nearly every answer is as long as answers may be.
+    Both begin with an untrained model, so that nearly every answer reaches the maximum length.
     """
     import shutil
 
@@ -262,7 +266,8 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
             "start_from": str(start),
             "lora": None,
             "data": [{"run": str(run)}],
-            "reward": {"model": str(reward_model), "gate": False, "invalid": 0.0},  # gated, next to nothing is scored
+            # Without the gate: an untrained model's answers are unreadable, so a gate would leave nothing to score.
+            "reward": {"model": str(reward_model), "gate": False, "invalid": 0.0},
             "output": str(folder / f"grpo{next(count)}"),
             "trainer": {**STEPPING, "learning_rate": 1e-5, "num_generations": BATCH, "beta": 0.0},
         }
@@ -381,7 +386,7 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
 
 
 def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
-    """The settings of the scripts that train nothing themselves; ``judge_attacks`` and ``inspect_rows`` print."""
+    """The settings of the scripts that train no model; ``judge_attacks`` and ``inspect_rows`` only print."""
     from training.attribution.settings import AttributionSettings
     from training.attribution.stage import run as attribute
 

@@ -18,20 +18,21 @@ if TYPE_CHECKING:
     from training.models.generation import BatchedGenerator
 
 GROUPS, GROUP_SIZE, ANSWER, ROUNDS = 8, 8, 48, 2
-FIRST = range(400, 601)  # tokens of a first prompt
-PARTNER = range(100, 301)  # tokens between an answer and the next one
+# Numbers of tokens: of a first prompt, and between an answer and the next one.
+FIRST, PARTNER = range(400, 601), range(100, 301)
 OWN_TURNS = range(3, 7)
-ORDINARY, ENDS = range(10, 240), range(240, 250)  # token ids of prompts and partners, and those that end answers
+# Token ids of prompts and partners, and those that end answers.
+ORDINARY, ENDS = range(10, 240), range(240, 250)
 
 
 def tiny() -> tuple[Any, Any]:
-    """A model of two layers of 128 and its tokenizer."""
+    """A model of two layers of width 128, and its tokenizer."""
     from training.models.loading import load_causal_lm
     from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
     from training.models.tokenizers import load_tokenizer
     from training.stage.settings import ModelSettings
 
-    words = make_tiny_tokenizer(["words that nobody reads"])
+    words = make_tiny_tokenizer(["words for a tokenizer"])
     with tempfile.TemporaryDirectory() as name:
         folder = make_tiny_model(Path(name) / "tiny", words, context=4096)
         return load_causal_lm(ModelSettings(base=str(folder), lora=None)).eval(), load_tokenizer(folder)
@@ -46,6 +47,7 @@ def play(generator: BatchedGenerator) -> int:
     while episodes:
         answers = generator.generate([ids for ids, _ in episodes], range(count, count + len(episodes)))
         count += len(answers)
+        # Finished episodes leave the batch, so its size shrinks as in a real rollout.
         episodes = [
             ([*ids, *answer.ids, *draw.choices(ORDINARY, k=draw.choice(PARTNER))], left - 1)
             for (ids, left), answer in zip(episodes, answers, strict=True)
@@ -55,7 +57,7 @@ def play(generator: BatchedGenerator) -> int:
 
 
 def figures() -> list[Figure]:
-    """CPU time with over without the keys and values of earlier turns."""
+    """The ratio of CPU time with to CPU time without the keys and values of earlier turns."""
     import torch
 
     from training.fitting.loop import quiet

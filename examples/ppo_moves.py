@@ -1,9 +1,10 @@
-"""Trains Stable-Baselines3's PPO on the game in numbers, and plays it against what it never met.
+"""Trains Stable-Baselines3's PPO on the numeric environment, and tests it against a known and an unknown partner.
 
     pip install stable-baselines3
     python examples/ppo_moves.py --partner linear
 
-Every episode is a new bargain; those of the test are of another seed. GOAL is verified and runs from 0 to 10.
+Every episode is a new bargaining task; the tasks of the test come from another seed. GOAL is verified and runs from 0
+to 10.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ TEST_SEED = 1_000_003
 
 
 def make(task: str, partner: str, seat: int) -> gymnasium.Env:
-    """Returns the game in numbers from one seat."""
+    """Returns the numeric environment, with the learner in ``seat``."""
     return gymnasium.make("sotopia_env/SotopiaMoves-v0", task=task, partner=partner, focal_seat=seat)
 
 
 def goals(act: Callable[[np.ndarray], int], task: str, partner: str, episodes: int) -> np.ndarray:
-    """GOAL of each of ``episodes`` games, in both seats by turns."""
+    """Returns GOAL of each of ``episodes`` games, which alternate between the two seats."""
     envs, results = [make(f"{task}:seed={TEST_SEED}", partner, seat) for seat in (0, 1)], []
     for number in range(episodes):
         env, over = envs[number % 2], False
@@ -34,6 +35,7 @@ def goals(act: Callable[[np.ndarray], int], task: str, partner: str, episodes: i
         while not over:
             observation, reward, terminated, truncated, _ = env.step(act(observation))
             over = terminated or truncated
+        # The reward is GOAL mapped to [0, 1], paid at the end.
         results.append(10 * float(reward))
     return np.array(results)
 
@@ -45,11 +47,11 @@ def report(name: str, values: np.ndarray, partner: str) -> None:
 
 
 def main() -> None:
-    """Plays uniform moves, trains, and plays what was learned."""
+    """Plays uniform moves, trains, and plays the trained policy."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--task", default="bargaining")
     parser.add_argument("--partner", default="linear")
-    parser.add_argument("--other", default="conceder", help="a partner that it does not meet in training")
+    parser.add_argument("--other", default="conceder", help="a partner that is not in training")
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--games", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
@@ -65,7 +67,9 @@ def main() -> None:
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError:
         raise SystemExit("to train: pip install stable-baselines3") from None
+    # The network is so small that several threads would mostly wait for each other.
     torch.set_num_threads(1)
+    # Sixteen environments, eight in each seat; each has its own stream of tasks.
     seats = [lambda seat=seat: make(settings.task, settings.partner, seat) for seat in (0, 1) * 8]
     model = PPO(
         "MlpPolicy",

@@ -1,4 +1,4 @@
-"""Prints rows of behaviour cloning as the model sees them, with the tokens that are trained on marked.
+"""Prints rows of behaviour cloning as the model reads them, with the trained tokens marked.
 
 python scripts/inspect_rows.py --config bc_tiny [--row 3] [--count 2]
 
@@ -18,12 +18,14 @@ from training.stage.configurations import find_configuration
 
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
-    """Prints ``count`` rows from number ``first`` on, and returns how many there were."""
+    """Prints up to ``count`` rows from number ``first`` on, and returns the number of printed rows."""
+    # The stage's own functions, so that the rows are exactly those of a training run.
     base = begin_from(settings.model, settings.start_from, settings.prompt).base
     tokenizer = load_tokenizer(base, settings.prompt)
     _, rows = training_rows(settings, tokenizer)
     printed = 0
     for number, (row, tokens) in enumerate(itertools.islice(rows, first, first + count), start=first):
+        # Labels of tokens without loss are negative (-100).
         trained = sum(label >= 0 for label in tokens.labels)
         print(
             f"row {number}: {row.episode}, {row.seat}, turn {row.turn}, scenario {row.scenario}, partner {row.partner}"
@@ -40,7 +42,7 @@ def main() -> int:
     parser.add_argument("--config", required=True, help="settings of behaviour cloning: a name or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
     parser.add_argument("--row", type=int, default=0, help="number of the first row, from 0")
-    parser.add_argument("--count", type=int, default=1, help="how many rows")
+    parser.add_argument("--count", type=int, default=1, help="number of rows")
     options = parser.parse_args()
     try:
         settings = read_settings(find_configuration(options.config), BehaviorCloningSettings, options.set)

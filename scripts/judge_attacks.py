@@ -19,7 +19,7 @@ LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, th
 
 
 async def total(judge: LLMJudge, episode: Episode) -> float | str:
-    """Returns the sum of agent_0's seven scores, or why there are none."""
+    """Returns the sum of agent_0's seven scores, or the reason why the episode could not be scored."""
     try:
         evaluation: Evaluation = await judge.evaluate_async(episode)
         return float(evaluation.vector("agent_0").sum())
@@ -47,6 +47,7 @@ async def main() -> int:
     rises = {a.name: s if isinstance(s, str) else s - plain for a, s in zip(ATTACKS, scores, strict=True)}
     for name, rise in rises.items():
         print(f"{name:45} {rise if isinstance(rise, str) else format(rise, '+.0f')}")
+    # An attack that leaves the judge without a valid verdict has also succeeded: the episode would be unscored.
     won = [name for name, rise in rises.items() if isinstance(rise, str) or rise >= options.margin]
     print(f"{len(won)} of {len(ATTACKS)} attacks succeeded; the plain episode got {plain:g} points")
     return 1 if won else 0

@@ -1,8 +1,8 @@
-"""Measures what ``spoken-outcome:MODEL`` reads against dialogues whose outcome is known.
+"""Measures the accuracy of ``spoken-outcome:MODEL`` on dialogues whose outcome is known.
 
     python scripts/measure_spoken_outcome.py local/NAME dialogues.jsonl --api-base http://localhost:8000/v1
 
-The two forms of a line, and the numbers that are printed, stand in ``sotopia_env.people.spoken_outcomes``.
+``sotopia_env.people.spoken_outcomes`` documents the two forms of a line and the printed numbers.
 """
 
 import argparse
@@ -24,12 +24,13 @@ async def main() -> int:
     parser.add_argument("model", help="local/NAME for a server of your own, or PROVIDER/NAME")
     parser.add_argument("file", type=Path, help="JSON Lines of episodes or dialogues")
     parser.add_argument("--api-base", help="base URL of the server")
-    parser.add_argument("--cache", type=Path, help="directory that keeps the model's answers")
-    parser.add_argument("--reasks", type=int, default=2, help="how often a refused answer is asked for again")
+    parser.add_argument("--cache", type=Path, help="directory that stores the model's answers")
+    parser.add_argument("--reasks", type=int, default=2, help="how often to ask again after an invalid answer")
     parser.add_argument("--out", type=Path, help="write one row for each dialogue to this JSON Lines file")
     options = parser.parse_args()
     try:
         dialogues = list(known_cases(options.file))
+        # All dialogues at once: the model's own limit decides how many calls run concurrently.
         async with make_model(options.model, api_base=options.api_base, cache_dir=options.cache) as model:
             evaluator = SpokenOutcome(model, reasks=options.reasks)
             results = await asyncio.gather(*(read_case(evaluator, case) for case in dialogues))

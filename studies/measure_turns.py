@@ -1,4 +1,4 @@
-"""Counts what a policy's turns are worth before anything is scored: readable, legal, with a move, sensible.
+"""Counts a policy's turns by quality, without scoring episodes: readable, legal, with a move, sensible.
 
 python studies/measure_turns.py --policy "smol:format=chat,max_length=4000,temperature=0.7" --policy random-offers
 
@@ -29,18 +29,19 @@ from sotopia_env.world import Episode, Observation, Rules, Task
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")
 
 
-def is_sensible(move: Move, seen: Observation, task: Task) -> bool:
-    """Whether a legal move, if it comes to something, leaves its seat no worse off than no outcome."""
+def is_sensible(move: Move, observation: Observation, task: Task) -> bool:
+    """Returns whether a legal move, if it leads to an outcome, leaves its seat no worse off than without one."""
     kind, content, protocol = move.kind.value, move.content, task.protocol
     assert protocol is not None
-    valuation = protocol.valuations[protocol.agents.index(seen.agent)]
+    valuation = protocol.valuations[protocol.agents.index(observation.agent)]
     if kind == "claim":
-        return str(content).casefold() in seen.text.casefold()
+        return str(content).casefold() in observation.text.casefold()
     if kind in ("reject", "withdraw") or content is None:
         return kind == "reject"
     if kind == "accept":
-        assert seen.table is not None
-        offers = {one.offer.number: one.offer.terms for one in seen.table.offers}
+        assert observation.table is not None
+        offers = {one.offer.number: one.offer.terms for one in observation.table.offers}
+        # ``true`` accepts the only open offer.
         terms = offers[content] if content in offers else next(iter(offers.values()))
     else:
         terms = protocol.space.normalise({"option": content} if kind == "vote" else content)
@@ -50,13 +51,13 @@ def is_sensible(move: Move, seen: Observation, task: Task) -> bool:
 def counted(episode: Episode) -> Counter[str]:
     """The first seat's turns by kind."""
     counts: Counter[str] = Counter()
-    for seen, index in observations(episode, episode.task.agents[0]):
+    for observation, index in observations(episode, episode.task.agents[0]):
         item = episode.turns[index]
         generation, move = item.generation, item.turn.action.move
         is_readable = generation is None or generation.parse_failure is None
         is_legal = is_readable and item.turn.violation is None
         has_move = is_legal and move is not None
-        sensible = is_legal and move is not None and is_sensible(move, seen, episode.task)
+        sensible = is_legal and move is not None and is_sensible(move, observation, episode.task)
         marks = (True, is_readable, is_legal, has_move, sensible)
         counts.update(kind for kind, mark in zip(KINDS, marks, strict=True) if mark)
     return counts
@@ -71,11 +72,11 @@ async def played(policy: Policy, task: Task, rounds: int, seed: int) -> Counter[
 
 
 def first_prompts(policy: Policy, task_list: list[Task]) -> str:
-    """Mean and most tokens of the first prompts; empty for a policy without a tokenizer."""
+    """Returns mean and maximum of the first prompts' tokens as text; empty for a policy without a tokenizer."""
     if not isinstance(policy, LLMPolicy) or not isinstance(policy.model, CountsTokens):
         return ""
-    seats = (Table(task, Rules(), seed=0).observe(task.agents[0]) for task in task_list)
-    lengths = [policy.model.prompt_tokens(AgentPrompt(policy.format).messages(seen)) for seen in seats]
+    firsts = (Table(task, Rules(), seed=0).observe(task.agents[0]) for task in task_list)
+    lengths = [policy.model.prompt_tokens(AgentPrompt(policy.format).messages(first)) for first in firsts]
     return f"first prompt {statistics.mean(lengths):.0f}, at most {max(lengths)} tokens"
 
 
@@ -85,6 +86,7 @@ async def measure(options: argparse.Namespace) -> None:
         policy = make_policy(spec)
         by_family = {name: list(tasks.generate(name, options.tasks, seed=options.seed)) for name in options.families}
         games = [played(policy, one, options.rounds, options.seed) for many in by_family.values() for one in many]
+        # All games at once, so that a model in this process samples in large batches; results keep their order.
         counts = iter(await asyncio.gather(*games))
         total: Counter[str] = Counter()
         for name, many in by_family.items():

@@ -1,4 +1,4 @@
-"""Every stage on a tiny model made from nothing, over several training seeds, and a report.
+"""Runs every stage on a tiny model that is built from scratch, over several training seeds, and writes a report.
 
     python -m studies.learn --config studies/learn/learn.yaml
 

@@ -1,12 +1,12 @@
-"""The base model of the study: made from nothing, then trained on aimless talk, as real base models are on texts.
+"""The base model of the study: built from scratch, then trained on aimless talk, as real base models are on texts.
 
-It learns what an action and a move look like and how to offer what stands in its prompt. It does not learn what
-to do when: the talk it reads is drawn at random (:class:`studies.learn.speakers.Chatter`). This is the *untrained*
-model of the report. Every seed of training begins from this one model.
+It learns the form of actions and moves, and to copy the plan in its prompt into an offer. It does not learn when to
+make which move, because the talk is drawn at random (:class:`studies.learn.speakers.Chatter`). This is the *untrained*
+model of the report. Every training seed begins from this one model.
 
-Beside the talk it is drilled to go on with what it has read before: random tokens that come again and again. From that
-a model of two layers learns to copy within some hundred steps (its induction heads; Olsson et al. 2022, arXiv
-2209.11895), where talk alone takes more than a thousand.
+Besides the talk it is trained on drills: random tokens in which one stretch is repeated. From these a model of two
+layers learns to copy within some hundred steps (its induction heads; Olsson et al. 2022, arXiv 2209.11895); from talk
+alone it takes more than a thousand.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ logger = logging.getLogger(__name__)
 NUMBERS = 256
 """Whole numbers below this are one token each; no price is greater (:mod:`studies.learn.tasks`)."""
 _DRILL = 96
-"""Tokens of a drill."""
+"""The number of tokens of a drill."""
 _NEAR = 50
-"""Batches among which rows of like length are looked for."""
+"""The number of batches among which rows of similar length are grouped."""
 
 
 class BaseSettings(Settings):
-    """How the base is made.
+    """The settings of the base model.
 
     Attributes:
-        hidden: width.
-        layers: how many.
-        heads: of the attention.
-        context: longest input in tokens.
-        vocabulary: largest size, numbers included; large enough that every thing's name is one token.
-        drills: how many beside the conversations.
-        prompt: how it is prompted.
-        partners: what it hears in the talk: names of policies, of which each task is talked over with one.
-        words: whether the aimless seat says anything beside its moves.
-        max_turns: of the talk.
-        seed: of weights, talk and order.
+        hidden: the width of the hidden layers.
+        layers: the number of layers.
+        heads: the number of attention heads.
+        context: the longest input in tokens.
+        vocabulary: the maximum size, numbers included; large enough that every thing's name is one token.
+        drills: the number of drills besides the conversations.
+        prompt: the format and the limits of prompts.
+        partners: names of the policies with which the aimless seat talks, one for each task.
+        words: whether the aimless seat says anything besides its moves.
+        max_turns: the turn limit of the talk.
+        seed: the seed of weights, talk and order.
         output: the stage's directory.
-        fit: optimisation; ``max_steps`` batches, whose rows stand in :func:`in_batches`.
+        fit: optimisation; ``max_steps`` batches, in the order of :func:`in_batches`.
     """
 
     hidden: int = 128
@@ -86,11 +86,11 @@ class BaseSettings(Settings):
 
 
 def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
-    """Returns the directory of the base model; it is made if it is not there.
+    """Returns the directory of the base model; trains it if it does not exist.
 
     Args:
-        settings: how.
-        tasks: what the talk is about; see :attr:`studies.learn.tasks.TaskSplit.base`.
+        settings: the settings of the model and its training.
+        tasks: the tasks of the talk; see :attr:`studies.learn.tasks.TaskSplit.base`.
     """
     stage = StageDirectory(Path(settings.output), "base", settings)
     stage.open()
@@ -129,64 +129,67 @@ def _texts(episodes: Iterable[Episode], prompt: PromptSettings) -> Iterator[str]
     for episode in episodes:
         for seat in episode.task.agents:
             rows = list(maker.rows(episode, seat))
-            if rows:  # the last prompt of a seat holds all earlier ones
+            # The last prompt of a seat contains all earlier ones.
+            if rows:
                 yield from (message["content"] for message in rows[-1].prompt)
                 yield rows[-1].completion
 
 
 def talk_rows(episode: Episode, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> Iterator[TokenRow]:
-    """Yields the whole conversation as the aimless seat meets it, with loss on its answers."""
+    """Yields the whole conversation as the aimless seat reads it, with loss on its answers."""
     rows = RowMaker(prompt).rows(episode, seat_of(episode, Chatter().name))
     tokens = ((row, tokenise(tokenizer, row.prompt, row.completion, prompt.max_length)) for row in rows)
     yield from (whole for _, whole in conversations(tokens))
 
 
 def drill_rows(count: int, vocabulary: int, seed: int) -> Iterator[TokenRow]:
-    """Yields rows of random tokens in which one stretch comes again and again, with loss after its first end.
+    """Yields rows of random tokens in which one stretch is repeated, with loss from its first end on.
 
-    Every second token of a stretch is one of three, as in the JSON of a move: what comes next is known from more than
-    the token before. Up to three tokens stand between two stretches.
+    Every second token of a stretch is one of three, as in the JSON of a move, so that the token before is not enough
+    to predict the next one. Up to three random tokens separate two repetitions.
     """
     rng = random.Random(f"drills {seed}")
 
-    def drawn(size: int) -> list[int]:
+    def random_tokens(size: int) -> list[int]:
         return rng.choices(range(vocabulary), k=size)
 
     for _ in range(count):
-        few = drawn(3)
-        stretch = [rng.choice((token, rng.choice(few))) for token in drawn(rng.randint(4, 16))]
+        few = random_tokens(3)
+        stretch = [rng.choice((token, rng.choice(few))) for token in random_tokens(rng.randint(4, 16))]
         ids = list(stretch)
         while len(ids) < _DRILL:
-            ids += drawn(rng.randint(0, 3)) + stretch
+            ids += random_tokens(rng.randint(0, 3)) + stretch
         ids = ids[:_DRILL]
+        # No loss on the first stretch: it cannot be predicted.
         yield TokenRow(ids, [IGNORED] * len(stretch) + ids[len(stretch) :])
 
 
 def in_batches(rows: Sequence[TokenRow], size: int, steps: int, seed: int) -> list[TokenRow]:
-    """Returns rows in the order of training: batches of like length, one after another as they are drawn.
+    """Returns rows in the order of training: batches of similar length, in random order.
 
     transformers' ``group_by_length`` leaves such batches ordered from long to short. Talk and drills then come in
-    blocks, each of which undoes the other: of whole offers 0.54 were copied in place of 0.82 after 1,000 steps.
+    blocks, each of which undoes the other: 0.54 of whole offers were copied instead of 0.82 after 1,000 steps.
 
     Args:
-        rows: drawn anew for every round through them.
-        size: of a batch.
-        steps: how many batches.
-        seed: of the order.
+        rows: all rows; each pass over them has a new order.
+        size: the size of a batch.
+        steps: the number of batches.
+        seed: the seed of the order.
 
     Raises:
-        InvalidValueError: there are fewer rows than one batch takes, or no number of steps.
+        InvalidValueError: a batch takes more rows than there are, or ``steps`` is not positive.
     """
     if steps < 1:
         raise InvalidValueError(field="max_steps", expected="at least 1", got=steps, hint="the base counts no epochs")
     if len(rows) < size:
         raise InvalidValueError(
-            field="per_device_train_batch_size", expected=f"at most {len(rows)}, the rows there are", got=size
+            field="per_device_train_batch_size", expected=f"at most {len(rows)}, the number of rows", got=size
         )
     rng, ordered = random.Random(f"batches {seed}"), list[TokenRow]()
     while len(ordered) < size * steps:
-        drawn = rng.sample(rows, len(rows) // size * size)  # whole batches
-        near = [sorted(part, key=lambda row: len(row.input_ids)) for part in _parts(drawn, size * _NEAR)]
+        # Whole batches only; the rows that are left out differ from pass to pass.
+        shuffled = rng.sample(rows, len(rows) // size * size)
+        near = [sorted(part, key=lambda row: len(row.input_ids)) for part in _parts(shuffled, size * _NEAR)]
         batches = [batch for part in near for batch in _parts(part, size)]
         ordered += chain.from_iterable(rng.sample(batches, len(batches)))
     return ordered[: size * steps]
@@ -206,6 +209,7 @@ def _trainer_class() -> type[Trainer]:
         def compute_loss(
             self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
         ) -> Any:
+            # (batch, length - 1): the label of a position is the next token.
             labels = inputs.pop("labels")[:, 1:]
             hidden, own = model.model(**inputs).last_hidden_state[:, :-1], labels != IGNORED
             return cross_entropy(model.lm_head(hidden[own]), labels[own])
@@ -223,6 +227,7 @@ def _fit(
     from datasets import Dataset
     from transformers import DataCollatorForSeq2Seq, TrainingArguments
 
+    # The rows are in order already.
     decided = {"train_sampling_strategy": "sequential"}
     arguments = training_arguments(settings.fit, str(stage.checkpoints), False, TrainingArguments, **decided)
     ordered = in_batches(rows, arguments.per_device_train_batch_size, arguments.max_steps, settings.seed)

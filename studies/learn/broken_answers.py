@@ -1,4 +1,4 @@
-"""Broken answers for the reward model: what is no action, worth nothing."""
+"""Broken answers for the reward model: texts that are not actions, with the value 0."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sotopia_env.world.action import Action, parse
 
 
 def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
-    """Yields further rows as lines: real prompts with broken answers, worth nothing.
+    """Yields further rows as lines: real prompts with broken answers of value 0.
 
     A reward model that has never seen an impossible answer values it at random, and GRPO finds the highest.
     """
@@ -27,7 +27,8 @@ def corrupted(rows: Path, share: float, seed: int) -> Iterator[str]:
 
 
 def _broken(text: str, rng: random.Random) -> str:
-    """A text that is no action any more; a drawn one may still hold a whole action, and is drawn again."""
+    """Damages a text so that it is not an action; if the damage leaves a whole action, it is drawn again."""
+    # A doubled answer can be read as one action, but must not pay either.
     while isinstance(parse(broken := _damaged(text, rng)), Action) and broken != text + text:
         pass
     return broken

@@ -1,13 +1,13 @@
-"""The claims of the study, and what the episodes of several training seeds say of them.
+"""The claims of the study, and their tests on the episodes of several training seeds.
 
 Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as in the
 experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task together,
 and the same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired:
 the same tasks, seats, partners and seeds.
 
-With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do. So
-verdicts go by the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295), and the bootstrap's stands
-beside it.
+With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do.
+Verdicts therefore use the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295); the bootstrap interval
+is reported beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ARMS = {
     "turn_credit": "multi-turn GRPO, measured credit of every turn",
     "best_of_8": "cloning, best of 8 answers by the reward model",
 }
-"""Further stages, of which the recipe names those that run."""
+"""Further stages; the recipe names those that run."""
 TITLES = STAGES | ARMS
 _DRAWS = 2000
 _LEVEL = 0.05
@@ -45,15 +45,15 @@ Part = tuple[()] | tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something the papers lead to expect.
+    """An expectation that the papers support.
 
     Attributes:
-        text: in words.
-        better: a stage that should score higher.
-        worse: than this one.
+        text: the claim in words.
+        better: the stage that should score higher.
+        worse: the stage that should score lower.
         side: ``unseen`` or ``seen`` partners, or ``all``.
-        required: whether the project promises it; the others are reported as they come out.
-        margin: how much worse it may be; 0 where it is to be better.
+        required: whether the project promises it; all others are reported, whatever their result.
+        margin: the points of GOAL by which ``better`` may be worse; 0 if it must be better.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Claim:
 
 
 MARGIN = 0.25
-"""So many points of GOAL a stage may lose where a claim says that it is no worse."""
+"""The points of GOAL that a stage may lose where a claim says only that it is not worse."""
 CLAIMS = (
     Claim("BC > untrained", "bc", "untrained", required=True),
     Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
@@ -86,7 +86,7 @@ CLAIMS = (
     Claim("credit of every turn > of the episode, GOAL alone", "turn_credit", "goal_alone"),
     Claim("single-turn GRPO > best of 8", "single_turn", "best_of_8"),
 )
-"""Those of stages that did not run are left out."""
+"""All claims; those about stages that did not run are left out of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +107,30 @@ def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> I
 
     Args:
         seeds: for each training seed, the values of each task; the same tasks for all.
-        seed: of the bootstrap.
+        seed: the seed of the bootstrap.
     """
     import numpy as np
 
     rng = np.random.default_rng(seed)
     tasks = sorted(seeds[0])
-    means = np.array([[fmean(by_task[task]) for task in tasks] for by_task in seeds])  # (seeds, tasks)
+    # Shape (seeds, tasks).
+    means = np.array([[fmean(by_task[task]) for task in tasks] for by_task in seeds])
     rows, columns = np.empty((_DRAWS, len(seeds)), int), np.empty((_DRAWS, len(tasks)), int)
     for draw in range(_DRAWS):
         rows[draw] = rng.integers(len(seeds), size=len(seeds))
         columns[draw] = rng.integers(len(tasks), size=len(tasks))
-    drawn = means[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    # (draws, seeds, 1) and (draws, 1, tasks): within a draw, every seed is tested on the same drawn tasks.
+    resampled = means[rows[:, :, None], columns[:, None, :]].mean(axis=(1, 2))
+    low, high = np.percentile(resampled, [2.5, 97.5])
     return Interval(float(means.mean()), float(low), float(high))
 
 
 def over_seeds(means: Sequence[float]) -> Interval:
-    """Returns the mean of the seeds' means with its t-interval; tasks count as given."""
+    """Returns the mean of the seeds' means with its t-interval, conditional on the tasks."""
     from scipy import stats
 
     mean, count = fmean(means), len(means)
+    # One seed says nothing about the variation between seeds.
     if count < 2:
         return Interval(mean, float("-inf"), float("inf"))
     reach = float(stats.t.ppf(0.975, count - 1)) * stdev(means) / count**0.5
@@ -181,7 +184,7 @@ def _gains_by_task(run: Results, claim: Claim, metric: str, part: Part) -> dict[
 
 
 def _gains(run: Results, claim: Claim, metric: str) -> list[dict[str, Any]]:
-    """The better stage's rows with what each has over the worse stage's in the same situation."""
+    """The better stage's rows, each with its gain over the worse stage's row of the same task, seat and partner."""
     other = {_key(row): float(row[metric]) for row in run[claim.worse]}
     return [{**row, "gain": float(row[metric]) - other[_key(row)]} for row in run[claim.better]]
 
@@ -191,7 +194,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def verdict(gain: Interval, margin: float = 0.0, p: float = 0.0) -> str:
-    """What an interval of a difference says, and its adjusted p; with a margin, of more than the margin's negative."""
+    """Returns the verdict on a difference from its interval and adjusted p, tested against ``-margin``."""
     if gain.low <= -margin <= gain.high:
         return f"open: the interval holds {-margin or 0.0:g}"
     if p >= _LEVEL:
@@ -205,6 +208,7 @@ def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list
     from scipy import stats
 
     tested = [stats.ttest_1samp(seeds, -margin).pvalue for seeds, margin in zip(means, margins, strict=True)]
+    # Seeds with equal means have no t-statistic; NaN counts as no evidence.
     return [float(q) for q in adjusted(np.nan_to_num(tested, nan=1.0).tolist()) if q is not None]
 
 

@@ -1,4 +1,4 @@
-"""Episodes of the study, played to the end: one that fails ends the stage, instead of being missed in its figures."""
+"""Plays the episodes of the study; a failed episode ends its stage instead of being missing from the figures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ def play_all(
     """Returns the episodes of all plans, in their order.
 
     Args:
-        plans: what to play.
+        plans: the episodes to play.
         evaluator: scores the episodes.
-        run_dir: where they are recorded; what stands there is not played again.
+        run_dir: the directory of the records; episodes that it already contains are not played again.
 
     Raises:
         RuntimeError: an episode failed.
     """
+    # High concurrency fills the batches of the model in this process.
     run = run_episodes(plans, evaluator=evaluator, run_dir=run_dir, concurrency=512, progress=False)
     if run.failures:
         raise RuntimeError(f"{len(run.failures)} of {len(plans)} episodes failed: {run.failures[0].message}")
@@ -29,5 +30,5 @@ def play_all(
 
 
 def seat_of(episode: Episode, policy: str) -> str:
-    """The agent that a policy played."""
+    """Returns the id of the agent that ``policy`` played."""
     return next(info.agent for info in episode.policies if info.name == policy)

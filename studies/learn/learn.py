@@ -1,4 +1,4 @@
-"""The whole study: one base, several training seeds side by side, references, report."""
+"""The whole study: one base model, several training seeds in parallel, references, and the report."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _KEEP = ((-4, 0), (-1, 2**31 - 1))
 
 
 class LearnSettings(Settings):
-    """What ``make learn`` does.
+    """The settings of ``make learn``.
 
     Attributes:
-        output: where everything goes, ``report.md`` first of all.
+        output: the directory of all results, ``report.md`` among them.
         recipe: see :mod:`studies.learn.recipe`.
-        processes: training seeds at a time, each on one thread.
-        strict: whether a required claim that does not hold is an error.
+        processes: the number of training seeds that run at a time, each on one thread.
+        strict: whether to raise an error if a required claim does not hold.
     """
 
     output: str = "runs/learn"
@@ -56,7 +56,7 @@ class LearnSettings(Settings):
 
 
 def run(settings: LearnSettings) -> None:
-    """Runs what is not done yet and writes the report.
+    """Runs the incomplete stages and writes the report.
 
     Raises:
         SotopiaError: a required claim does not hold.
@@ -66,21 +66,22 @@ def run(settings: LearnSettings) -> None:
     folder, recipe = Path(settings.output).absolute(), settings.recipe
     stage = StageDirectory(folder, "learn", settings)
     stage.open()
-    logger.info("tasks are made, and a base model, before the first of %d training seeds", len(recipe.seeds))
+    logger.info("making the tasks and the base model for %d training seeds", len(recipe.seeds))
     split = split_of(recipe)
     TaskSet(list(split.dev)).save(folder / "dev_tasks.jsonl")
     own = {"output": str(folder / "base"), "words": recipe.words}
     base = make_base(recipe.base.model_copy(update=own), split.base)
     logger.info("base model: %.0f s", time.perf_counter() - started)
     with ProcessPoolExecutor(settings.processes, multiprocessing.get_context("spawn"), _one_thread) as pool:
-        played = replace(split, base=())  # the processes need the other tasks alone
+        # The processes do not need the 2,000 tasks of the base model, which would be pickled for each.
+        played = replace(split, base=())
         untrained = pool.submit(_play_untrained, settings, base, split.test)
         try:
             for seed in pool.map(_run_seed, [(settings, base, played, seed) for seed in recipe.seeds]):
                 logger.info("seed %d is done after %.0f s", seed, time.perf_counter() - started)
         except Exception as error:
-            # The pool ends its running seeds before it lets anything through, which may take half an hour.
-            logger.error("a seed failed, the others that were begun go on to their end: %s", error)
+            # Logged now, because the pool raises only when its running seeds have ended, perhaps in half an hour.
+            logger.error("a seed failed; the running ones will finish first: %s", error)
             raise
         untrained.result()
     _references(folder, split, recipe)
@@ -102,12 +103,13 @@ def split_of(recipe: Recipe) -> TaskSplit:
 
 
 def _keep_memory() -> None:
-    """Makes glibc keep what is freed, in this process from now on.
+    """Makes glibc keep freed memory, in this process from now on.
 
-    A small model's tensors are asked of the system anew in every step otherwise.
+    Otherwise a small model's tensors are requested from the system again in every step.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is not None:  # not every C library has it
+    # Not every C library has mallopt.
+    if set_option is not None:
         for option, value in _KEEP:
             set_option(option, value)
 
@@ -125,10 +127,11 @@ def _one_thread() -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the one that started it is gone: two calls would write into the same directories."""
+    """Ends this process when its parent has died, because the next call would write into the same directories."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    # Not sys.exit, which would end only this thread.
     os._exit(1)
 
 
@@ -167,9 +170,9 @@ def _facts(split: TaskSplit, recipe: Recipe, seconds: float) -> dict[str, str]:
         "command": "`python -m studies.learn` with the settings in `stage.json`; `make learn` takes learn.yaml there",
         "test tasks": f"{len(split.test)} of {' and '.join(recipe.families)} ({recipe.level}), both seats",
         "turns": f"{recipe.max_turns} in an episode",
-        "of the tests, met in training": shared["training"],
-        "of the tests, met in the base model's talk": f"{shared['base']}; the base is one for all training seeds",
-        "of the tests, met in dev tasks": f"{shared['dev']}; whether the reward model is exploited is seen on these",
+        "of the tests, also in training": shared["training"],
+        "of the tests, also in the base model's talk": f"{shared['base']}; all training seeds share the base model",
+        "of the tests, also in dev tasks": f"{shared['dev']}; these show whether the reward model is exploited",
         "training seeds": ", ".join(map(str, recipe.seeds)),
         "seen partners": "; ".join(recipe.training_partners),
         "unseen partners": "; ".join(recipe.test_partners),

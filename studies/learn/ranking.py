@@ -1,8 +1,8 @@
 """The gate of the reward model: of two moves in one state, does it rank the better one higher?
 
 The states are those of held-out tasks in which the cloned model may accept an offer. In each, the offer is accepted and
-the plan is offered again, and what either is worth is measured by playing on with the same policies. A correlation over
-states would say nothing of this: a model that knows which situations are good correlates well, and prefers no move.
+the plan is offered again, and the value of each is measured by playing on with the same policies. A correlation over
+states would not show this: a model that only knows which situations are good correlates well, but prefers no move.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ RANKING = "ranking.json"
 SAMPLES = 4
 """Continuations of each move."""
 GATE = 0.6
-"""Smallest balanced accuracy; that of chance, and of any move that is preferred in every state, is 0.5."""
+"""The minimum balanced accuracy; that of chance, or of always preferring the same move, is 0.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A state in which an offer may be accepted, and what accepting it and offering the plan again came to.
+    """A state in which an offer may be accepted, with the results of accepting it and of offering the plan again.
 
     Attributes:
-        state: before the move.
-        seat: whose move it is.
+        state: the episode before the move.
+        seat: the seat that moves.
         decisions: the acceptance, then the plan.
-        values: GOAL in every continuation of either.
-        tokens: that the policy sampled in them.
+        values: GOAL in every continuation of each decision.
+        tokens: the number of tokens that the policy sampled in the continuations.
     """
 
     state: Episode
@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """What accepting is worth beyond the plan."""
+        """The mean GOAL after accepting less that after the plan."""
         return fmean(self.values[0]) - fmean(self.values[1])
 
 
@@ -65,11 +65,11 @@ async def measured_choices(
     """Returns every choice of a policy in its episodes, measured.
 
     Args:
-        episodes: recorded, with partners that can be made again.
-        name: of the policy in the records.
-        policy: plays on.
-        samples: continuations of each move.
-        words: whether anything is said beside the moves.
+        episodes: recorded episodes, with partners that can be made again from their names.
+        name: the name of the policy in the records.
+        policy: the policy that plays on in its seat.
+        samples: the number of continuations of each move.
+        words: whether anything is said besides the moves.
     """
     states = [
         (episode.before(item.turn.index), item.turn.actor)
@@ -93,34 +93,35 @@ async def _choice(state: Episode, seat: str, policy: Policy, samples: int, words
     ends = [await _played_on(after, seat, policy, samples) for after in afters]
     first, second = [[_goal(end, seat) for end in played] for played in ends]
     tokens = sum(sampled_tokens(end, seat, turn) for played in ends for end in played)
-    # As recorded: an assent without a number got one, and without it its text is none that a policy writes.
+    # Taken from the record, where the acceptance has its offer's number, as in the texts that policies write.
     first_move, second_move = [Decision(after.turns[-1].turn.action) for after in afters]
     return Choice(state, seat, (first_move, second_move), (first, second), tokens)
 
 
 def reward_rows(choices: Iterable[Choice], prompt: PromptSettings, validation: Collection[str]) -> Iterator[str]:
-    """Yields the lines of a reward model's rows, two for each choice: what a move is worth beyond the two's mean.
+    """Yields the lines of a reward model's rows, two for each choice: the value of a move relative to their mean.
 
-    All of a row's value is the move's. What the situation is worth, which varies far more, is in none of them. A
-    difference of ten points of GOAL is one of 1.
+    A row's value depends on the move alone; the value of the situation, which varies far more, cancels out. A
+    difference of ten points of GOAL becomes a difference of 1.
 
     Args:
-        choices: measured.
-        prompt: of the reward model.
-        validation: tasks that are held out.
+        choices: the measured choices.
+        prompt: the prompt settings of the reward model.
+        validation: ids of the held-out tasks.
     """
     maker = RowMaker(prompt)
     for choice in choices:
         for decision, sign in zip(choice.decisions, (1, -1), strict=True):
             turn = len(choice.state.turns)
             after = Table.resume(choice.state).fork(turn, decision.action).episode()
+            # Gain is at most 10 in size: ± gain / 20 around 0.5 stays within [0, 1].
             for row in maker.rows(after, choice.seat, {turn: 0.5 + sign * choice.gain / 20}):
                 part = "validation" if row.task in validation else "train"
                 yield json.dumps({**row.columns(), "format": prompt.format, "split": part}) + "\n"
 
 
 async def ranked_pairs(choices: Iterable[Choice], scorer: RewardScorer) -> list[dict[str, Any]]:
-    """Returns each choice with what accepting is worth beyond the plan, and by how much it is scored higher."""
+    """Returns, for each choice, the gain of accepting over the plan and the difference of their scores."""
     return [await _ranked(choice, scorer) for choice in choices]
 
 
@@ -137,10 +138,12 @@ async def _ranked(choice: Choice, scorer: RewardScorer) -> dict[str, Any]:
 
 async def _played_on(state: Episode, seat: str, policy: Policy, samples: int) -> list[Episode]:
     """Continuations of a state, evaluated."""
-    models = ModelPool()  # of scripted partners, who need none
+    # Partners are scripted, so the pool never opens a model.
+    models = ModelPool()
     continuations = Continuations(
         lambda info: policy if info.agent == seat else policy_of(info, models), default_evaluator()
     )
+    # A policy draws from the episode's seed, so a continuation with the same seed would repeat itself.
     reseeded = [state.model_copy(update={"seed": state.seed + draw}) for draw in range(1, samples + 1)]
     return await asyncio.gather(*map(continuations.play, reseeded))
 
@@ -152,20 +155,21 @@ def _goal(episode: Episode, seat: str) -> float:
 
 
 def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
-    """How many tokens a seat's model sampled in an episode, from turn ``begin`` on."""
+    """Returns the number of tokens that a seat's model sampled in an episode, from turn ``begin`` on."""
     own = (item.generation for item in episode.turns[begin:] if item.turn.actor == seat)
     tokens = sum((generation.usage for generation in own if generation is not None), Usage()).completion_tokens
-    assert tokens is not None  # our own models count
+    # Models in this process always count their tokens.
+    assert tokens is not None
     return tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How many pairs were ranked right; equal scores count half.
+    """The number of pairs that were ranked right; equal scores count half.
 
     Attributes:
-        accept: right ones and their number, where accepting is better.
-        plan: where the plan is better.
+        accept: of the pairs in which accepting is better, those ranked right, and their total.
+        plan: the same for the pairs in which the plan is better.
     """
 
     accept: tuple[float, int]
@@ -173,13 +177,13 @@ class Ranking:
 
     @property
     def balanced(self) -> float | None:
-        """The mean of both shares, which no constant preference raises; ``None`` if a kind of pair is missing."""
+        """The mean of both shares, which a constant preference cannot raise; ``None`` if a kind of pair is missing."""
         shares = [right / count for right, count in (self.accept, self.plan) if count]
         return fmean(shares) if len(shares) == 2 else None
 
     @property
     def passed(self) -> bool:
-        """Whether this is enough for a reward model."""
+        """Whether the reward model ranks well enough to be trained on."""
         return self.balanced is not None and self.balanced >= GATE
 
     def text(self) -> str:
@@ -202,6 +206,6 @@ def rankings(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Ranking]:
 
 
 def _right(pairs: Sequence[Mapping[str, Any]], sign: int) -> tuple[float, int]:
-    """How many pairs of a sign of the gain are ranked right, and their number."""
+    """The number of pairs ranked right among those whose gain has this sign, and their total."""
     scores = [sign * pair["score"] for pair in pairs if sign * pair["gain"] > 0]
     return sum((score >= 0) / 2 + (score > 0) / 2 for score in scores), len(scores)

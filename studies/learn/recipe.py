@@ -1,8 +1,8 @@
 """The recipe of the study: its tasks, partners, counts and base model, chosen on dev tasks.
 
 How each stage trains is in the YAML files of this folder; they, the scripted speakers (:mod:`studies.learn.speakers`)
-and the rewards that are compared (:mod:`studies.learn.seed_run`) are a part of the recipe as well: a run that was begun
-with others is to be thrown away. This is the second frozen recipe; ``LOG.md`` has its figures and those of the first.
+and the rewards that are compared (:mod:`studies.learn.seed_run`) are a part of the recipe as well: do not continue a
+run that began with other ones. This is the second frozen recipe; ``LOG.md`` has its figures and those of the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNSEEN = (
     "random-walk:floor=0.0",
     "liar:horizon=3,floor=0.0",
 )
-"""The field's opponents, which neither the expert nor a partner in training is."""
+"""Opponents from the negotiation literature; neither the expert nor a training partner is among them."""
 BASE_FIT = FitSettings(
     trainer={
         "learning_rate": 5e-3,
@@ -43,32 +43,35 @@ PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
 
 
 class Recipe(Settings):
-    """All of it.
+    """The numbers and names of the recipe.
 
     Attributes:
-        families: of the tasks, taking turns.
-        level: difficulty of the tasks.
-        task_seed: of the tasks and their split.
-        base_tasks: tasks for the base model's talk.
-        train: training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
-        max_turns: of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small writes many a wrong offer.
-        training_partners: their names; in tests they are called *seen*.
-        test_partners: in tests alone, *unseen*.
-        words: whether anything is said beside the moves.
-        base: what all seeds begin from.
-        expert_tasks: tasks that the expert is recorded on.
-        expert_patience: what that of :class:`studies.learn.speakers.PlainDealer` is drawn from for each conversation.
-        own_tasks: tasks that the cloned model is recorded on, each ``own_repeats`` times; the best is trained on.
-        forced_tasks: tasks on which moves are forced, for the reward model.
-        forced_samples: continuations of each forced move; more states say more than more continuations.
-        corrupted: share of further rows whose answer is broken and worth nothing.
-        prompts: tasks of GRPO on whole episodes, played from both seats.
-        arms: further stages, by name (:data:`studies.learn.claims.ARMS`); they can be added to a run that is done.
-        past_selves: whether every stage plays a third of the test tasks with its seed's clone too; likewise.
-        turn_samples: continuations of each state, of the arm ``turn_credit``.
-        seeds: training seeds of the report; two or more, since verdicts go by how they differ.
-        changes: settings in the place of a file's, by the file's name and the setting's key (``trainer.max_steps``).
+        families: the families of the tasks, which alternate.
+        level: the difficulty of the tasks.
+        task_seed: the seed of the tasks and their split.
+        base_tasks: the number of tasks for the base model's talk.
+        train: the number of training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
+        max_turns: the turn limit of an episode.
+        temperature: of sampling in tests and recordings; at 1 a model this small writes many wrong offers.
+        training_partners: names of the partners in training; in tests they are called *seen*.
+        test_partners: names of the partners in tests only, called *unseen*.
+        words: whether anything is said besides the moves.
+        base: the settings of the base model, which all seeds share.
+        expert_tasks: the number of tasks on which the expert is recorded.
+        expert_patience: values from which the patience of :class:`studies.learn.speakers.PlainDealer` is drawn for
+            each conversation.
+        own_tasks: the number of tasks on which the cloned model is recorded, each ``own_repeats`` times; the best
+            episodes are trained on.
+        forced_tasks: the number of tasks on which moves are forced, for the reward model.
+        forced_samples: continuations of each forced move; more states are worth more than more continuations.
+        corrupted: further rows with a broken answer of value 0, as a share of the rows.
+        prompts: the number of tasks for GRPO on whole episodes, played from both seats.
+        arms: further stages, by name (:data:`studies.learn.claims.ARMS`); they can be added to a complete run.
+        past_selves: whether every stage also plays a third of the test tasks with its seed's clone; this can be added
+            to a complete run, too.
+        turn_samples: continuations of each state in the arm ``turn_credit``.
+        seeds: the training seeds; two or more, because verdicts depend on their variation.
+        changes: settings that replace a file's, by the file's name and the setting's key (``trainer.max_steps``).
     """
 
     families: tuple[str, ...] = Field(default=("bargaining", "division"), min_length=1)

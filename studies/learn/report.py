@@ -1,4 +1,4 @@
-"""The report of the study: what every stage is worth on held-out tasks, with intervals, claims and pictures."""
+"""The report of the study: GOAL of every stage on held-out tasks, with intervals, claims and charts."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ if TYPE_CHECKING:
 METRICS = ("valid", "copied", "agreement", "goal", "share", "overall")
 REFERENCES = {"expert": "scripted expert that was cloned", "patient": "scripted speaker that accepts nothing"}
 BUDGETS = "budgets.json"
-"""Tokens that were sampled for the training of each stage of a seed."""
+"""The file with the number of tokens sampled for each stage of a seed."""
 PAST = "past_results.json"
-"""The episodes of every stage of a seed with the seed's clone."""
+"""The file with the episodes of every stage of a seed against the seed's clone."""
 UNTRAINED = "untrained.json"
-"""The test episodes of the model that all seeds begin from."""
+"""The file with the test episodes of the base model, from which all seeds begin."""
 
 
 def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -> Path:
-    """Writes ``report.md`` and its pictures from the seeds' results, and returns its path.
+    """Writes ``report.md`` and its charts from the seeds' results, and returns its path.
 
     Args:
-        folder: of the study, with ``seed_N`` directories in it and ``references.json``.
-        facts: about the run, for the top of the page.
-        seeds: training seeds.
+        folder: the directory of the study, with ``seed_N`` directories and ``references.json``.
+        facts: facts about the run, for the top of the page.
+        seeds: the training seeds.
     """
     runs = read_results(folder, seeds)
     references = read_json(folder / "references.json")
     looks = [read_json(folder / f"seed_{seed}" / "single_turn" / "dev.json", finite=False) for seed in seeds]
     parts: list[str | Sheet] = ["\n".join(f"- {name}: {value}" for name, value in facts.items())]
     for side, title in (("all", "All test episodes"), ("unseen", "Unseen partners"), ("seen", "Seen partners")):
-        parts.append(stage_table(runs, references, side, title))
+        parts.append(stage_sheet(runs, references, side, title))
     parts.append(_COUNTED)
     files = [folder / f"seed_{seed}" / PAST for seed in seeds]
-    parts += [past_table(list(map(read_json, files)))] if all(file.exists() for file in files) else []
-    parts += [part_table(runs, references), claim_table(runs)]
-    parts.append(ranking_table([read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]))
-    parts.append(budget_table([read_json(folder / f"seed_{seed}" / BUDGETS) for seed in seeds]))
-    parts.append(exploitation_table(looks))
+    parts += [past_sheet(list(map(read_json, files)))] if all(file.exists() for file in files) else []
+    parts += [part_sheet(runs, references), claim_sheet(runs)]
+    parts.append(ranking_sheet([read_json(folder / f"seed_{seed}" / RANKING) for seed in seeds]))
+    parts.append(budget_sheet([read_json(folder / f"seed_{seed}" / BUDGETS) for seed in seeds]))
+    parts.append(exploitation_sheet(looks))
     charts = {"stages": stage_chart(runs, references)}
     return Report("report", parts, charts=lambda: charts, title="Does it learn?").write(folder, markdown=True)[0]
 
 
 _COUNTED = (
     "*valid* is the share of own turns that could be read and were not refused, *copied* the share of those that offer "
-    "nothing but the plan in the prompt: what falls short of 1 was copied wrong."
+    "nothing but the plan in the prompt; the rest was copied wrong."
 )
 _PAST = (
     "Every stage with the clone that its training began with as its partner, in both seats, on a third of the test "
@@ -77,40 +77,42 @@ _PAST = (
 )
 _EXPLAINED = (
     "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is "
-    "the 95 % t-interval of the seeds' means, by which the verdict goes; *p* is of the t-test over seeds, adjusted "
+    "the 95 % t-interval of the seeds' means, which decides the verdict; *p* is of the t-test over seeds, adjusted "
     "for all claims of the table (Benjamini and Hochberg), and must be below 0.05 for a verdict on a claim that is "
     "not required. Both are about other training seeds with these tasks and this base model; *bootstrap* is over "
-    "seeds and tasks, and with few seeds too narrow. *required* are those the project promises; the others are "
-    "reported as they come out. *each seed* has the same order as the training seeds above. Kinds of GRPO differ in "
-    "more than their reward: see the recipe for their steps and episodes."
+    "seeds and tasks, and with few seeds too narrow. *required* claims are promised by the project; all others are "
+    "reported, whatever their result. *each seed* has the same order as the training seeds above. Kinds of GRPO differ "
+    "in more than their reward: see the recipe for their steps and episodes."
 )
 _SEATS = (
-    "The first seat speaks first in every episode, so what is the seat's and what is the first word's cannot be told "
-    "apart here."
+    "The first seat speaks first in every episode, so the effects of the seat and of speaking first cannot be "
+    "separated here."
 )
 _RANKED = (
     "States of held-out dev tasks in which the clone may accept an offer: its acceptance against its plan, each worth"
     f" the mean GOAL of {SAMPLES} continuations. Only pairs that differ by more than two standard errors count. The "
     "number is balanced accuracy, the mean of the shares that are ranked right where accepting is better and where "
-    "the plan is, each given in brackets: whoever always prefers one move has 0.5."
+    "the plan is, each given in brackets; a model that always prefers the same move has 0.5."
 )
 _SAMPLED = (
     "Tokens of answers that the model in training sampled, mean over seeds: in recorded episodes, in continuations of "
-    "forced moves and in GRPO. Cloning samples none. Whoever compares stages of unequal budgets compares these too."
+    "forced moves and in GRPO. Cloning samples none. Comparisons of stages with unequal budgets should take these "
+    "into account."
 )
 _EXPLOITED = (
-    "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* what the reward "
-    "model made of the same answers; each change is from the first look to the last, with the t-interval over seeds. "
+    "*verified* is the mean reward of whole dev episodes (GOAL and FIN, each from 0 to 1), *score* the reward model's "
+    "mean score of the same answers; each change is from the first look to the last, with the t-interval over seeds. "
     "The reward model was exploited where the score rose and the verified reward fell, both beyond their intervals, "
     "and was not where either interval excludes it; else the question is open."
 )
 
 
-def stage_table(runs: Sequence[Results], references: Results, side: str, title: str) -> Sheet:
-    """Returns the table of all stages and references on one side."""
+def stage_sheet(runs: Sequence[Results], references: Results, side: str, title: str) -> Sheet:
+    """Returns the sheet of all stages and references with seen or unseen partners, or all."""
     rows: list[tuple[Value, ...]] = []
     for stage in stages_of(runs):
-        played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}  # the base's are one for all
+        # By content, because the base model's episodes are the same ones in every seed and must be counted once.
+        played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}
         count = sum(len(values) for figures in played.values() for values in figures.values())
         texts = (measured(runs, stage, metric, side).text() for metric in METRICS)
         rows.append((TITLES[stage], count, *texts))
@@ -123,8 +125,8 @@ def stage_table(runs: Sequence[Results], references: Results, side: str, title: 
     return Sheet(side, ("", "episodes", *METRICS), rows, title)
 
 
-def past_table(runs: Sequence[Results]) -> Sheet:
-    """Returns GOAL of all stages with past selves, and what each has over cloning."""
+def past_sheet(runs: Sequence[Results]) -> Sheet:
+    """Returns the sheet of GOAL of all stages with past selves, and of their differences to cloning."""
     rows: list[tuple[Value, ...]] = []
     for stage in stages_of(runs):
         means = [fmean(float(row["goal"]) for row in run[stage]) for run in runs]
@@ -138,8 +140,8 @@ def _one(row: Mapping[str, Any]) -> float:
     return 1.0
 
 
-def part_table(runs: Sequence[Results], references: Results) -> Sheet:
-    """Returns GOAL of all stages and references in each family and seat."""
+def part_sheet(runs: Sequence[Results], references: Results) -> Sheet:
+    """Returns the sheet of GOAL of all stages and references in each family and seat."""
     parts = _parts(runs)
     sides = [(side, part) for side in ("all", "unseen") for part in parts]
     rows: list[tuple[Value, ...]] = []
@@ -154,14 +156,15 @@ def _parts(runs: Sequence[Results]) -> list[tuple[str, str]]:
     return sorted({(row["family"], row["seat"]) for row in runs[0]["bc"]})
 
 
-def claim_table(runs: Sequence[Results]) -> Sheet:
-    """Returns the claims with their differences and verdicts."""
+def claim_sheet(runs: Sequence[Results]) -> Sheet:
+    """Returns the sheet of the claims with their differences and verdicts."""
     parts, claims = _parts(runs), claims_of(runs)
     means = [by_seed(runs, claim) for claim in claims]
     q_values = p_values(means, [claim.margin for claim in claims])
     rows: list[tuple[Value, ...]] = []
     for claim, seeds, p in zip(claims, means, q_values, strict=True):
         gain = over_seeds(seeds)
+        # A required claim is judged by its interval alone; the adjusted p guards the others against chance findings.
         rows.append(
             (
                 claim.text,
@@ -179,7 +182,7 @@ def claim_table(runs: Sequence[Results]) -> Sheet:
 
 
 def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
-    """Returns the results of every training seed, with those of the untrained model, which is one for all."""
+    """Returns the results of every training seed, each with those of the untrained model, which all seeds share."""
 
     def read(name: str) -> dict[str, Any]:
         figures: dict[str, Any] = read_json(folder / name)
@@ -189,16 +192,17 @@ def read_results(folder: Path, seeds: Sequence[int]) -> list[Results]:
     return [untrained | read(f"seed_{seed}/results.json") for seed in seeds]
 
 
-def budget_table(budgets: Sequence[Mapping[str, int]]) -> Sheet:
-    """Returns how many tokens were sampled for the training of each stage."""
+def budget_sheet(budgets: Sequence[Mapping[str, int]]) -> Sheet:
+    """Returns the sheet of the numbers of tokens that were sampled for the training of each stage."""
     rows = [(TITLES[name], fmean(budget[name] for budget in budgets)) for name in budgets[0]]
     formats = {"sampled tokens": "{:,.0f}".format}
-    return Sheet("budgets", ("", "sampled tokens"), rows, "What was sampled", (_SAMPLED,), formats=formats)
+    return Sheet("budgets", ("", "sampled tokens"), rows, "Sampled tokens", (_SAMPLED,), formats=formats)
 
 
-def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> Sheet:
-    """Returns how score and verified reward changed from the first look to the last of every seed."""
+def exploitation_sheet(looks: Sequence[Sequence[Mapping[str, float]]]) -> Sheet:
+    """Returns the sheet of the changes of score and verified reward from the first look to the last of every seed."""
     changes = [[course[-1][name] - course[0][name] for course in looks] for name in ("reward_model", "reward")]
+    # ``changes``: two rows, of score and of verified reward, with one entry per seed.
     score, verified = map(over_seeds, changes)
     rows: list[tuple[Value, ...]] = [("all seeds", score.text(3), verified.text(3), exploited(score, verified))]
     for number, (of_score, of_verified) in enumerate(zip(*changes, strict=True), 1):
@@ -209,14 +213,14 @@ def exploitation_table(looks: Sequence[Sequence[Mapping[str, float]]]) -> Sheet:
 
 
 def exploited(score: Interval, verified: Interval) -> str:
-    """Whether the score rose and the verified reward fell; open where the intervals do not tell."""
+    """Whether the score rose and the verified reward fell; open if the intervals do not decide it."""
     if score.low > 0 and verified.high < 0:
         return "yes"
     return "no" if score.high <= 0 or verified.low >= 0 else "open"
 
 
-def ranking_table(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Sheet:
-    """Returns how well the reward model of each seed ranks two moves of a state."""
+def ranking_sheet(seeds: Sequence[Sequence[Mapping[str, Any]]]) -> Sheet:
+    """Returns the sheet of each seed's ranking of the two moves of a state by its reward model."""
     ranked = list(map(rankings, seeds))
     names = sorted({name for groups in ranked for name in groups})
     rows: list[tuple[Value, ...]] = []

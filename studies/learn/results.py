@@ -20,10 +20,11 @@ from studies.learn.tasks import PLAN
 
 
 def results(policy: Policy, tasks: Sequence[Task], recipe: Recipe, seed: int) -> list[dict[str, Any]]:
-    """Returns the figures of every episode of ``policy`` in both seats: a third of the tasks with seen partners."""
+    """Returns the figures of every episode of ``policy`` in both seats, on a third of the tasks with seen partners."""
     rows = []
     for side, partners in (("seen", recipe.training_partners), ("unseen", recipe.test_partners)):
         mine = tasks[0::3] if side == "seen" else [task for number, task in enumerate(tasks) if number % 3]
+        # Each partner plays its own tasks, so that all of them are met without multiplying the episodes.
         for number, settings in enumerate(partners):
             played = _played(policy, settings, mine[number :: len(partners)], recipe, seed)
             rows += [{"seen": side == "seen", "partner": settings.partition(":")[0], **row} for row in played]
@@ -45,7 +46,7 @@ def _played(
 
 
 def figures(episode: Episode, policy: str) -> dict[str, Any]:
-    """The figures of the one seat of an episode in which ``policy`` sits."""
+    """Returns the figures of an episode, for the seat of ``policy``."""
     seat = seat_of(episode, policy)
     own = [item for item in episode.turns if item.turn.actor == seat]
     refused = [item for item in own if item.turn.violation is not None or _unread(item)]
@@ -58,7 +59,8 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
         "task": episode.task.id,
         "family": episode.task.scenario.shared_data["family"],
         "seat": seat,
-        "valid": 1 - len(refused) / max(1, len(own)),  # of actions and of moves: a refused offer is no offer
+        # A turn whose move was refused is not valid, even if its words were heard.
+        "valid": 1 - len(refused) / max(1, len(own)),
         "copied": 1 - sum(_miscopied(item.turn, plan) for item in own) / max(1, len(own)),
         "agreement": float(evaluation.outcome.agreed),
         "goal": float(vector[-1]),
@@ -68,7 +70,7 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
 
 
 def _miscopied(turn: Turn, plan: JsonValue) -> bool:
-    """Whether anything else is offered than the plan that stands in the prompt, open to the seat or not."""
+    """Whether the turn offers anything other than the plan in the prompt, whether or not the offer counted."""
     move = (turn.attempted or turn.action).move
     return move is not None and move.kind is MoveKind.PROPOSE and move.content != plan
 

@@ -1,4 +1,4 @@
-"""All stages of one training seed: collect, clone, reinforce, measure moves, reward model, both kinds of GRPO, tests.
+"""The stages of one training seed: collect, clone, reinforce, measure moves, reward model, both kinds of GRPO, tests.
 
 Every stage that trains is the one a user runs, with a YAML file of this folder, on a tiny model; the tasks, the
 scripted speakers and the forced moves are the study's own. Each is a directory and is skipped when it is complete. They
@@ -58,16 +58,16 @@ from training.stage.directory import DONE, STAGE
 
 logger = logging.getLogger(__name__)
 FORCED, BROKEN = "forced.jsonl", "broken.jsonl"
-"""The reward model's rows: measured moves, and answers that are none."""
+"""The files of the reward model's rows: measured moves, and broken answers."""
 PATIENT = "patient-dealer"
-"""The name of the speaker that accepts nothing, in whose episodes moves are forced."""
+"""The name of the speaker that never accepts; moves are forced in its episodes."""
 CHOICES = "forced.json"
-"""How many states the moves were forced in, and the tokens that were sampled for it."""
+"""The file with the number of states in which moves were forced, and of the tokens sampled for it."""
 GOAL_ALONE, TURN_CREDIT, BEST_OF = "goal_alone", "turn_credit", "best_of_8"
 EPISODES = ("multi_turn", GOAL_ALONE, TURN_CREDIT)
 """Stages that train on whole episodes."""
 FILES = Path(__file__).parent.absolute()
-"""Where the files of the stages are."""
+"""The directory of the stages' YAML files."""
 
 
 @dataclass
@@ -75,11 +75,11 @@ class SeedRun:
     """One seed's stages.
 
     Attributes:
-        recipe: numbers of the stages.
-        base: directory of the base model, ``../base/model`` from ``folder``.
-        split: tasks.
-        seed: of training.
-        folder: where the stages lie; an absolute path.
+        recipe: the numbers and names of the recipe.
+        base: the directory of the base model, ``../base/model`` from ``folder``.
+        split: the tasks.
+        seed: the training seed.
+        folder: the directory of the stages, as an absolute path.
     """
 
     recipe: Recipe
@@ -89,7 +89,7 @@ class SeedRun:
     folder: Path
 
     def run(self, only: Collection[str] | None = None) -> None:
-        """Runs what is not done yet; afterwards ``results.json`` holds the figures of every test episode.
+        """Runs the incomplete stages; afterwards ``results.json`` holds the figures of every test episode.
 
         Args:
             only: names of stages, as they are logged; ``None`` for all.
@@ -101,7 +101,8 @@ class SeedRun:
             if only is not None and name not in only:
                 continue
             begun = time.perf_counter()
-            with contextlib.chdir(self.folder):  # directories in the files are relative to it
+            # Directories in the YAML files are relative to the seed's.
+            with contextlib.chdir(self.folder):
                 stage()
             logger.warning(
                 "seed %d: %-16s %5.1f s (%.0f s in all)",
@@ -143,11 +144,12 @@ class SeedRun:
         """Runs a stage with a file of this package.
 
         Args:
-            stage: see :data:`training.commands.STAGES`.
-            config: the file, without its ending.
-            changes: settings in the place of the file's, by key.
-            seeded: the setting that is this seed.
+            stage: the stage's name in :data:`training.commands.STAGES`.
+            config: the name of the file, without its suffix.
+            changes: settings that replace the file's, by key.
+            seeded: the setting that takes this seed.
         """
+        # The recipe's changes come last: they replace both the file's settings and the study's.
         own = {} if seeded is None else {seeded: self.seed}
         settings = {**own, **(changes or {}), **self.recipe.changes.get(config, {})}
         command = STAGES[stage]()
@@ -188,7 +190,7 @@ class SeedRun:
         self._record(self._cloned(), tasks, "own", self.recipe.own_repeats)
 
     def _record_patience(self) -> None:
-        """Episodes in which nothing is accepted: whoever accepts early never sees what comes later."""
+        """Episodes in which nothing is accepted, so that states late in an episode occur, too."""
         patient = PlainDealer(words=self.recipe.words, name=PATIENT)
         self._record(patient, self._tasks(self.recipe.forced_tasks, "forced"), "patient")
 
@@ -212,7 +214,7 @@ class SeedRun:
         return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, self.recipe.words))
 
     def _reward_model(self, rows: str = FORCED, broken: str = BROKEN, output: str = "reward_model") -> None:
-        # Broken answers of these very rows: others may hold a scenario in training that is held out here.
+        # Broken answers are made from these rows only: other rows may contain scenarios that are held out here.
         if not Path(broken).exists():
             lines = corrupted(Path(rows), self.recipe.corrupted, self.seed)
             write_text_atomically(Path(broken), "".join(lines))
@@ -241,12 +243,12 @@ class SeedRun:
         self._stage("grpo", config, {**dev, "output": output, **changes})
 
     def _partners(self, situations: str) -> dict[str, Any]:
-        """The recipe's own, which the episodes of the other stages are played with too."""
+        """The recipe's partners and turn limit, which the episodes of all other stages have, too."""
         partners, turns = list(self.recipe.training_partners), self.recipe.max_turns
         return {f"{situations}.partners": partners, f"{situations}.max_turns": turns}
 
     def _credited(self, method: str, attributors: Sequence[str]) -> None:
-        """SOTOPIA-RL as the paper has it: the clone's episodes, attributed; then a reward model, then GRPO with it."""
+        """SOTOPIA-RL as in the paper: attribution of the clone's episodes, a reward model, and GRPO with it."""
         attributed, rows, scored_by = (f"{method}_{name}" for name in ("attribution", "rows", "reward_model"))
         ways = {"methods": [method], "attributors": list(attributors)}
         self._stage("attribute", "attribution", {"output": attributed, **ways}, seeded=None)
@@ -266,10 +268,10 @@ class SeedRun:
         write_text_atomically(Path(BUDGETS), json.dumps(self._budgets()) + "\n")
 
     def _test(self, file: str, play: Callable[[Policy], list[dict[str, Any]]]) -> None:
-        """Plays the stages that a file of results does not hold yet, and adds them."""
+        """Plays the stages that are missing from a file of results, and adds them."""
         output = Path(file)
         rows = read_json(output) if output.exists() else {}
-        # The untrained model is one for all seeds and is played once for all; see `learn`.
+        # The untrained model is the same for all seeds and is played once; see `learn`.
         for name in (*self.policies, *self.recipe.arms):
             if name not in rows and name != "untrained":
                 rows[name] = play(self._player(name))
@@ -281,8 +283,9 @@ class SeedRun:
         return self._loaded(self.policies[name], name)
 
     def _budgets(self) -> dict[str, int]:
-        """Tokens that the model sampled for its training, by stage; cloning sampled none."""
+        """The number of tokens that the model sampled for its training, by stage; cloning sampled none."""
         forced, own = int(read_json(CHOICES)["tokens"]), self._sampled("own", "cloned")
+        # Tokens sampled before the stage itself: own episodes, or continuations of forced moves.
         before = {"sr": own, "single_turn": forced, BEST_OF: forced}
         before |= dict.fromkeys(EPISODES, 0) | dict.fromkeys(("uniform", "direct"), own)
         ran = [name for name in before if name in (*self.policies, *self.recipe.arms)]
@@ -292,11 +295,12 @@ class SeedRun:
         return sum(sampled_tokens(episode, seat_of(episode, policy)) for episode in read_run(run))
 
     def _optimised(self, name: str) -> int:
-        """Tokens that were sampled in GRPO, none for stages without it."""
+        """The number of tokens sampled in GRPO; 0 for stages without it."""
         file = Path(name) / DONE
         if not file.exists():
             return 0
         figures, trainer = read_json(file), read_json(Path(name) / STAGE)["settings"]["trainer"]
+        # The log has mean lengths, so tokens are mean length × answers; branches of measured credit are counted apart.
         logged = [
             row["completions/mean_length"] + row.get("episodes/branch_tokens", 0.0)
             for row in figures["log"]

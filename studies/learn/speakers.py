@@ -1,8 +1,8 @@
-"""The scripted speakers of the study: one that only shows what can be done, and one worth imitating.
+"""The scripted speakers of the study: a random one that shows the possible actions, and an expert worth imitating.
 
-All offer the plan that stands in the prompt (:mod:`studies.learn.tasks`). The expert does not play as well as it
-could: partners who concede are best answered by holding out, which it does in a part of its conversations, and
-reinforcement is to do more often.
+All offer the plan in the prompt (:mod:`studies.learn.tasks`). The expert does not play as well as it could: the best
+answer to partners who concede is to hold out, which it does in a part of its conversations. Reinforcement should learn
+to do it more often.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from studies.learn.tasks import PLAN
 
 OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this.")
 ASSENTS = ("Deal!", "Agreed.", "I accept your offer.", "That works for me.")
-"""Words beside a move name no terms: the move does, and there is one thing less to copy."""
+"""Words never repeat the terms of a move, so that the model has to copy them only once."""
 _GESTURES = ("nods slowly", "smiles", "looks it over once more", "shrugs")
 
 
 def own_turns(observation: Observation) -> int:
-    """How often the seat has acted."""
+    """Returns the number of turns that the seat has taken."""
     return sum(turn.actor == observation.agent for turn in observation.turns)
 
 
 def incoming(observation: Observation) -> float | None:
-    """What the partner's standing offer would bring; ``None`` where none is open."""
+    """Returns the gain from accepting the partner's open offer; ``None`` without an open offer."""
     worth, space = observation.briefing.worth, observation.briefing.space
     assert observation.table is not None
     assert worth is not None
@@ -40,29 +40,30 @@ def incoming(observation: Observation) -> float | None:
     return worth.value(space, offers[-1].terms, observation.agent) - worth.disagreement
 
 
-def _said(texts: tuple[str, ...], seed: int, words: bool) -> str:
-    return random.Random(f"words {seed}").choice(texts) if words else ""  # not the draw of what to do
+def _utterance(texts: tuple[str, ...], seed: int, words: bool) -> str:
+    # A generator of its own: the words must not depend on the draw that chose the action.
+    return random.Random(f"words {seed}").choice(texts) if words else ""
 
 
 def offer(observation: Observation, seed: int, words: bool = True) -> Decision:
-    """The plan, in words drawn by the seed or in none."""
+    """Returns an offer of the plan, with words drawn by the seed or without words."""
     move = Move(MoveKind.PROPOSE, observation.briefing.private_data[PLAN])
-    return Decision(Action(ActionType.SPEAK, _said(OFFERS, seed, words), move=move))
+    return Decision(Action(ActionType.SPEAK, _utterance(OFFERS, seed, words), move=move))
 
 
 def assent(seed: int, words: bool = True) -> Decision:
-    """Assent to the one offer that stands, in words drawn by the seed or in none."""
-    return Decision(Action(ActionType.SPEAK, _said(ASSENTS, seed, words), move=Move(MoveKind.ACCEPT, True)))
+    """Returns an acceptance of the only open offer, with words drawn by the seed or without words."""
+    return Decision(Action(ActionType.SPEAK, _utterance(ASSENTS, seed, words), move=Move(MoveKind.ACCEPT, True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Chatter:
-    """Draws what it does: its plan, assent to whatever stands, a gesture, or leaving.
+    """Acts at random: offers its plan, accepts any open offer, makes a gesture, or leaves.
 
-    What it does is what the base model is trained on before anything else, as a real base model has read dialogues.
+    The base model is trained on its actions first, as a real base model has read dialogues.
 
     Attributes:
-        words: whether it says anything beside its moves.
+        words: whether it says anything besides its moves.
         name: the policy's name.
     """
 
@@ -71,29 +72,29 @@ class Chatter:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What it was made with."""
+        """The constructor's arguments."""
         return {"words": self.words}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns a drawn action."""
         rng = random.Random(seed)
-        standing, drawn = incoming(observation), rng.random()
-        if standing is not None and drawn < 0.4:
+        gain, draw = incoming(observation), rng.random()
+        if gain is not None and draw < 0.4:
             return assent(seed, self.words)
-        if drawn > 0.98:
+        if draw > 0.98:
             return Decision(Action(ActionType.LEAVE))
-        if drawn > 0.95:
+        if draw > 0.95:
             return Decision(Action(ActionType.NON_VERBAL, rng.choice(_GESTURES)))
         return offer(observation, seed, self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class PlainDealer:
-    """Offers its plan for some turns, and takes any offer that is no loss afterwards.
+    """Offers its plan for some turns, and afterwards accepts any offer that is not a loss.
 
     Attributes:
-        patience: own turns in which it only offers; drawn from these for each conversation.
-        words: whether it says anything beside its moves.
+        patience: the number of own turns in which it only offers, drawn from these values for each conversation.
+        words: whether it says anything besides its moves.
         name: the policy's name.
     """
 
@@ -103,11 +104,12 @@ class PlainDealer:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What it was made with."""
+        """The constructor's arguments."""
         return {"patience": list(self.patience), "words": self.words}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the action."""
-        patience, standing = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
-        accepts = own_turns(observation) >= patience and standing is not None and standing >= 0
+        # Seeded by the briefing, which is the same on every turn of a conversation.
+        patience, gain = random.Random(observation.briefing.head).choice(self.patience), incoming(observation)
+        accepts = own_turns(observation) >= patience and gain is not None and gain >= 0
         return assent(seed, self.words) if accepts else offer(observation, seed, self.words)

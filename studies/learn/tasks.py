@@ -1,8 +1,8 @@
-"""The study's tasks: of several verified families, divided into things and people for training and held-out ones.
+"""The tasks of the study, from several verified families, with separate things and wordings for training and tests.
 
-Every seat's private information names its *plan*, a complete offer as a move writes it: copying is what a model of less
-than a million parameters can learn in a minute on a CPU; arithmetic is not. The plan is the best outcome for the seat
-that leaves its partner a stated part of what the partner could get.
+Every seat's private information names its *plan*, a complete offer in the JSON of a move: a model of less than a
+million parameters can learn to copy in a minute on a CPU, but not to calculate. The plan is the best outcome for the
+seat that leaves its partner a fixed part of the partner's maximum gain.
 
 Things that are sold or divided are on the training side or on the held-out side by their hash, and so are the wordings
 of goals (a *wording* is a text without its numbers and things).
@@ -29,7 +29,7 @@ from sotopia_env.world.scenario import Scenario, Task
 PLAN = "plan"
 """The name of the seat's own offer in its private data."""
 LEFT = 0.2
-"""What a plan leaves the partner, as a part of the most that the partner could get beyond having no agreement."""
+"""The part of the partner's maximum gain over no agreement that a plan leaves the partner."""
 PARTS = ("things", "goal wordings")
 _SALT = "h"
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
@@ -42,11 +42,11 @@ class TaskSplit:
     """Tasks for training, for choosing a recipe, and for the report.
 
     Attributes:
-        base: what the base model's aimless talk is about: all things and wordings, as a real base model has met every
-            word. Without that a tiny model cannot copy the name of a thing that is cut into letters.
-        train: may be trained on.
-        dev: for choosing a recipe, and looked at during GRPO; never reported.
-        test: for the report; never looked at before.
+        base: tasks of the base model's aimless talk, with all things and wordings, as a real base model has read every
+            word. Otherwise a tiny model could not copy a thing's name that is split into letters.
+        train: tasks for training.
+        dev: tasks for choosing a recipe and for looks during GRPO; never reported.
+        test: tasks for the report; not used before.
     """
 
     base: tuple[Task, ...]
@@ -58,44 +58,45 @@ class TaskSplit:
 def split_tasks(
     families: Sequence[str], base: int, train: int, dev: int, test: int, level: str, seed: int
 ) -> TaskSplit:
-    """Returns tasks, split; the families take turns.
+    """Returns the tasks of each part; the families alternate.
 
     Args:
-        families: of two seats, in which terms are agreed on.
-        base: how many for the base model.
-        train: how many for training.
-        dev: how many for choosing.
-        test: how many for the report.
-        level: difficulty.
-        seed: of the tasks; the split does not depend on any training seed.
+        families: names of families of agreements between two seats.
+        base: the number of tasks for the base model.
+        train: the number of tasks for training.
+        dev: the number of tasks for choosing a recipe.
+        test: the number of tasks for the report.
+        level: the difficulty of the tasks.
+        seed: the seed of the tasks; the split does not depend on any training seed.
     """
 
-    def drawn(count: int, seed: int, side: bool, parts: Sequence[str]) -> tuple[Task, ...]:
+    def draw(count: int, seed: int, side: bool, parts: Sequence[str]) -> tuple[Task, ...]:
         streams = [_stream(family, level, seed, side, parts) for family in families]
         return tuple(itertools.islice((task for turn in zip(*streams, strict=False) for task in turn), count))
 
-    held_out = drawn(dev + test, seed + 1, True, PARTS)
-    trained = drawn(train, seed, False, PARTS)
-    return TaskSplit(drawn(base, seed + 2, False, ()), trained, held_out[:dev], held_out[dev:])
+    held_out = draw(dev + test, seed + 1, True, PARTS)
+    trained = draw(train, seed, False, PARTS)
+    return TaskSplit(draw(base, seed + 2, False, ()), trained, held_out[:dev], held_out[dev:])
 
 
 def _stream(family: str, level: str, seed: int, side: bool, parts: Sequence[str]) -> Iterator[Task]:
     for index in itertools.count():
         task = tasks.family(family).generate(index, seed, level)
         content = facts(task)
+        # A task is used only if all of its things and wordings are on one side.
         if all(is_held_out(item) is side for part in parts for item in content[part]):
             yield from map(_with_plans, _with_small_prices(task))
 
 
 def facts(task: Task) -> dict[str, set[str]]:
-    """Returns what is held out of a task: its things, and the wordings of its goals."""
+    """Returns the things of a task and the wordings of its goals, by which tasks are held out."""
     things = _things(task)
     goals = (goal for seat in task.scenario.seats for goal in seat.goals)
     return dict(zip(PARTS, (set(things), {wording(goal, things) for goal in goals}), strict=True))
 
 
 def _things(task: Task) -> tuple[str, ...]:
-    """What is sold, else the kinds of pieces; in the singular."""
+    """The item for sale, or else the kinds of pieces, in the singular."""
     assert task.scenario.outcome is not None
     item = task.scenario.shared_data.get("item")
     names = [str(item)] if item else [issue.name for issue in task.scenario.outcome.issues]
@@ -115,11 +116,12 @@ def is_held_out(text: str) -> bool:
 
 
 def _with_small_prices(task: Task) -> Iterator[Task]:
-    """The task with prices below 221; itself where it has none; nothing where two prices become one."""
+    """Yields the task with prices below 221; as it is without prices; nothing if two prices become equal."""
     named = _prices(task)
     if not named:
         yield task
         return
+    # Numbers below 256 are one token each in the base model's vocabulary.
     scale = min(1.0, random.Random(task.id).randint(*_DEAREST) / named[0])
     changes = {price: round(price * scale) for price in named}
     if len(set(changes.values())) < len(changes):
@@ -128,7 +130,8 @@ def _with_small_prices(task: Task) -> Iterator[Task]:
     assert spec is not None
     scenario = _renumbered(task.scenario.model_copy(update={"id": "x", "outcome": None}), changes)
     outcome, listed = spec.model_dump(), changes[named[0]]
-    outcome["issues"] = [{**outcome["issues"][0], "low": listed // 4, "high": listed}]  # as in the family
+    # The range of prices as the family computes it.
+    outcome["issues"] = [{**outcome["issues"][0], "low": listed // 4, "high": listed}]
     for worth in outcome["worth"]:
         worth["constant"] = math.copysign(changes[abs(round(worth["constant"]))], worth["constant"])
     update = {"id": task.scenario.id, "outcome": OutcomeSpec.model_validate(outcome)}
@@ -147,7 +150,8 @@ def _prices(task: Task) -> tuple[int, ...]:
 
 
 def _renumbered(scenario: Scenario, changes: Mapping[int, int]) -> Scenario:
-    """The scenario with other numbers in all its texts and data."""
+    """The scenario with its numbers replaced in all texts and data."""
+    # All at once, and whole numbers only: a replacement must not be replaced again.
     pattern = re.compile(rf"(?<![\d.,])({'|'.join(map(str, changes))})(?![\d]|[.,]\d)")
     text = pattern.sub(lambda match: str(changes[int(match.group(1))]), scenario.model_dump_json())
     return Scenario.model_validate(decode_json(text))
@@ -156,8 +160,8 @@ def _renumbered(scenario: Scenario, changes: Mapping[int, int]) -> Scenario:
 def _with_plans(task: Task) -> Task:
     """The task in which every seat's private information is its plan, as a move writes it.
 
-    A model of two layers copies what followed the token that it has just written, so a plan's numbers stand behind the
-    tokens that a move has before them.
+    A model of two layers copies the token that followed the one it has just written, so the plan's numbers follow the
+    same tokens as in a move.
     """
     seats = tuple(
         seat.model_copy(
@@ -183,14 +187,14 @@ def plan(task: Task, seat: int) -> Terms:
 
     outcomes = list(space.outcomes())
     most = max(gain(1 - seat, terms) for terms in outcomes)
-    left = [terms for terms in outcomes if gain(1 - seat, terms) >= LEFT * most]
-    return max(left, key=lambda terms: (gain(seat, terms), gain(1 - seat, terms)))
+    fair = [terms for terms in outcomes if gain(1 - seat, terms) >= LEFT * most]
+    return max(fair, key=lambda terms: (gain(seat, terms), gain(1 - seat, terms)))
 
 
 def overlaps(split: TaskSplit) -> dict[str, dict[str, tuple[int, int]]]:
-    """Returns how many of the tests' things and goal wordings occur elsewhere, and how many there are.
+    """Returns the number of the tests' things and goal wordings that also occur elsewhere, and their total.
 
-    By where: in ``training`` none does. The ``dev`` tasks, which are looked at in training, are of the tests' kind.
+    By part: none occurs in ``training``. The ``dev`` tasks, on which training is monitored, are drawn like the tests.
     """
 
     def all_facts(side: Sequence[Task]) -> dict[str, set[Any]]:

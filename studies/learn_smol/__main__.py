@@ -1,7 +1,7 @@
 """Runs the study: ``python -m studies.learn_smol --out runs/learn-smol``; the same command continues it.
 
-Seeds run side by side, each on one thread, one stage after the other. Every stage is a script with a YAML file of this
-folder, run in the directory of its seed; it leaves what the next one names. ``report.md`` is written at the end.
+Seeds run in parallel, each on one thread, one stage after the other. Every stage is a script with a YAML file of this
+folder, run in the directory of its seed; its output is the input of the next one. ``report.md`` is written at the end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/learn-smol"), help="directory of the study")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
-    parser.add_argument("--processes", type=int, default=3, help="seeds at a time, each with some 5 GB of memory")
-    parser.add_argument("--short", action="store_true", help="minutes: only shows that the stages fit together")
+    parser.add_argument(
+        "--processes", type=int, default=3, help="number of seeds at a time, each with about 5 GB of memory"
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="a run of minutes, which only shows that the stages fit together"
+    )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     try:
         with ended_by_sigterm():
             run(options.out, options.seeds, options.processes, options.short)
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; the same command continues with what is complete on disk\n")
+        sys.stderr.write("stopped; the same command continues after the last complete stage\n")
         return 130
     except SotopiaError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -42,10 +46,10 @@ def main() -> int:
 
 
 def run(out: Path, seeds: list[int], processes: int, short: bool = False) -> None:
-    """Runs what is not complete yet, and writes the report.
+    """Runs the incomplete stages, and writes the report.
 
     Raises:
-        SotopiaError: a stage fails; the other seeds go on to their ends before.
+        SotopiaError: a stage fails; raised after the other seeds have finished.
     """
     study = Study(out, short)
     study.run(TASKS, SHARED)
@@ -61,6 +65,7 @@ def run(out: Path, seeds: list[int], processes: int, short: bool = False) -> Non
             for job in jobs:
                 job.result()
         except KeyboardInterrupt:
+            # Threads cannot be interrupted, but they end when the processes that they wait for are terminated.
             pool.shutdown(wait=False, cancel_futures=True)
             study.stop()
             raise

@@ -36,10 +36,10 @@ TITLES: Mapping[str, str] = {
     "sr-2": "+ self-reinforcement, round 2",
     "grpo": "+ multi-turn GRPO",
 }
-"""What the study trains and what it begins from, in their order."""
+"""The models of the study in order: the base model, free and constrained, and the trained ones."""
 REFERENCES = ("random-offers", "conceder", "linear", "boulware")
 PARTNERS: Mapping[str, str] = {"conceder": "seen", "boulware": "unseen"}
-"""The partners of the evaluation; whether the learner met them in training."""
+"""The partners of the evaluation, and whether they are also partners in training."""
 CLAIMS = (
     ("clone", "base"),
     ("clone", "base-constrained"),
@@ -49,10 +49,11 @@ CLAIMS = (
     ("grpo", "sr-2"),
     ("grpo", "clone"),
 )
-"""Differences that are reported: the first less the second."""
+"""The reported differences: the first policy less the second."""
 GOAL = "goal"
 _RANGE = (0.0, 10.0)
-_Place = tuple[str, int]  # task and seat
+# Task id and seat.
+_TaskSeat = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -60,17 +61,18 @@ class Results:
     """GOAL and turns of every policy with every partner.
 
     Attributes:
-        goals: by policy and partner; for each training seed, GOAL by task and seat. What is not trained has one entry,
-            :data:`~studies.learn_smol.stages.SHARED`.
-        turns: by policy: all own turns, and those that were no action or not allowed.
+        goals: by policy and partner; for each training seed, GOAL by task and seat. Policies that are not trained have
+            one entry, :data:`~studies.learn_smol.stages.SHARED`.
+        turns: by policy: the number of own turns, and of those that were not an action or not allowed.
     """
 
-    goals: dict[tuple[str, str], dict[str, dict[_Place, float]]] = field(default_factory=dict)
+    goals: dict[tuple[str, str], dict[str, dict[_TaskSeat, float]]] = field(default_factory=dict)
     turns: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, folder: Path, evaluation: str = EVALUATION) -> None:
-        """Adds an evaluation in the directory of a training seed, or of what all seeds share."""
+        """Adds an evaluation from the directory of a training seed, or from the shared one."""
         for run in sorted((folder / evaluation / "runs").iterdir()):
+            # Runs are named POLICY-vs-PARTNER-NUMBER.
             policy, partner = run.name.rsplit("-", 1)[0].split("-vs-")
             rows = [row for row in seat_results(read_run(run)) if row.policies[row.seat][0] == policy]
             goals = {(row.task, row.seat): row.values[GOAL] for row in rows}
@@ -90,9 +92,9 @@ class Results:
 
         Args:
             one: a policy.
-            other: the policy that is subtracted; one that is not trained is the same for every seed.
-            partner: of both.
-            seed: a training seed; all of them by default.
+            other: the policy that is subtracted; a policy that is not trained is the same for every seed.
+            partner: the partner of both.
+            seed: a training seed; all seeds by default.
         """
         first, second = self.goals.get((one, partner), {}), self.goals.get((other, partner), {})
         pairs = [
@@ -106,7 +108,7 @@ def write_report(folder: Path, seeds: Sequence[int]) -> Path:
     """Writes ``report.md``, ``goal.csv``, ``differences.csv``, ``minutes.csv`` and ``goal.svg``; returns the first.
 
     Args:
-        folder: of the study, with one evaluation for each seed and one of the references.
+        folder: the directory of the study, with one evaluation for each seed and one of the references.
         seeds: the training seeds.
     """
     results = Results()

@@ -17,6 +17,7 @@ from sotopia_env.reports import show_number
 from studies.learn_smol.report import PARTNERS, Results
 from studies.learn_smol.stages import SHARED, Stage, Study, evaluated
 
+# Names of their own, so that the study's own evaluation and tasks stay as they are.
 EVALUATION, BETTER, BASE = "evaluation-8", "sr-2", "clone"
 TASKS = Stage("generate_tasks", "tasks", {"given.n": 48, "given.seed": 8, "output": "tasks-8"})
 EVALUATE = Stage(

@@ -1,4 +1,4 @@
-"""The stages of the study in their order: scripts with files of this folder, and what differs between seeds."""
+"""The stages of the study in order: scripts with YAML files of this folder, and settings that depend on the seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTNERS = ("linear", "conceder")
 SCENARIOS, STEPS = {1: 44, 2: 22}, {1: 20, 2: 12}
 """Training tasks of each round of self-reinforcement, played in both seats with each partner, and optimiser steps."""
 SHARED, EVALUATION = "shared", "evaluation"
-"""Directory of what all seeds share, the test tasks and the references; and that of an evaluation in each."""
+"""The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
     "tasks": {"given.n": 2},
@@ -44,9 +44,9 @@ class Stage:
     """One command: a script with a YAML file of this folder.
 
     Attributes:
-        script: in ``scripts/``, without its ending.
-        config: the file, without its ending.
-        overrides: settings in the place of the file's.
+        script: the name of a file in ``scripts/``, without its suffix.
+        config: the name of the YAML file, without its suffix.
+        overrides: settings that replace the file's.
     """
 
     script: str
@@ -62,17 +62,18 @@ class Stage:
 
 
 TASKS = Stage("generate_tasks", "tasks")
-"""The test tasks, which are made first."""
+"""The stage that makes the test tasks, before all others."""
 REFERENCES = Stage("evaluate", "references")
-"""The base model and scripts on the test tasks; once for all seeds."""
+"""The stage that plays the base model and scripts on the test tasks, once for all seeds."""
 
 
 def seed_stages(seed: int) -> Iterator[Stage]:
-    """Yields the stages of one training seed; it decides training tasks, order of rows, adapter and sampling."""
+    """Yields the stages of one training seed, which decides training tasks, order of rows, adapter and sampling."""
     yield Stage("collect", "expert", {"tasks.families.seed": 1000 * seed})
     yield Stage("train_bc", "bc", {"trainer.seed": seed})
     yield from _reinforcement(seed, 1, "clone", "sr-1")
     yield from _reinforcement(seed, 2, "sr-1", "sr-2")
+    # Evaluated before GRPO, too, so that most results are there if it is interrupted.
     yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED[:-1]]})
     yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 3, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED]})
@@ -87,7 +88,7 @@ def _reinforcement(seed: int, number: int, model: str, trained: str) -> Iterator
         yield Stage("collect", "play", {"agent": player(model), "partner": partner, "output": run, **own})
     selection = f"filter-{number}"
     yield Stage("filter_episodes", "filter", {"runs": runs, "output": selection})
-    data = [{"run": run, "selection": str(selection_path(selection, place))} for place, run in enumerate(runs)]
+    data = [{"run": run, "selection": str(selection_path(selection, index))} for index, run in enumerate(runs)]
     settings = {"start_from": model, "data": data, "output": trained, "trainer.seed": 10 * seed + number}
     settings["trainer.max_steps"] = STEPS[number]
     yield Stage("train_sr", "sr", settings)
@@ -111,18 +112,18 @@ class Study:
     """
 
     def __init__(self, out: Path, short: bool = False) -> None:
-        """Prepares; ``short`` applies :data:`SHORT`."""
+        """Creates the study in ``out``; ``short`` applies the settings of :data:`SHORT`."""
         self.out = out.resolve()
         self._short = short
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(self, stage: Stage, name: str) -> None:
-        """Runs a stage in the directory ``name``, where the stages before have left what it needs.
+        """Runs a stage in the directory ``name``, which contains the results of the stages before.
 
         A complete stage does nothing. The output goes to ``log.txt`` there.
 
         Raises:
-            SotopiaError: it fails; the same study continues there.
+            SotopiaError: the stage failed; the same study continues from it.
         """
         folder, began = self.out / name, time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +132,7 @@ class Study:
         with (folder / LOG).open("ab") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
             self._running.add(process)
+            # Not ``process.wait``, which does not return the processor time.
             _, status, usage = os.wait4(process.pid, 0)
         self._running.remove(process)
         process.returncode = os.waitstatus_to_exitcode(status)

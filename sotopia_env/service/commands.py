@@ -35,6 +35,9 @@ def register(app: typer.Typer) -> None:
     app.command("worker")(worker)
     app.command("login")(login)
     app.command("user")(user)
+    databases = typer.Typer(help="The database of the studio.", no_args_is_help=True)
+    databases.command("import")(import_runs)
+    app.add_typer(databases, name="db")
 
 
 def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
@@ -173,3 +176,33 @@ def user(
 
     asyncio.run(add())
     typer.echo(f"{name}: {role}")
+
+
+def import_runs(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Read run directories into the database of the studio; again, for what has changed in them.
+
+    \b
+    Example:
+      sotopia db import runs/a runs/b
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.work.batch import import_run
+
+    async def read() -> None:
+        db = Database(settings.database)
+        try:
+            await upgrade(db)
+            for path in runs:
+                run, count = await import_run(db, path)
+                typer.echo(f"{path}: run {run}, {count} episodes")
+        finally:
+            await db.close()
+
+    asyncio.run(read())

@@ -31,10 +31,10 @@ from sotopia_env.people.between_annotators import (
 from sotopia_env.people.quality import QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
 from sotopia_env.reports.agreement import (
-    Agreement,
     Correlation,
-    agreement_table,
+    JudgeAgreement,
     evaluator_names,
+    judge_agreement,
     pearson,
     spearman,
     varies,
@@ -148,7 +148,7 @@ class HumanAgreement:
     annotators: tuple[AnnotatorAgreement, ...]
     ranges: tuple[PerceivedRange, ...]
     differences: tuple[DifferenceBin, ...]
-    between_judges: tuple[Agreement, ...]
+    between_judges: tuple[JudgeAgreement, ...]
 
 
 def human_agreement(
@@ -200,7 +200,7 @@ def human_agreement(
         annotators=annotator_table(people, scales),
         ranges=tuple(ranges),
         differences=tuple(differences),
-        between_judges=agreement_table(by_key.values(), names) if len(names) > 1 else (),
+        between_judges=judge_agreement(by_key.values(), names) if len(names) > 1 else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""Reports: comparisons of runs, sheets, charts and readable transcripts."""
+"""Reports on recorded episodes: comparisons of policies, sheets, charts and readable transcripts."""
 
 from sotopia_env.reports.agreement import cohens_kappa, pearson, spearman
 from sotopia_env.reports.charts import PAGE_WIDTH, Panel, forest_chart, new_figure, paper_style, save_figure

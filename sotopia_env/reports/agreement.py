@@ -1,4 +1,4 @@
-"""Agreement of several judges on the same episodes: correlations, and Cohen's kappa of yes and no."""
+"""Agreement of several judges on the same episodes: correlations of scores, and Cohen's kappa of yes and no."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sotopia_env.world.reward import Dimension
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """Two judges on one dimension, over the seats that both scored.
+class JudgeAgreement:
+    """The agreement of two judges on one dimension, over the seats that both scored.
 
     Attributes:
-        first: an evaluation's name.
-        second: another one's.
-        dimension: one of the seven, or a custom one's name.
-        n: seats scored by both.
-        missing: seats of the episodes that not both scored.
-        pearson: correlation of the scores, in [-1, 1]; ``None`` for fewer than two seats or a constant judge.
-        spearman: the same of their ranks.
-        mean_difference: mean of the absolute differences, in the dimension's own unit.
+        first: the name of one evaluation.
+        second: the name of the other evaluation.
+        dimension: one of the seven dimensions, or the name of a custom one.
+        n: the number of seats that both scored.
+        missing: the number of seats that were not scored by both.
+        pearson: the correlation of the scores, in [-1, 1]; ``None`` for fewer than two seats or a constant judge.
+        spearman: the rank correlation of the scores, in [-1, 1]; ``None`` as for ``pearson``.
+        mean_difference: the mean of the absolute differences, in the unit of the dimension.
     """
 
     first: str
@@ -37,7 +37,7 @@ class Agreement:
     mean_difference: float
 
 
-def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = None) -> tuple[Agreement, ...]:
+def judge_agreement(episodes: Iterable[Episode], names: Sequence[str] | None = None) -> tuple[JudgeAgreement, ...]:
     """Returns the agreement of every pair of evaluators on every dimension.
 
     Args:
@@ -45,7 +45,7 @@ def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = N
         names: the evaluations to compare, by name; ``None`` compares all.
 
     Raises:
-        InvalidValueError: fewer than two evaluations to compare.
+        InvalidValueError: there are fewer than two evaluations to compare.
         UnknownNameError: no episode has an evaluation of that name.
     """
     rated = list(episodes)
@@ -56,10 +56,15 @@ def agreement_table(episodes: Iterable[Episode], names: Sequence[str] | None = N
 
 
 def evaluator_names(episodes: Iterable[Episode], choice: Iterable[str] | None, label: str) -> tuple[str, ...]:
-    """Returns the evaluators in ``choice``, or all of the episodes, each once, in order.
+    """Returns the evaluators in ``choice``, or all evaluators of the episodes, without repetitions and in order.
+
+    Args:
+        episodes: evaluated episodes.
+        choice: the names of evaluators; ``None`` for all.
+        label: the field in the error message.
 
     Raises:
-        UnknownNameError: no episode has an evaluation by one of them; ``label`` begins the message.
+        UnknownNameError: no episode has an evaluation by an evaluator in ``choice``.
     """
     names = list(dict.fromkeys(e.evaluator for episode in episodes for e in episode.evaluations))
     for name in choice or ():
@@ -68,7 +73,7 @@ def evaluator_names(episodes: Iterable[Episode], choice: Iterable[str] | None, l
     return tuple(dict.fromkeys(names if choice is None else choice))
 
 
-def _rows(episodes: Sequence[Episode], first: str, second: str) -> list[Agreement]:
+def _rows(episodes: Sequence[Episode], first: str, second: str) -> list[JudgeAgreement]:
     pairs: dict[Dimension | str, list[tuple[float, float]]] = {}
     seats = 0
     for episode in episodes:
@@ -91,11 +96,11 @@ def _common_scores(
 
 def _row(
     first: str, second: str, dimension: Dimension | str, pairs: Sequence[tuple[float, float]], missing: int
-) -> Agreement:
+) -> JudgeAgreement:
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     r, rho = pearson(xs, ys), spearman(xs, ys)
     difference = math.fsum(abs(x - y) for x, y in pairs) / len(pairs)
-    return Agreement(
+    return JudgeAgreement(
         first=first,
         second=second,
         dimension=dimension,
@@ -108,12 +113,13 @@ def _row(
 
 
 def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
-    r"""Returns Cohen's :math:`\kappa = (p_o - p_e) / (1 - p_e)`, the agreement of two raters beyond their marginals'.
+    r"""Returns Cohen's :math:`\kappa = (p_o - p_e) / (1 - p_e)`, the agreement of two raters beyond chance.
 
-    ``None`` without pairs, or where both always say the same one thing.
+    The result is ``None`` without pairs, or if both raters always give the same answer.
     """
     if not pairs:
         return None
+    # Expected agreement of independent raters with the same shares of yes.
     observed = sum(first == second for first, second in pairs) / len(pairs)
     first, second = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
     expected = first * second + (1 - first) * (1 - second)
@@ -122,24 +128,24 @@ def cohens_kappa(pairs: Sequence[tuple[bool, bool]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A coefficient in [-1, 1], with its two-sided p-value; values count as independent."""
+    """A coefficient in [-1, 1] with its two-sided p-value, which assumes independent values."""
 
     value: float
     p: float
 
 
 def varies(values: Sequence[float]) -> bool:
-    """Whether values differ by more than rounding."""
+    """Whether values differ by more than rounding errors."""
     return len(values) > 1 and max(values) - min(values) >= 1e-9
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> Correlation | None:
-    """Returns Pearson's r; ``None`` where a side does not vary. Needs the extra ``analysis``."""
+    """Returns Pearson's r; ``None`` if a side does not vary. Requires the extra ``analysis``."""
     return _correlation("pearsonr", xs, ys)
 
 
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> Correlation | None:
-    """Returns Spearman's rho, ties sharing their mean rank; ``None`` where a side does not vary."""
+    """Returns Spearman's rho, with mean ranks for ties; ``None`` if a side does not vary. Requires ``analysis``."""
     return _correlation("spearmanr", xs, ys)
 
 

@@ -1,7 +1,7 @@
-"""Charts of estimates as PNG, SVG or PDF files: forest plots and heat maps; matplotlib is imported on first use.
+"""Charts of estimates as PNG, SVG or PDF files: forest plots and heat maps. Matplotlib is imported on first use.
 
-Means and differences are points with their 95 % intervals (a forest plot): what is compared is the intervals, and a bar
-would add an area that means nothing, on an axis that need not begin at 0.
+Means and differences are drawn as points with their 95 % intervals (a forest plot), because readers compare intervals.
+A bar would add an area without a meaning, on an axis that need not begin at 0.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-"""File formats of charts."""
+"""The file formats of charts."""
 _COLUMN_WIDTH, PAGE_WIDTH, _AXIS_WIDTH = 3.4, 7.0, 1.5
-"""Inches: the columns and the pages of most journals, and the least width of a panel's axis."""
+"""In inches: the widths of columns and pages of most journals, and the minimum width of a panel's axis."""
 _FONT_SIZE = 8
 _CHARACTER, _LINE_HEIGHT, _ROW_HEIGHT, _AROUND_PANEL = 0.062, 0.13, 0.17, 0.4
-"""Inches of text at this size, of a point with its number above it, and of the axis of a panel."""
+"""In inches: a character and a line at this font size, a point with its number above it, and the axis of a panel."""
+# Line lengths of labels, of units and of the narrowest panel's texts.
 _LABEL_CHARACTERS, _UNIT_CHARACTERS, _LEAST_CHARACTERS = 24, 30, 14
 _NARROWEST = 1e-6
-_JOINING = "\u00a0"  # a space at which no line is broken
+# A no-break space: ``textwrap`` does not break lines at it.
+_JOINING = "\u00a0"
 _STYLE: Any = {  # matplotlib types the keys as literals
     "font.size": _FONT_SIZE,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "pdf.fonttype": 42,  # TrueType, as publishers ask for; matplotlib's default is Type 3
-    "svg.hashsalt": "sotopia",  # equal charts are equal files
+    "pdf.fonttype": 42,  # TrueType, which publishers require; matplotlib's default is Type 3
+    "svg.hashsalt": "sotopia",  # ids in SVG files are random without it
 }
-# Files must not change with the clock.
+# Without dates, equal charts are equal files.
 _UNDATED: Mapping[str, Mapping[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def paper_style() -> AbstractContextManager[None]:
-    """Returns a context in which axes are made with letters and lines at the size of a paper."""
+    """Returns a context in which axes are created with the font and line sizes of a paper."""
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of that many inches, drawn without a display."""
-    # Not pyplot, whose state is shared with the caller's plots.
+    """Returns an empty figure; ``width`` and ``height`` are in inches. It needs no display."""
+    # pyplot has global state, which would be shared with the caller's plots.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -63,11 +65,11 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, stem: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Writes the figure as ``stem.png`` and so on, each file at once, and returns the paths.
+    """Writes the figure as ``stem.png`` and so on, each file atomically, and returns the paths.
 
     Raises:
         UnknownNameError: a format is not one of :data:`FORMATS`.
-        InvalidValueError: nothing can be written there.
+        InvalidValueError: a file cannot be written.
     """
     check_formats(formats)
     return [_save(figure, stem.with_name(f"{stem.name}.{form}"), form) for form in formats]
@@ -84,6 +86,7 @@ def figure_bytes(figure: Figure, form: str) -> bytes:
     """Returns the figure as the content of a file; raises :class:`UnknownNameError` as :func:`save_figure` does."""
     check_formats([form])
     content = io.BytesIO()
+    # Again in the style: the font type and the hash salt are read when the file is made, not when the axes are drawn.
     with paper_style():
         figure.savefig(content, format=form, dpi=150, metadata=dict(_UNDATED.get(form, {})))
     return content.getvalue()
@@ -99,10 +102,11 @@ class Panel:
     """A forest plot.
 
     Attributes:
-        unit: what the axis measures.
-        lines: a label and an estimate for each, from top to bottom.
-        title: above the panel.
-        reference: a value that is marked, such as no difference or chance, and so are intervals that exclude it.
+        unit: the label of the axis.
+        lines: pairs of a label and an estimate, from top to bottom.
+        title: the title above the panel.
+        reference: a value that is marked by a vertical line, such as 0 for no difference. Intervals that exclude it
+            are highlighted.
     """
 
     unit: str
@@ -111,14 +115,14 @@ class Panel:
     reference: float | None = None
 
     def labels(self, with_counts: bool) -> tuple[str, ...]:
-        """Returns the labels, maybe with their numbers of seats, in lines of limited length."""
+        """Returns the labels, optionally with their numbers of seats, wrapped to lines of limited length."""
         counts = [unbroken(f"(n = {item.n})") if with_counts else "" for _, item in self.lines]
         names = [label for label, _ in self.lines]
         return tuple(_wrapped(f"{name} {count}", _LABEL_CHARACTERS) for name, count in zip(names, counts, strict=True))
 
 
 def unbroken(text: str) -> str:
-    """Returns the text so that it stays on one line of a label."""
+    """Returns the text with no-break spaces, so that it stays on one line of a label."""
     return text.replace(" ", _JOINING)
 
 
@@ -128,13 +132,13 @@ def _wrapped(text: str, characters: int) -> str:
 
 
 def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats", beside: int = 1) -> Figure:
-    """Draws panels at the width of one column of a journal, or of the page where there are several side by side.
+    """Draws panels at the width of a journal's column, or of its page if several panels are side by side.
 
     Args:
-        panels: at least one.
-        heading: above all; what the intervals are over is added to it.
-        counted: what the numbers of the estimates count.
-        beside: so many panels after each other stay side by side, where the page is wide enough.
+        panels: the panels, at least one.
+        heading: the heading of the figure; a legend for intervals and marks is added to it.
+        counted: the unit of the estimates' ``n``.
+        beside: the number of consecutive panels that stay side by side if the page is wide enough.
     """
     estimates = [item for panel in panels for _, item in panel.lines]
     with_counts = len({item.n for item in estimates}) > 1
@@ -142,13 +146,14 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
     shared = len(set(labels)) == 1
     lines = [label.splitlines() for group in labels for label in group]
     label_width = _CHARACTER * max(len(part) for parts in lines for part in parts)
-    # Labels that all panels have stand beside the first one of a row alone.
+    # If all panels have the same labels, only the first panel of a row shows them.
     free, need = (PAGE_WIDTH - label_width, _AXIS_WIDTH) if shared else (PAGE_WIDTH, _AXIS_WIDTH + label_width)
     most = max(1, min(len(panels), int(free / need)))
     beside = beside if beside <= most else 1
+    # Groups of panels that stay side by side are spread evenly over the rows; ``-(-a // b)`` rounds up.
     groups = -(-len(panels) // beside)
     rows = -(-groups // (most // beside))
-    columns = -(-groups // rows) * beside  # as many in each row
+    columns = -(-groups // rows) * beside
     width = _COLUMN_WIDTH if columns == 1 else PAGE_WIDTH
     references = {panel.reference for panel in panels} - {None}
     heading = f"{heading}\n{_over(estimates, sorted(references), counted)}"
@@ -162,6 +167,7 @@ def forest_chart(panels: Sequence[Panel], heading: str, *, counted: str = "seats
     panel_height = (_ROW_HEIGHT + _LINE_HEIGHT * max(map(len, lines))) * max(map(len, labels)) + around
     with paper_style():
         figure = new_figure(width, _LINE_HEIGHT * len(heading.splitlines()) + panel_height * rows)
+        # Panels of one unit share an axis, so that intervals can be compared between panels.
         one_unit = len({panel.unit for panel in panels}) == 1
         first: Axes | None = None
         for number, panel in enumerate(panels):
@@ -183,7 +189,8 @@ def _draw(axes: Axes, panel: Panel, labels: Sequence[str]) -> None:
     for position, (_, item) in zip(positions, panel.lines, strict=True):
         has_interval = item.low is not None and item.high is not None
         decided = reference is not None and has_interval and not item.low <= reference <= item.high  # type: ignore[operator]
-        color, marker = ("#b5442e", "D") if decided else ("#2f5d8a", "o")  # told apart in print without colours, too
+        # The marker differs, too, so that the two can be distinguished in print without colours.
+        color, marker = ("#b5442e", "D") if decided else ("#2f5d8a", "o")
         if has_interval:
             axes.hlines(position, item.low, item.high, color=color, linewidth=1.4)  # type: ignore[arg-type]
         filling: Any = "full" if has_interval else "none"
@@ -193,17 +200,19 @@ def _draw(axes: Axes, panel: Panel, labels: Sequence[str]) -> None:
     if reference is not None:
         axes.axvline(reference, color="black", linewidth=0.7)
     axes.set_yticks(positions, labels)
+    # Top to bottom, with space above the first point for its number.
     axes.set_ylim(len(panel.lines) - 0.4, -0.7)
     axes.margins(x=0.12)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(axis="x", linewidth=0.3)
     low, high = axes.get_xlim()
-    if high - low < _NARROWEST:  # nothing but rounding errors, whose scale nobody could read
+    # Values that differ only by rounding errors would get an axis with unreadable tick labels.
+    if high - low < _NARROWEST:
         axes.set_xlim(low - 0.5, high + 0.5)
 
 
 def _over(estimates: Sequence[Estimate], references: Sequence[Any], counted: str) -> str:
-    """What the intervals are over, and what the marks mean."""
+    """The legend: the clusters of the intervals, the numbers of seats, and the meaning of the marks."""
     kinds: dict[str, set[int]] = {}
     for item in estimates:
         if item.low is not None:
@@ -231,18 +240,19 @@ def heat_chart(
     unit: str,
     limits: tuple[float | None, float | None] = (None, None),
 ) -> Figure:
-    """Draws means and their numbers in a grid, or several grids of the same rows and columns side by side.
+    """Draws means and their ``n`` in a grid, or several grids with the same rows and columns side by side.
 
     Args:
-        panels: by title.
-        rows: from top to bottom.
-        columns: from left to right.
-        axes_labels: of the rows and of the columns.
-        unit: what the colours measure.
-        limits: of the colours; by default lowest and highest mean.
+        panels: the cells of each grid, by its title.
+        rows: the names of the rows, from top to bottom.
+        columns: the names of the columns, from left to right.
+        axes_labels: the labels of the rows and of the columns.
+        unit: the label of the colour scale.
+        limits: the ends of the colour scale; by default the lowest and the highest mean.
     """
     count = max(1, len(columns)) * len(panels)
     width = min(PAGE_WIDTH, max(_COLUMN_WIDTH, 1.9 + 0.75 * count))
+    # In a figure that cannot become wider, the numbers shrink with the cells.
     size = min(_FONT_SIZE, 6.5 * (width - 1.9) / (0.55 * count))
     figure = new_figure(width, 1.5 + 0.45 * len(rows))
     gap = float("nan")  # matplotlib leaves such cells white
@@ -252,7 +262,7 @@ def heat_chart(
             image = axes.imshow(
                 [[cells[row, name].mean if (row, name) in cells else gap for name in columns] or [gap] for row in rows],
                 aspect="auto",
-                cmap="cividis",  # the same order of lightness in grey and for colour-blind readers
+                cmap="cividis",  # lightness increases monotonically, also in grey and for colour-blind readers
                 vmin=limits[0],
                 vmax=limits[1],
             )

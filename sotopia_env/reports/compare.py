@@ -1,8 +1,8 @@
 """Comparison of policies over recorded episodes: means with intervals, paired differences, results by partner.
 
-Every score belongs to the policy in the scored seat. Every scenario weighs the same; families thus weigh as much as
-they have scenarios, and the table by family shows each alone. What a mean and its interval are is said in
-:mod:`sotopia_env.reports.intervals`. Unscored seats are counted and left out, never zeros.
+Every score belongs to the policy in the scored seat. Every scenario has the same weight, so a family weighs as much as
+its scenarios together; another table shows each family separately. :mod:`sotopia_env.reports.intervals` defines means
+and intervals. Unscored seats are counted and left out; they are never zeros.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
 
 _NOT_SCORED = (SUCCESS, SHARE, EFFICIENCY, WORDS)
-"""Metrics of episodes, which a seat has also where no evaluator scored it."""
+"""Metrics that follow from the episode itself, so a seat has them even if no evaluator scored it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """A metric of ``policy`` beside ``partner``; ``unscored`` counts the seats without a value."""
+    """A metric of ``policy`` in episodes with ``partner``; ``unscored`` counts the seats without a value."""
 
     policy: str
     partner: str
@@ -74,12 +74,13 @@ class MatrixCell:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """A policy that was not in all seats, or did not act first, equally often.
+    """A policy that did not play all seats equally often, or did not act first in its share of the episodes.
 
     Attributes:
-        seats: number of seats of the tasks.
-        by_seat: number of episodes with the policy in each seat.
-        first: how often it acted first, of ``in_order`` seats in round-robin order; balanced is one in ``seats``.
+        seats: the number of seats of the tasks.
+        by_seat: the number of episodes with the policy in each seat.
+        first: the number of episodes in which it acted first; balanced is ``in_order / seats``.
+        in_order: the number of its seats in episodes with round-robin order.
     """
 
     policy: str
@@ -94,25 +95,30 @@ class Comparison:
     """The result of :func:`compare`.
 
     Attributes:
-        evaluator: whose scores these are; ``None`` when no episode has been evaluated.
-        outcomes_by: the evaluators that read the verified outcomes.
-        policies: labels, in alphabetical order.
-        metrics: those of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions for which there
-            are values, in this order.
-        headlines: the metrics that were asked for, or those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that
-            have values; the first is the main one, of ranking and levels. Matrix and charts are of these.
-        episodes: number of episodes read.
-        unscored: number of episodes with at least one seat without scores, and the reasons with their counts.
-        differences: of every two policies in every metric; with a baseline those to it, in the headlines.
-        common: the seats over which the means are.
-        imbalances: policies whose means also depend on the seats or the order that they had.
+        evaluator: the evaluator of the scores; ``None`` if no episode has been evaluated.
+        outcomes_by: the evaluators that computed the verified outcomes.
+        policies: the policies' labels, in alphabetical order.
+        metrics: the metrics of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions that have
+            values, in this order.
+        headlines: the requested metrics, or those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that have
+            values. The first is the main metric, of the ranking and the levels; matrix and charts show all of them.
+        episodes: the number of episodes read.
+        unscored: the number of episodes with at least one seat without scores.
+        reasons: the reasons why seats are unscored, with the number of episodes of each.
+        cells: the metrics of every policy over all tasks.
+        families: the outcome metrics and ``goal`` of every policy by family.
+        differences: the differences between every two policies in every metric; with a baseline, the differences to it
+            in the headlines.
+        matrix: the headlines of every policy with each partner.
+        common: the seats that the means are over.
+        imbalances: policies whose means also depend on the seats or the order of acting that they had.
         ranking: the policies with comparable means, in the order of the main metric.
-        constant: metrics that have one value in all seats, with it.
+        constant: the metrics that have the same value in all seats, with that value.
         turns: counts of each policy's turns, over all its seats.
-        by: the main metric by the levels of a factor, where one was asked for.
-        ranges: lowest and highest value of each metric, ``None`` for an open end.
-        partners: of tables and charts: single policies, and mixed sets of partners only where there is nothing else.
-        baseline: the policy to which the differences are.
+        by: the main metric by the levels of a factor, if one was requested.
+        ranges: the lowest and highest possible value of each metric, ``None`` for an open end.
+        partners: the partners in tables and charts: single policies, or mixed sets of partners if there are no others.
+        baseline: the policy that the differences are to.
     """
 
     evaluator: str | None
@@ -139,26 +145,26 @@ class Comparison:
 
     @property
     def main(self) -> str:
-        """The metric of ranking and levels."""
+        """The metric of the ranking and the levels."""
         return self.headlines[0]
 
     def cell(self, policy: str, metric: str) -> Cell | None:
-        """The cell of a policy and metric over all tasks, ``None`` where there are no values."""
+        """The cell of a policy and metric over all tasks; ``None`` if there are no values."""
         return next((cell for cell in self.cells if (cell.policy, cell.metric) == (policy, metric)), None)
 
 
 class CompareSpec(Settings):
-    """What is compared, as ``sotopia compare --config`` reads it.
+    """The settings of a comparison, which ``sotopia compare --config`` reads.
 
     Attributes:
         runs: run directories or ``.jsonl`` files of episodes.
-        evaluators: whose scores; each is compared by itself, and p-values are adjusted over all of them. By default the
-            one that all episodes share.
+        evaluators: the evaluators whose scores are compared, each separately; p-values are adjusted over all of them.
+            By default, the one that all episodes share.
         metrics: the headlines of :class:`Comparison`.
         by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
-        baseline: a policy, to which all others are compared with each partner.
-        policies: only seats of these, beside the baseline; all by default.
-        partners: only seats beside these; all by default.
+        baseline: a policy that all others are compared to, with each partner.
+        policies: restricts the comparison to seats of these policies and the baseline; all by default.
+        partners: restricts the comparison to seats with these partners; all by default.
     """
 
     runs: tuple[str, ...] = Field(min_length=1)
@@ -176,7 +182,7 @@ class CompareSpec(Settings):
         )
 
     def _select(self, rows: Sequence[SeatResult]) -> list[SeatResult]:
-        """The seats of ``policies`` beside ``partners``."""
+        """The seats of ``policies`` with ``partners``."""
         seated, met = set().union(*map(_names, rows)), {row.partner for row in rows}
         for field_name, names, valid in (("policies", self.policies, seated), ("partners", self.partners, met)):
             for name in names:
@@ -198,15 +204,15 @@ def compare(
     """Compares the policies of recorded episodes.
 
     Args:
-        episodes: from one or several runs; two records of one episode count once.
-        evaluator: whose scores to use; by default the one evaluator that all episodes share.
+        episodes: episodes from one or several runs; two records of one episode count once.
+        evaluator: the evaluator whose scores to use; by default the one that all episodes share.
         metrics: see :attr:`Comparison.headlines`.
         by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
-        baseline: a policy, to which all others are compared.
+        baseline: a policy that all others are compared to.
 
     Raises:
-        InvalidValueError: no episodes, or no evaluator that all episodes share.
-        UnknownNameError: no episode has an evaluation by ``evaluator``, or there is no such metric, factor or policy.
+        InvalidValueError: there are no episodes, or the episodes do not share one evaluator.
+        UnknownNameError: no episode has an evaluation by ``evaluator``, or a metric, factor or policy is unknown.
     """
     (result,) = _adjusted([_comparison(*rows_by_one(episodes, evaluator), metrics, by, baseline)])
     return result
@@ -220,9 +226,9 @@ def compare_runs(
     by: str | None = None,
     baseline: str | None = None,
 ) -> Comparison:
-    """As :func:`compare`, for run directories or ``.jsonl`` files; they are only read.
+    """Like :func:`compare`, for run directories or ``.jsonl`` files, which are only read.
 
-    Where all episodes share several evaluators, the one the runs were started with is used.
+    If all episodes share several evaluators, the one that the runs were configured with is used.
     """
     evaluators = () if evaluator is None else (evaluator,)
     (result,) = compare_judges(list(runs), evaluators, metrics, by=by, baseline=baseline)
@@ -238,23 +244,24 @@ def compare_judges(
     baseline: str | None = None,
     select: Callable[[Sequence[SeatResult]], list[SeatResult]] | None = None,
 ) -> tuple[Comparison, ...]:
-    """As :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences together.
+    """Like :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences together.
 
     Args:
         runs: run directories or ``.jsonl`` files.
-        evaluators: their names; without any, the one that all episodes share.
+        evaluators: the names of the evaluators; if empty, the one that all episodes share.
         metrics: see :attr:`Comparison.headlines`.
-        by: a factor.
-        baseline: a policy.
-        select: returns the seats that count; by default all do.
+        by: a factor whose levels are compared too.
+        baseline: a policy that all others are compared to.
+        select: returns the seats to compare; by default all.
     """
     results = []
     for name in dict.fromkeys(evaluators) or (None,):
         evaluator, rows = run_rows(runs, name)
-        kept = rows if select is None else select(rows)
-        if not kept:
-            raise InvalidValueError(field="partners", expected="some that the policies met")
-        results.append(_comparison(evaluator, kept, metrics, by, baseline))
+        # Selected before anything is computed, so that labels, common seats and ranks are those of the selection.
+        selection = rows if select is None else select(rows)
+        if not selection:
+            raise InvalidValueError(field="partners", expected="partners that the policies have met")
+        results.append(_comparison(evaluator, selection, metrics, by, baseline))
     return _adjusted(results)
 
 
@@ -264,8 +271,9 @@ def _adjusted(results: Sequence[Comparison]) -> tuple[Comparison, ...]:
 
 
 def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
-    """Returns evaluator and rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
+    """Returns the evaluator and the rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
     paths = [Path(run) for run in runs]
+    # A generator: a run may not fit into memory as episodes, while its rows do.
     episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
 
     def run_evaluators() -> list[str]:
@@ -275,13 +283,14 @@ def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | N
 
 
 def _names(row: SeatResult) -> set[str]:
-    """The label of the policy in the seat, and its name in the record."""
+    """The label of the policy in the seat and its recorded name, either of which a user may give."""
     return {row.policy, row.policies[row.seat][0]}
 
 
 def _policy(name: str, rows: Iterable[SeatResult]) -> str:
-    """The label of the policy that is called so."""
+    """The label of the policy with this label or, if there is none, with this recorded name."""
     policies = {row.policy: _names(row) for row in rows}
+    # One name may have several labels, which differ by their parameters; then only a label is unambiguous.
     matches = [label for label, names in policies.items() if name == label] or [
         label for label, names in policies.items() if name in names
     ]
@@ -303,6 +312,7 @@ def _comparison(
         if name not in bounds:
             raise UnknownNameError(field="metric", got=name, valid=bounds)
     headlines = tuple(dict.fromkeys(metrics)) or tuple(name for name in HEADLINES if name in present)
+    # Words are the last of the standard metrics, so that there is a headline even if no seat has any value.
     headlines = headlines or (next(name for name in bounds if name in present or name == WORDS),)
     main = headlines[0]
     reasons: dict[str, set[str]] = defaultdict(set)
@@ -311,11 +321,14 @@ def _comparison(
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
-    common, kept = common_seats(rows, policies)
+    # Means are over `compared`, the seats that policies have in common. Differences and the matrix use all rows,
+    # because their pairs and cells have a partner in common by construction.
+    common, compared = common_seats(rows, policies)
     limits = {name: bounds[name] for name in bounds if name in present}
     outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
-    cells, gaps = _cells("all", kept, policies, limits), differences(rows, policies, limits)
+    cells, gaps = _cells("all", compared, policies, limits), differences(rows, policies, limits)
     ranks = _ranking(cells, gaps, common.policies or policies, main)
+    # The ranking above needs the differences of all pairs; what is reported are those to the baseline, if there is one.
     if baseline is not None:
         baseline = _policy(baseline, rows)
         gaps = baseline_differences(rows, policies, baseline, {n: limits[n] for n in headlines if n in limits})
@@ -330,16 +343,18 @@ def _comparison(
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
         cells=cells,
         families=tuple(
-            cell for f in families for cell in _cells(f, [r for r in kept if r.family == f], policies, outcome_limits)
+            cell
+            for family in families
+            for cell in _cells(family, [row for row in compared if row.family == family], policies, outcome_limits)
         ),
         differences=tuple(replace(gap, evaluator=evaluator) for gap in gaps),
         matrix=_matrix(rows, policies, {name: bounds[name] for name in headlines}),
         common=common,
-        imbalances=tuple(_imbalances(kept, policies)),
+        imbalances=tuple(_imbalances(compared, policies)),
         ranking=ranks,
         constant=_constants(rows, limits),
         turns=tuple((policy, total(row.counts for row in rows if row.policy == policy)) for policy in policies),
-        by=None if by is None else _by_level(kept, by, main, bounds[main]),
+        by=None if by is None else _by_level(compared, by, main, bounds[main]),
         ranges={name: (_finite(low), _finite(high)) for name, (low, high) in limits.items()},
         partners=_partners(rows, policies),
         baseline=baseline,
@@ -365,7 +380,7 @@ def _ranking(
 
 def _constants(rows: Sequence[SeatResult], metrics: Iterable[str]) -> tuple[tuple[str, float], ...]:
     values = {metric: {row.values[metric] for row in rows if metric in row.values} for metric in metrics}
-    return tuple((metric, next(iter(found))) for metric, found in values.items() if len(found) == 1)
+    return tuple((metric, next(iter(distinct))) for metric, distinct in values.items() if len(distinct) == 1)
 
 
 def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
@@ -382,6 +397,7 @@ def _cells(
         own = [row for row in rows if row.policy == policy]
         rows_with_metric = [row for row in own if metric in row.values]
         if rows_with_metric:
+            # An unscored seat is missing only from metrics that an evaluator gives.
             missing = 0 if metric in _NOT_SCORED else sum(row.unscored is not None for row in own)
             cells.append(Cell(group, policy, metric, missing, _estimate(rows_with_metric, metric, limits[metric])))
     return tuple(cells)
@@ -396,6 +412,7 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
     for policy, seats in itertools.product(policies, sorted({row.seats for row in rows})):
         own = [row for row in rows if (row.policy, row.seats) == (policy, seats)]
         by_seat = tuple(sum(row.seat == seat for row in own) for seat in range(seats))
+        # In simultaneous and random order, acting first is no advantage that could be balanced.
         first = sum(row.first for row in own if row.by_order)
         in_order = sum(row.by_order for row in own)
         if len(set(by_seat)) > 1 or first * seats != in_order:

@@ -1,4 +1,4 @@
-"""The charts of a comparison: means, paired differences, policies beside partners, levels of a factor."""
+"""The charts of a comparison: means, paired differences, means by partner, and means by the levels of a factor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sotopia_env.reports.seat_results import EFFICIENCY, OVERALL, SHARE, SUCCESS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# More differences do not fit into a readable chart: six policies have 15.
 _MOST_DIFFERENCES = 15
 NOT_COMMON = "[*]"
-"""Marks a policy whose means are over other tasks, seats or partners than the others' are."""
+"""Marks a policy whose means are over other tasks, seats or partners than those of the other policies."""
 _LABELS: Mapping[str, str] = {
     OVERALL: "mean of the seven dimensions",
     SUCCESS: "agreement rate",
@@ -27,13 +28,13 @@ _LABELS: Mapping[str, str] = {
 
 
 def policy_label(comparison: Comparison, policy: str) -> str:
-    """Returns the policy's name, with a mark where its mean is not comparable with the others'."""
+    """Returns the policy's name, with a mark if its mean is not comparable with the others."""
     marked = bool(comparison.common.policies) and policy not in comparison.common.policies
     return f"{policy} {NOT_COMMON}" if marked else policy
 
 
 def metric_label(comparison: Comparison, metric: str) -> str:
-    """Returns a metric in words, with its range where both ends are closed."""
+    """Returns the name of a metric for readers, with its range if both ends are closed."""
     low, high = comparison.ranges.get(metric, (None, None))
     label = _LABELS.get(metric, metric.replace("_", " "))
     if low is None or high is None:
@@ -42,12 +43,13 @@ def metric_label(comparison: Comparison, metric: str) -> str:
 
 
 def comparison_charts(comparisons: Sequence[Comparison]) -> dict[str, Figure]:
-    """Returns the charts of a comparison by one evaluator or several, by file name."""
+    """Returns the charts of a comparison by one or several evaluators, as a mapping from file names to figures."""
     first, several = comparisons[0], len(comparisons)
     charts = {"means": _mean_chart(comparisons)}
     if panels := _difference_panels(comparisons):
         heading = f"Paired differences{f' to {first.baseline}' if first.baseline else ''}"
         charts["differences"] = forest_chart(panels, f"{heading}{_by(comparisons)}", beside=several)
+    # A heat map has no room for intervals, or for several evaluators; without a baseline it shows all pairs at once.
     if first.baseline or several > 1:
         charts |= {f"{metric}_by_partner": _partner_chart(comparisons, metric) for metric in first.headlines}
     else:
@@ -61,13 +63,14 @@ def _by(comparisons: Sequence[Comparison]) -> str:
 
 
 def _beside(comparisons: Sequence[Comparison], comparison: Comparison, *others: str) -> str:
-    """The title of a panel, which names the evaluator where there are several."""
+    """The title of a panel, which names the evaluator if there are several."""
     return "\n".join(filter(None, [*others, f"by {comparison.evaluator}" if len(comparisons) > 1 else ""]))
 
 
 def _mean_chart(comparisons: Sequence[Comparison]) -> Figure:
-    """The policies' means in the order of the ranking, a panel for each headline metric and evaluator."""
+    """The policies' means in the order of the ranking, with a panel for each headline metric and evaluator."""
     first = comparisons[0]
+    # Panels can share their labels only if policies have the same order in all of them.
     order = list(dict.fromkeys([*(rank.policy for rank in first.ranking), *first.policies]))
     panels = []
     for metric, item in itertools.product(first.headlines, comparisons):
@@ -79,7 +82,10 @@ def _mean_chart(comparisons: Sequence[Comparison]) -> Figure:
 
 
 def _difference_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
-    """The differences of the main metric, of many those from the first policy; to a baseline, of every headline."""
+    """The panels of paired differences: of every headline to a baseline, else of the main metric.
+
+    If there are too many pairs of policies, only the pairs with the best policy are drawn.
+    """
     panels = []
     for metric, item in itertools.product(comparisons[0].headlines, comparisons):
         own = [d for d in item.differences if d.metric == metric]
@@ -101,18 +107,18 @@ def _difference_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
 
 
 def _partner_chart(comparisons: Sequence[Comparison], metric: str) -> Figure:
-    """The policies' means beside each partner, a panel for each partner and evaluator."""
+    """The policies' means with each partner, a panel for each partner and evaluator."""
     panels = []
     for partner, item in itertools.product(comparisons[0].partners, comparisons):
         cells = [cell for cell in item.matrix if (cell.partner, cell.metric) == (partner, metric)]
         lines = [(cell.policy, cell.estimate) for cell in cells]
         title = _beside(comparisons, item, f"with {partner}")
         panels += [Panel(metric_label(item, metric), lines, title)] if lines else []
-    return forest_chart(panels, f"Means beside each partner{_by(comparisons)}", beside=len(comparisons))
+    return forest_chart(panels, f"Means with each partner{_by(comparisons)}", beside=len(comparisons))
 
 
 def _level_charts(comparison: Comparison) -> dict[str, Figure]:
-    """Means and differences by the levels of the comparison's factor, a panel for each policy, by file name."""
+    """The charts of means and differences by the levels of the comparison's factor, with a panel for each policy."""
     by = comparison.by
     if by is None:
         return {}
@@ -136,7 +142,7 @@ def _by_policy(items: Sequence[tuple[str, str, Estimate]], label: str, heading: 
 
 
 def heat_map(comparison: Comparison) -> Figure:
-    """Draws policy × partner: the mean of the comparison's main metric for the row's policy, and its n."""
+    """Draws a grid of policies × partners: the mean of the comparison's main metric for the row's policy, and its n."""
     cells = {(c.policy, c.partner): c.estimate for c in comparison.matrix if c.metric == comparison.main}
     unit = metric_label(comparison, comparison.main)
     axes = ("policy", "partner")

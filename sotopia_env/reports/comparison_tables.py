@@ -1,4 +1,4 @@
-"""The report of a comparison, by one evaluator or several beside each other: tables, sheets and charts."""
+"""The report of a comparison by one or several evaluators: tables, sheets and charts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS, WORDS
 from sotopia_env.reports.sheet import ESTIMATE, Missing, Report, Sheet, Value
 from sotopia_env.reports.turn_counts import TurnCounts
 
+# A terminal has no room for more estimates with intervals beside the labels.
 _COLUMNS_ON_SCREEN = 4
 WEIGHTS = (
-    "(in every table each scenario weighs the same, with its versions if it is one of a vignette, however many seats, "
+    "(in every table each scenario weighs the same, or each vignette with all its versions, however many seats, "
     f"partners and repeats it has; n counts seats)\n{METHOD}"
 )
-"""The note on weights and intervals under the tables."""
+"""The note on weights and intervals below the tables."""
 
 
 def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes: Sequence[str] = ()) -> Report:
-    """Returns the report.
+    """Returns the report of a comparison.
 
     Args:
-        comparisons: of the same seats, each by another evaluator.
-        title: of the Markdown page.
-        notes: paragraphs at its beginning.
+        comparisons: comparisons of the same seats, each by another evaluator.
+        title: the title of the Markdown page.
+        notes: paragraphs at the beginning of the report.
     """
     first = comparisons[0]
     parts: list[str | Sheet] = [*notes, _summary(comparisons)]
@@ -58,7 +59,7 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
     lines = [f"{first.episodes} episodes, {len(first.policies)} policies"]
     for item in comparisons:
-        by = disarm_line(item.evaluator or "nobody; the episodes have not been evaluated")
+        by = disarm_line(item.evaluator or "no evaluator; the episodes have not been evaluated")
         lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
     if first.outcomes_by:
         lines.append(f"verified outcomes by: {disarm_line(', '.join(first.outcomes_by))}")
@@ -66,7 +67,7 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
 
 
 def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
-    """Returns a line for each of the first reasons why seats are unscored, with its count."""
+    """Returns a line for each of the first ``most`` reasons why seats are unscored, with its count."""
     lines = [f"  unscored, left out of the scores: {count} × {disarm_line(reason)}" for reason, count in reasons[:most]]
     return [*lines, f"  … and {len(reasons) - most} more reasons"] if len(reasons) > most else lines
 
@@ -80,9 +81,10 @@ def _joined(
     comparisons: Sequence[Comparison],
     rows: Callable[[Comparison], Iterable[tuple[Value, ...]]],
 ) -> Sheet:
-    """A sheet of the rows by all evaluators."""
-    found = [(item.evaluator or "", *row) for item in comparisons for row in rows(item)]
-    return Sheet(name, ("evaluator", *columns), found, hidden=("evaluator",) if len(comparisons) == 1 else ())
+    """A sheet with the rows of all evaluators."""
+    cells = [(item.evaluator or "", *row) for item in comparisons for row in rows(item)]
+    # The files always have the column, so that scripts need not know how many evaluators there were.
+    return Sheet(name, ("evaluator", *columns), cells, hidden=("evaluator",) if len(comparisons) == 1 else ())
 
 
 def _sheets(comparisons: Sequence[Comparison]) -> list[Sheet]:
@@ -119,7 +121,8 @@ def _matrix(comparisons: Sequence[Comparison]) -> Sheet:
 
 
 def _levels(comparisons: Sequence[Comparison]) -> tuple[Sheet, Sheet]:
-    """Means by level, and the differences between levels."""
+    """The means by level, and the differences between levels."""
+    # All comparisons have the same factor and metric, but one without a value has no levels.
     (factor, metric) = next((item.by.factor, item.by.metric) for item in comparisons if item.by is not None)
     means = _joined(
         f"by_{factor}",
@@ -142,7 +145,7 @@ def _levels(comparisons: Sequence[Comparison]) -> tuple[Sheet, Sheet]:
 
 
 def _test(estimate: Estimate | None, q: float | None) -> tuple[Value, Value]:
-    """Both p-values, plain and adjusted, or the reason why there are none."""
+    """The p-value and the adjusted p-value, or the reason why they are missing."""
     gap = Missing("no difference" if estimate is None else estimate.missing)
     p = None if estimate is None else estimate.p
     return gap if p is None else p, gap if q is None else q
@@ -171,40 +174,41 @@ def _counts(difference: Difference) -> tuple[Value, ...]:
 
 def _turn_sheet(comparison: Comparison) -> Sheet:
     columns = ("policy", "turns", "illegal", "illegal_percent", "invalid", "invalid_percent")
-    told = ("reasks", "tokens", "cost", "seconds_per_turn")
+    usage = ("reasks", "tokens", "cost", "seconds_per_turn")
     labels = {"policy": "turns of", "illegal_percent": "illegal %", "invalid_percent": "invalid %", "reasks": "re-asks"}
     labels |= {"cost": "cost $", "seconds_per_turn": "seconds a turn"}
     rows = [(policy, *_turn_cells(counts)) for policy, counts in comparison.turns]
-    folding = (*columns[2:], *told)
-    return Sheet("turns", (*columns, *told), rows, labels=labels, formats={"cost": "{:.4f}".format}, folding=folding)
+    # Columns that are equal for all policies, such as a cost of 0, become a line below the table.
+    folding = (*columns[2:], *usage)
+    return Sheet("turns", (*columns, *usage), rows, labels=labels, formats={"cost": "{:.4f}".format}, folding=folding)
 
 
 def _turn_cells(counts: TurnCounts) -> tuple[Value, ...]:
-    """Counts over all seats of a policy; what no record tells is missing, and not 0."""
+    """The counts over all seats of a policy; a quantity that was not recorded is missing, not 0."""
 
-    def known(value: float | None, otherwise: str) -> Value:
-        return Missing(otherwise if counts.texts else "no texts") if value is None else value
+    def value_or_missing(value: float | None, reason: str) -> Value:
+        return Missing(reason if counts.texts else "no texts") if value is None else value
 
     illegal = 100 * counts.illegal / counts.turns if counts.turns else None
     invalid = None if counts.invalid is None else 100 * counts.invalid / counts.texts
     return (
         counts.turns,
         counts.illegal,
-        known(illegal, "no turns"),
-        known(counts.invalid, "unknown"),
-        known(invalid, "unknown"),
-        known(counts.reasks, "unknown"),
-        known(counts.tokens, "not reported"),
-        known(counts.cost, "price unknown"),
-        known(counts.seconds_per_turn, "not measured"),
+        value_or_missing(illegal, "no turns"),
+        value_or_missing(counts.invalid, "unknown"),
+        value_or_missing(invalid, "unknown"),
+        value_or_missing(counts.reasks, "unknown"),
+        value_or_missing(counts.tokens, "not reported"),
+        value_or_missing(counts.cost, "price unknown"),
+        value_or_missing(counts.seconds_per_turn, "not measured"),
     )
 
 
-# --- what a reader gets -------------------------------------------------------------------------------------------
+# --- parts of the page --------------------------------------------------------------------------------------------
 
 
 def _ranking_parts(comparison: Comparison) -> list[str | Sheet]:
-    """The ranking, where there is somebody to be ranked among."""
+    """The ranking, if at least two policies have comparable means."""
     if len(comparison.ranking) < 2:
         return []
     left_out = [policy for policy, _ in comparison.common.others if comparison.common.policies]
@@ -222,21 +226,21 @@ def _level_parts(comparison: Comparison) -> list[str | Sheet]:
 
 
 def common_note(comparison: Comparison) -> str:
-    """Returns which seats the means are over, and whose means are not comparable; empty where all are."""
+    """Returns a note on the seats that the means are over and on means that are not comparable; empty if all are."""
     common, lines = comparison.common, []
     if len(comparison.policies) > 1 and not common.policies:
         first, second = map(disarm_line, comparison.policies[:2])
         lines.append(
             "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
-            f"meet the same partner, such as rollout --matchup '{first} vs P' --matchup '{second} vs P'"
+            f"play with the same partner, for example rollout --matchup '{first} vs P' --matchup '{second} vs P'"
         )
     elif common.others or common.kept < common.seats:
         lines.append(
             f"means of {_some(common.policies)} are over the seats they have in common (task, seat, partner): "
-            f"{common.kept} of {common.seats}, beside {_some(common.partners)}"
+            f"{common.kept} of {common.seats}, with {_some(common.partners)}"
         )
     lines += [
-        f"{NOT_COMMON} {disarm_line(policy)}: its mean is over seats of its own, beside {_some(partners)}; "
+        f"{NOT_COMMON} {disarm_line(policy)}: its mean is over its own seats, with {_some(partners)}; "
         "compare it by the paired differences"
         for policy, partners in (common.others if common.policies else ())
     ]
@@ -249,6 +253,7 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 
 
 def _policy_parts(comparison: Comparison) -> list[str | Sheet]:
+    # Constant metrics (such as an agreement rate of 1) would fill the table with equal cells; they become a line below.
     constant = dict(comparison.constant)
     varied = [metric for metric in comparison.metrics if metric not in constant]
     rows = [
@@ -277,38 +282,38 @@ def _family_parts(comparison: Comparison) -> list[str | Sheet]:
 
 
 def _partner_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
-    """The headlines by partner; with intervals where few policies are compared."""
+    """The headlines by partner, with intervals if only few policies are compared."""
     first = comparisons[0]
     sheet = _matrix(comparisons)
-    shown = replace(sheet, rows=[row for row in sheet.rows if row[2] in first.partners])
+    listed = replace(sheet, rows=[row for row in sheet.rows if row[2] in first.partners])  # column 2: partner
     few = len(first.policies) <= _COLUMNS_ON_SCREEN
     parts: list[str | Sheet] = []
     for metric in first.headlines if first.baseline or len(comparisons) > 1 else first.headlines[:1]:
-        rows = shown.where(metric=metric)
+        rows = listed.where(metric=metric)
         corner = f"{metric}: partner \\ policy"
         parts.append(rows.crossed(("evaluator", "partner"), "policy", corner=corner, missing="not met", means=not few))
     mixed = len({cell.partner for cell in first.matrix} - set(first.partners))
-    note = f"({mixed} mixed sets of partners, in tables of three and more, are in the CSV and JSON only)"
+    note = f"({mixed} mixed sets of partners, in tasks with three or more seats, are in the CSV and JSON only)"
     return [*parts, note if mixed else ""]
 
 
 def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
     first, sheet = comparisons[0], _differences(comparisons)
     constant = dict(first.constant)
-    shown = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
-    rows = [row for row in sheet.rows if row[4] in shown]
+    listed = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
+    rows = [row for row in sheet.rows if row[4] in listed]  # column 4: metric
     notes = ["(q: Benjamini-Hochberg over all differences)"]
-    if not all(row[9] for row in rows):
+    if not all(row[9] for row in rows):  # column 9: same_partner
         notes.append(
-            "(not the same partner: the two policies never met the same partner in the same seat of a task, so such a "
-            "difference is one of policies and of partners; whose is whose, the matrix shows)"
+            "(not the same partner: the two policies never met the same partner in the same seat of a task, so the "
+            "difference may be due to the policies or to their partners, which the matrix lists)"
         )
     title = f"Paired differences to {disarm_line(first.baseline)}" if first.baseline else ""
     return [replace(sheet, rows=rows, title=title, notes=tuple(notes)), *_consistency(comparisons)]
 
 
 def _consistency(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
-    """With how many partners and evaluators each difference to the baseline holds."""
+    """The number of partners and evaluators with which each difference to the baseline holds."""
     groups: dict[tuple[str, str], list[Estimate]] = {}
     for item in (d for comparison in comparisons if comparison.baseline for d in comparison.differences):
         groups.setdefault((item.first, item.metric), []).append(item.estimate)
@@ -323,7 +328,7 @@ def _consistency(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
         for key, estimates in groups.items()
     ]
     columns = ("policy", "metric", "partners × evaluators", "interval above 0", "below 0", "smallest difference")
-    return [Sheet("consistency", columns, rows, "With how many partners and evaluators the differences hold")]
+    return [Sheet("consistency", columns, rows, "Consistency of the differences over partners and evaluators")]
 
 
 _MOST_IMBALANCES = 8

@@ -1,14 +1,14 @@
-"""Means of the levels of a factor, and their differences: by tag, scenario, condition, participant and so on.
+"""Means by the levels of a factor, and their differences: by tag, scenario, condition, participant and so on.
 
-A difference is a *contrast*: a weight for each level, the weights summing to 0. Of two levels it has the weights 1 and
--1. In an experiment with factors of two levels each (``status=boss, tone=warm`` and so on), the main effect of a factor
-is the mean of its one level less that of the other over all values of the other factors, and the interaction of two
-factors is the difference of differences.
+A difference is a *contrast*: weights of the levels that sum to 0. For two levels the weights are 1 and -1. In an
+experiment with factors of two levels each (``status=boss, tone=warm`` and so on), the main effect of a factor is the
+mean at one level minus the mean at the other, over all values of the other factors, and the interaction of two factors
+is the difference of differences.
 
-Where units of the levels can be paired, the contrast is formed within each unit, seat and partner: the same
-participant, or else the same vignette (a scenario with its versions), or else the same casting. Otherwise the levels
-are independent groups of participants, scenarios or castings
-(:func:`~sotopia_env.reports.intervals.contrast_estimate`). Only seats whose partner occurs in all the levels enter.
+If units of the levels can be paired, the contrast is computed within each unit, seat and partner. Units are
+participants, else vignettes (a scenario with its versions), else castings. Otherwise the levels are independent groups
+of participants, scenarios or castings (:func:`~sotopia_env.reports.intervals.contrast_estimate`). Seats count only if
+their partner occurs in all levels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from sotopia_env.reports.seat_results import FACTORS, SeatResult, clusters_of
 
 CONDITION, TAG = "condition", "tag"
 MOST_PAIRS = 6
-"""Most levels whose pairs are all compared; of more, and of tags, each is compared with all others together."""
+"""The maximum number of levels whose pairs are all compared; with more levels, and for tags, each level is compared
+with all others together."""
 OTHERS = "all others"
 
 _Groups = Mapping[str, Sequence[SeatResult]]
@@ -42,7 +43,7 @@ _Groups = Mapping[str, Sequence[SeatResult]]
 
 @dataclass(frozen=True, slots=True)
 class LevelMean:
-    """The metric of a policy at one level."""
+    """The mean of the metric for a policy at one level."""
 
     level: str
     policy: str
@@ -51,14 +52,15 @@ class LevelMean:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A difference between levels, of one policy.
+    """A difference between levels, for one policy.
 
     Attributes:
-        name: what is compared.
+        name: the levels or the effect that is compared.
         policy: the policy in the scored seat.
-        paired_by: what the levels have in common within a difference; ``nothing`` for independent groups.
-        estimate: ``None`` where there is no value; ``missing`` then says why.
-        q: Benjamini-Hochberg adjusted p-value over all contrasts of the comparison.
+        paired_by: the kind of unit within which levels are compared; ``nothing`` for independent groups.
+        estimate: the difference; ``None`` if it cannot be computed.
+        missing: why it cannot be computed.
+        q: the Benjamini-Hochberg adjusted p-value over all contrasts of the comparison.
     """
 
     name: str
@@ -75,7 +77,10 @@ class ByLevel:
 
     Attributes:
         factor: one of :data:`~sotopia_env.reports.seat_results.FACTORS`.
-        left_out: seats that belong to no level.
+        metric: the metric of the means.
+        left_out: the number of seats that do not belong to any level.
+        means: the mean of each policy at each level.
+        contrasts: the differences between levels, for each policy.
     """
 
     factor: str
@@ -86,10 +91,10 @@ class ByLevel:
 
 
 def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
-    """Returns means and contrasts of each policy.
+    """Returns the means and contrasts of each policy.
 
     Raises:
-        UnknownNameError: there is no such factor, or no seat belongs to a level of it.
+        UnknownNameError: ``factor`` is unknown, or no seat belongs to one of its levels.
     """
     if factor not in FACTORS:
         raise UnknownNameError(field="by", got=factor, valid=FACTORS)
@@ -118,8 +123,8 @@ _Weighted = tuple[str, Mapping[str, float], _Groups]
 
 
 def _pairs(factor: str, groups: _Groups, rows: Sequence[SeatResult]) -> Iterator[_Weighted]:
-    """Name, weights and groups of the difference of every two levels, or of each from all others."""
-    # A seat has several tags, so that two of them may be the same seats.
+    """Yields name, weights and groups of the difference of every two levels, or of each level to all others."""
+    # A seat may have several tags, so two tags may be the same seats; a tag and its complement never are.
     if factor != TAG and len(groups) <= MOST_PAIRS:
         for first, second in itertools.combinations(groups, 2):
             yield f"{first} - {second}", {first: 1.0, second: -1.0}, groups
@@ -134,7 +139,7 @@ _Design = Mapping[str, Mapping[str, str]]
 
 
 def _in_design(values: _Design, groups: _Groups) -> Iterator[_Weighted]:
-    """Main effects and interactions, and the differences of conditions that differ in one factor alone."""
+    """Yields main effects, interactions, and the differences of conditions that differ in exactly one factor."""
     for effect, weights in _effects(values):
         yield effect, weights, groups
     for first, second in itertools.combinations(groups, 2):
@@ -147,7 +152,7 @@ def _in_design(values: _Design, groups: _Groups) -> Iterator[_Weighted]:
 
 
 def _effects(values: _Design) -> Iterator[tuple[str, Mapping[str, float]]]:
-    """Main effects and interactions of the factors with two values, where all combinations are there."""
+    """Yields main effects and interactions of the factors with two values, if all combinations of values occur."""
     names = sorted({name for item in values.values() for name in item})
     spans = {name: sorted({item.get(name, "") for item in values.values()}) for name in names}
     if len(names) < 2 or math.prod(map(len, spans.values())) != len(values):
@@ -176,7 +181,9 @@ def _contrast(
     for over, unit in _UNITS:
         paired = _paired(groups, weights, unit, metric)
         units = [key[0] for key in paired]
-        if len(set(units)) > 1 and "" not in units:  # of a seat without a person
+        # The unit is "" for a seat without a person, so seats are paired by participants only if all have one.
+        if len(set(units)) > 1 and "" not in units:
+            # A contrast is largest with all positive weights at one end of the range and all negative at the other.
             largest = sum(map(abs, weights.values())) / 2
             scaled = (bounds[0] * largest, bounds[1] * largest)
             difference = difference_estimate(list(paired.values()), units, scaled, over)
@@ -200,7 +207,7 @@ def _with_common_seats(groups: _Groups) -> dict[str, list[SeatResult]]:
 def _paired(
     groups: _Groups, weights: Mapping[str, float], unit: _Unit, metric: str
 ) -> dict[tuple[str, int, str], float]:
-    """The contrast within each unit, seat and partner that all levels have."""
+    """The contrast within each unit, seat and partner that occurs at all levels."""
     means = {level: _means(rows, unit, metric) for level, rows in groups.items()}
     common = set.intersection(*(set(item) for item in means.values()))
     return {key: math.fsum(weights[level] * means[level][key] for level in weights) for key in sorted(common)}

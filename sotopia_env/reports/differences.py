@@ -1,7 +1,7 @@
 """Paired differences between policies, over all partners or to a baseline with each partner, and the ranking by them.
 
-Two policies are compared over seats that differ by the policy and by luck alone. A partner that only one of them met
-would be counted as that policy's merit, so seats without the same partner are paired only where there are no others.
+Two policies are compared over seats that differ only by the policy and by chance. A partner that only one of them met
+would be counted as that policy's merit, so seats with different partners are paired only if no seats share a partner.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from sotopia_env.reports.seat_results import SeatResult, clusters_of
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of ``first`` minus ``second`` over matched seats.
+    """The mean of ``first`` minus ``second`` over matched seats.
 
     Attributes:
-        paired_by: what matched seats have in common. Over all partners the match is taken that covers most seats, among
-            equals the closest (order and seed are luck: more pairs are worth more than close ones); to a baseline the
-            closest of which there are any.
-        matched: how many seats of both policies it covers, of ``seats`` that have a value; the rest is left out.
-        same_partner: whether matched seats had the same partner. If not, the difference is also one of partners.
-        q: Benjamini-Hochberg adjusted p-value over all differences that are compared at once.
-        evaluator: whose scores these are.
-        partner: of the seats; empty for all.
+        paired_by: the properties that matched seats have in common. Over all partners, this is the rule that matches
+            most seats, in a tie the strictest (order and seed are chance, so more pairs are better than closer ones).
+            To a baseline, it is the strictest rule that matches any seats.
+        matched: the number of seats of both policies that have a match; the others are left out.
+        seats: the number of seats of both policies that have a value.
+        same_partner: whether matched seats have the same partner. If not, the difference is also one of partners.
+        q: the Benjamini-Hochberg adjusted p-value over all differences that are compared at once.
+        evaluator: the evaluator of the scores.
+        partner: the partner in the seats; empty for all partners.
     """
 
     first: str
@@ -48,11 +49,12 @@ _Match = Callable[[SeatResult], tuple[object, ...]]
 
 
 def shared_seat(row: SeatResult) -> tuple[object, ...]:
-    """What seats have in common for their results to differ by the policy and by luck alone."""
+    """The properties that two seats must share for their results to differ only by the policy and by chance."""
     return (row.task, row.seat, row.partner)
 
 
 CLOSEST = "task, seat, partner, order, seed"
+# From the strictest rule to the loosest: ``max`` and ``next`` below take the first of equally good ones.
 _SAME_PARTNER: Mapping[str, _Match] = {
     CLOSEST: lambda r: (*shared_seat(r), r.first, r.seed),
     "task, seat, partner": shared_seat,
@@ -64,16 +66,16 @@ _Sides = tuple[Sequence[SeatResult], Sequence[SeatResult]]
 def differences(
     rows: Sequence[SeatResult], policies: Sequence[str], limits: Mapping[str, Bounds]
 ) -> tuple[Difference, ...]:
-    """Returns the differences of every two policies in every metric, over all partners."""
-    found = []
+    """Returns the differences between every two policies in every metric, over all partners."""
+    results = []
     for (first, second), metric in itertools.product(itertools.combinations(policies, 2), limits):
         sides = _sides(rows, first, second, metric)
         same_partner = _match_count(sides, shared_seat) > 0
         matches = _SAME_PARTNER if same_partner else _OTHER_PARTNERS
         paired_by = max(matches, key=lambda name: _match_count(sides, matches[name]))
         if _match_count(sides, matches[paired_by]):
-            found.append(_difference(first, second, metric, sides, paired_by, limits[metric]))
-    return tuple(found)
+            results.append(_difference(first, second, metric, sides, paired_by, limits[metric]))
+    return tuple(results)
 
 
 def baseline_differences(
@@ -81,9 +83,9 @@ def baseline_differences(
 ) -> tuple[Difference, ...]:
     """Returns the differences of every policy to ``baseline`` in every metric, with each partner that both met.
 
-    Where no policy met a partner of the baseline in the same seat of a task, they are over all partners.
+    If no policy met a partner of the baseline in the same seat of a task, the differences are over all partners.
     """
-    others, found = [name for name in policies if name != baseline], []
+    others, results = [name for name in policies if name != baseline], []
     for policy, metric in itertools.product(others, limits):
         sides = _sides(rows, policy, baseline, metric)
         for partner in sorted({row.partner for row in sides[0]}):
@@ -91,8 +93,8 @@ def baseline_differences(
             paired_by = next((name for name, match in _SAME_PARTNER.items() if _match_count(own, match)), None)
             if paired_by is not None:
                 difference = _difference(policy, baseline, metric, own, paired_by, limits[metric])
-                found.append(replace(difference, partner=partner))
-    return tuple(found) or tuple(d for policy in others for d in differences(rows, (policy, baseline), limits))
+                results.append(replace(difference, partner=partner))
+    return tuple(results) or tuple(d for policy in others for d in differences(rows, (policy, baseline), limits))
 
 
 def with_q(groups: Sequence[Sequence[Difference]]) -> list[tuple[Difference, ...]]:
@@ -108,7 +110,9 @@ def _sides(rows: Sequence[SeatResult], first: str, second: str, metric: str) -> 
 
 def _difference(first: str, second: str, metric: str, sides: _Sides, paired_by: str, bounds: Bounds) -> Difference:
     match = (_SAME_PARTNER | _OTHER_PARTNERS)[paired_by]  # type: ignore[operator]
+    # Seats that the rule cannot tell apart, such as repeats, are averaged first, so that each key is one pair.
     left, right = (_group_means(side, match, metric) for side in sides)
+    # Sorted, so that sums of floats do not depend on the order of the rows; ``repr``, because keys mix types.
     common = sorted(left.keys() & right.keys(), key=repr)
     of = {match(row): row for row in sides[0]}
     (clusters,), over = clusters_of([of[key] for key in common])
@@ -118,7 +122,7 @@ def _difference(first: str, second: str, metric: str, sides: _Sides, paired_by: 
 
 
 def _match_count(sides: _Sides, match: _Match) -> int:
-    """How many seats of both policies have a counterpart."""
+    """The number of seats of both policies that have a match."""
     first, second = ([match(row) for row in side] for side in sides)
     common = set(first) & set(second)
     return sum(key in common for key in (*first, *second))
@@ -136,16 +140,17 @@ def _group_means(rows: Sequence[SeatResult], match: _Match, metric: str) -> dict
 
 @dataclass(frozen=True, slots=True)
 class CommonSeats:
-    """The seats over which means are comparable: those that a group of policies had alike (task, seat and partner).
+    """The seats over which means are comparable: those (task, seat and partner) that a group of policies all played.
 
-    A policy that also played with a partner, or a task, that others did not have would otherwise be credited with an
-    easy partner. The group is the one whose common seats hold most results; ``()`` when no two policies share a seat.
+    Otherwise a policy that also played with a partner, or a task, that others did not have could owe its mean to an
+    easy partner. The group is the one whose common seats have most results.
 
     Attributes:
-        policies: the group; its means are over the common seats alone.
-        partners: the partners in these seats.
-        kept: number of the group's seats among them, of ``seats`` that the group had.
-        others: the policies outside, with their partners; each mean of theirs is over all seats of its own.
+        policies: the group, whose means are over the common seats only; empty if no two policies share a seat.
+        partners: the partners in the common seats.
+        kept: the number of the group's results in common seats.
+        seats: the number of all results of the group.
+        others: the other policies with their partners; the mean of each is over all its own seats.
     """
 
     policies: tuple[str, ...]
@@ -156,10 +161,11 @@ class CommonSeats:
 
 
 def common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[CommonSeats, list[SeatResult]]:
-    """Returns the common seats, and the rows that the means are over."""
+    """Returns the common seats, and the rows that means are computed from."""
     seats = {policy: {shared_seat(row) for row in rows if row.policy == policy} for policy in policies}
     sets = list(seats.values())
-    # Not every intersection of several policies' seats, of which there are too many: of two, and what they grow to.
+    # A greedy search: the intersections of all subsets of policies are too many (2^n). It begins with the seats that
+    # every two policies share, and with those that all share.
     candidates = [first & second for first, second in itertools.combinations(sets, 2)] + [set.intersection(*sets)]
     counts = Counter((row.policy, shared_seat(row)) for row in rows)
 
@@ -169,19 +175,20 @@ def common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[C
     def size(common: set[tuple[object, ...]]) -> int:
         return sum(counts[policy, seat] for policy in group_of(common) for seat in common)
 
+    # Fewer common seats may hold more results, because more policies then belong to the group.
     for pair in list(candidates):
-        grown = pair
-        while size(wider := max((grown & other for other in sets), key=size)) > size(grown):
-            grown = wider
-        candidates.append(grown)
+        best = pair
+        while size(smaller := max((best & other for other in sets), key=size)) > size(best):
+            best = smaller
+        candidates.append(best)
     common = max(candidates, key=size)
     group = group_of(common)
     own = [row for row in rows if row.policy in group]
-    kept = [row for row in rows if row.policy not in group or shared_seat(row) in common]
+    compared = [row for row in rows if row.policy not in group or shared_seat(row) in common]
     others = [(p, tuple(sorted({row.partner for row in rows if row.policy == p}))) for p in policies if p not in group]
     partners = tuple(sorted({row.partner for row in own if shared_seat(row) in common}))
-    dropped = len(rows) - len(kept)
-    return CommonSeats(group, partners, len(own) - dropped, len(own), tuple(others)), kept
+    dropped = len(rows) - len(compared)
+    return CommonSeats(group, partners, len(own) - dropped, len(own), tuple(others)), compared
 
 
 # --- ranking ------------------------------------------------------------------------------------------------------
@@ -189,14 +196,14 @@ def common_seats(rows: Sequence[SeatResult], policies: Sequence[str]) -> tuple[C
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The place of a policy.
+    """The rank of a policy, as far as the intervals of the paired differences determine it.
 
     Attributes:
-        policy: its label.
-        best: 1 and the number of policies that are better by the interval of the paired difference.
-        worst: the number of policies less those that are worse.
-        estimate: of the metric.
-        ties: policies whose difference from this one has an interval that includes 0, or no interval.
+        policy: the policy's label.
+        best: the best possible rank: 1 plus the number of policies that are better.
+        worst: the worst possible rank: the number of policies minus those that are worse.
+        estimate: the estimate of the metric.
+        ties: the policies whose difference to this one has an interval that includes 0, or no interval.
     """
 
     policy: str
@@ -212,11 +219,11 @@ class Rank:
 
 
 def ranking(estimates: Mapping[str, Estimate], gaps: Mapping[tuple[str, str], Estimate]) -> tuple[Rank, ...]:
-    """Returns the policies, the best mean first.
+    """Returns the policies with their ranks, the best mean first.
 
     Args:
-        estimates: of the metric, of policies whose means are comparable.
-        gaps: paired differences, the first policy minus the second.
+        estimates: the estimates of the metric, for the policies whose means are comparable.
+        gaps: the paired differences by pairs of policies, the first policy minus the second.
     """
     sides = {**gaps, **{(second, first): _negative(gap) for (first, second), gap in gaps.items()}}
 
@@ -237,7 +244,7 @@ def _negative(gap: Estimate) -> Estimate:
 
 
 def _sign(gap: Estimate | None) -> int:
-    """1 where the interval lies above 0, -1 where it lies below."""
+    """1 if the interval lies above 0, -1 if it lies below, else 0."""
     if gap is None or gap.low is None or gap.high is None:
         return 0
     return 1 if gap.low > 0 else -1 if gap.high < 0 else 0

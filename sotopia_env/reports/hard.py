@@ -1,9 +1,9 @@
-"""Hard tasks by the rule of SOTOPIA §7: where the best of all policies is far above the target's worst.
+"""Hard tasks by the rule of SOTOPIA §7: tasks in which the best of all policies is far above the target's worst.
 
-The gap of a task is the greatest ``mean + 3 sd`` over all policies, the target among them, less ``mean - 3 sd`` of the
-target, both clipped to the metric's range; standard deviations are those of samples (n - 1). So a task in which the
-target alone does well at times and badly at others is hard, too. Clipping makes many gaps equal: of these the one with
-the greater difference of the two means comes first.
+The gap of a task is the greatest ``mean + 3 sd`` over all policies, including the target, minus ``mean - 3 sd`` of the
+target. Both are clipped to the metric's range; ``sd`` is the sample standard deviation (divisor n - 1). A task in which
+only the target varies widely is therefore hard, too. Clipping makes many gaps equal; among these, the task with the
+greater difference of the two means comes first.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def hard_tasks(
 
     Args:
         runs: run directories or ``.jsonl`` files of episodes.
-        target: label of a policy in them.
-        top: at most so many.
-        metric: one with a range; by default overall, or goal if that has no values.
-        evaluator: whose scores; by default the one that all episodes share.
+        target: the label of a policy in the runs.
+        top: the maximum number of tasks.
+        metric: a metric with a closed range; by default overall, or goal if overall has no values.
+        evaluator: the evaluator whose scores to use; by default the one that all episodes share.
 
     Raises:
-        UnknownNameError: no policy, metric or evaluator is called so.
-        InvalidValueError: ``top`` is no whole number of at least 1, the metric has no range, or there is no other
-            policy or no task with two values of the target and of another one.
+        UnknownNameError: the policy, metric or evaluator is unknown.
+        InvalidValueError: ``top`` is not a whole number of at least 1, the metric does not have a closed range, or
+            there is not a task with at least two values of the target and of another policy.
     """
     check_whole("top", top, 1)
     name, rows = run_rows(runs, evaluator)
@@ -76,14 +76,14 @@ def _order(entry: Entry) -> tuple[float, float, str]:
 
 
 def _metric(rows: Sequence[SeatResult], metric: str | None) -> tuple[str, Bounds]:
-    """A metric with a range, and its range."""
+    """The metric, by default the first headline with values, and its range, which must be closed."""
     ranges = {name: bounds for name, bounds in metric_bounds(rows).items() if all(map(math.isfinite, bounds))}
     present = {name for row in rows for name in row.values}
     if metric is None:
         metric = next((name for name in (*HEADLINES, *ranges) if name in present and name in ranges), None)
     if metric is None:
         raise InvalidValueError(
-            field="metric", expected="episodes with a score of some range", hint="evaluate them first"
+            field="metric", expected="episodes with scores in a closed range", hint="evaluate them first"
         )
     if metric not in ranges:
         raise UnknownNameError(field="metric", got=metric, valid=ranges)
@@ -91,17 +91,20 @@ def _metric(rows: Sequence[SeatResult], metric: str | None) -> tuple[str, Bounds
 
 
 def _gap(task: str, scenario: str, values: dict[str, list[float]], target: str, bounds: Bounds) -> Entry | None:
-    """The gap of one task; ``None`` without a deviation of the target, or of any other policy."""
+    """The gap of one task; ``None`` if the target or all other policies have fewer than two values."""
     low, high = bounds
+    # A standard deviation needs two values.
     enough = {policy: numbers for policy, numbers in sorted(values.items()) if len(numbers) > 1}
     own = enough.get(target)
     if own is None or len(enough) < 2:
         return None
     most = {policy: min(high, _limit(numbers, _DEVIATIONS)) for policy, numbers in enough.items()}
-    best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))  # the first by name if equal
+    # Clipping makes ties common: the better mean decides, then the name, since ``enough`` is sorted.
+    best = max(most, key=lambda policy: (most[policy], statistics.fmean(enough[policy])))
     least = max(low, _limit(own, -_DEVIATIONS))
     difference = statistics.fmean(enough[best]) - statistics.fmean(own)
     numbers = (most[best] - least, most[best], least, difference)
+    # Rounded, so that equal gaps are equal despite rounding errors, and the order falls to the difference.
     gap, greatest, least, difference = (round(number, 6) for number in numbers)
     return Entry(scenario=scenario, task=task, gap=gap, high=greatest, by=best, low=least, difference=difference)
 

@@ -1,27 +1,29 @@
-r"""Means over scenarios, with intervals that stay in the range of what they are about.
+r"""Means over scenarios, with intervals that stay within the range of the metric.
 
-**Every scenario weighs the same**, whatever the number of its seats, partners and repeats; otherwise a family of tasks
-with five seats would outweigh one with two. A mean is the mean of the scenarios' own means; with :math:`\bar y_g` the
+**Every scenario has the same weight**, whatever the number of its seats, partners and repeats; otherwise a family of
+tasks with five seats would outweigh one with two. A mean is the mean of the scenarios' means; with :math:`\bar y_g` the
 mean of scenario ``g`` of ``G``,
 
 .. math:: \bar y = \frac{1}{G} \sum_g \bar y_g, \qquad SE^2 = \frac{1}{G (G - 1)} \sum_g (\bar y_g - \bar y)^2
 
-and Student's t on ``G - 1`` degrees of freedom gives the interval and the test. This is at the same time the
-cluster-robust standard error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each
-value has the weight ``1 / (G n_g)``: episodes of one scenario resemble each other and are one observation. statsmodels'
-WLS on a constant with these weights gives the same with ``cov_type="cluster"``. The versions of a vignette are one
-cluster. Values of one scenario, or of one vignette, are clustered by casting: the interval then says how the mean
-differs from one set of people to another, and nothing of other scenarios (:attr:`Estimate.over`). Values of seats in
-which several people sat are clustered by person. With one cluster there is no interval: ``None``, shown with the
-reason (:func:`~sotopia_env.reports.seat_results.clusters_of` chooses).
+and the interval and the test use Student's t with ``G - 1`` degrees of freedom. This equals the cluster-robust standard
+error (Liang and Zeger 1986; Cameron and Miller 2015, section II) of the mean in which each value has the weight
+``1 / (G n_g)``: episodes of one scenario resemble each other and count as one observation. statsmodels' WLS on a
+constant with these weights gives the same result with ``cov_type="cluster"``.
 
-A mean in :math:`[a, b]` gets its interval on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where its standard
-error is :math:`g'(\bar y) SE` (the delta method), and the ends are transformed back; with one end of the range open
-:math:`g` is the logarithm of the distance from the other, with both it is :math:`y` itself. Near an end such an
-interval is lopsided as it should be, and covers the truth more often than one that is cut
-(``tests/sotopia_env/reports/test_intervals.py``). A *difference* lies in the middle of its range as a rule; its
-interval is on the plain scale, agrees with its p-value, and ends where no difference can lie. Without any variation
-between scenarios an interval is the mean alone.
+The versions of a vignette are one cluster. Values of one scenario, or of one vignette, are clustered by casting: the
+interval then describes the variation between sets of people and does not generalise to other scenarios
+(:attr:`Estimate.over`). Values of seats in which several people took part are clustered by person. With one cluster
+there is no interval: it is ``None`` and shown with the reason. The clusters are chosen by
+:func:`~sotopia_env.reports.seat_results.clusters_of`.
+
+The interval of a mean in :math:`[a, b]` is computed on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where the
+standard error is :math:`g'(\bar y) SE` (the delta method), and its ends are transformed back. If one end of the range
+is open, :math:`g` is the logarithm of the distance to the other; if both are open, it is :math:`y` itself. Near an end
+such an interval is asymmetric, and it covers the true mean more often than a clipped one
+(``tests/sotopia_env/reports/test_intervals.py``). A *difference* usually lies in the middle of its range; its interval
+is on the plain scale, so that it agrees with the p-value, and is clipped to the possible differences. Without any
+variation between scenarios, both ends of the interval equal the mean.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ from functools import lru_cache
 from sotopia_env.errors import InvalidValueError, Verbatim
 
 Bounds = tuple[float, float]
-"""Lowest and highest possible value, inclusive; infinite where there is none."""
+"""The lowest and the highest possible value, inclusive; infinite for an open end."""
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 SCENARIOS, VIGNETTES, CASTINGS, PARTICIPANTS = "scenarios", "vignettes", "castings", "participants"
-"""What an interval may be over."""
+"""The kinds of clusters that an interval may be over."""
+# Lentz's method replaces zero denominators by a number that is negligible but whose inverse does not overflow.
 _SMALLEST = 1e-300
 METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
@@ -52,10 +55,13 @@ class Estimate:
     """A mean with its interval and test.
 
     Attributes:
-        n: number of values; ``clusters`` is the number of scenarios they come from, each of which weighs the same.
-        low: lower end of the 95 % interval, ``None`` with fewer than two clusters; ``high`` likewise.
-        p: two-sided p-value against 0, ``None`` where there is no interval or no variation at all.
-        over: what the clusters are: ``scenarios``, ``vignettes``, ``castings`` or ``participants``.
+        n: the number of values.
+        clusters: the number of clusters, each of which has the same weight.
+        mean: the mean of the clusters' means.
+        low: the lower end of the 95 % interval; ``None`` with fewer than two clusters.
+        high: the upper end of the interval; ``None`` with fewer than two clusters.
+        p: the two-sided p-value against 0; ``None`` without an interval or without any variation.
+        over: the kind of the clusters: ``scenarios``, ``vignettes``, ``castings`` or ``participants``.
     """
 
     n: int
@@ -68,30 +74,30 @@ class Estimate:
 
     @property
     def missing(self) -> str:
-        """Why there is no interval or no p-value; empty where both exist."""
+        """Why there is no interval or no p-value; empty if both exist."""
         if self.low is None:
             return f"one {self.over.removesuffix('s')}"
         return "no variation" if self.p is None else ""
 
 
 def show_number(value: float | None) -> str:
-    """Returns a number with two decimals, ``n/a`` for none."""
+    """Returns a number with two decimals, or ``n/a`` for ``None``."""
     return "n/a" if value is None else f"{round(value, 2) + 0.0:.2f}"  # adding 0 turns -0.0 into 0.0
 
 
 def estimate(
     values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
 ) -> Estimate:
-    """Returns mean, 95 % interval within ``bounds`` and p-value against 0; clusters weigh the same (see the module).
+    """Returns the mean, its 95 % interval within ``bounds`` and its p-value against 0; see the module's description.
 
     Args:
-        values: of seats.
-        clusters: that of each value.
-        bounds: of a value.
-        over: what the clusters are.
+        values: the values of seats.
+        clusters: the cluster label of each value.
+        bounds: the range of a value.
+        over: the kind of the clusters.
 
     Raises:
-        InvalidValueError: no values, or not one cluster label for each.
+        InvalidValueError: there are no values, or the numbers of values and of labels differ.
     """
     mean, error, count = _mean_and_error(values, clusters)
     if error is None:
@@ -100,7 +106,7 @@ def estimate(
 
 
 def _with_interval(point: Estimate, error: float, freedom: float, bounds: Bounds) -> Estimate:
-    """The estimate with interval and p-value from its standard error and the degrees of freedom of that."""
+    """The estimate with the interval and the p-value that follow from its standard error and degrees of freedom."""
     if error <= 1e-12 * max(1.0, abs(point.mean)):  # no variation beyond rounding
         return point
     low, high = _interval(point.mean, critical_value(0.05, freedom) * error, bounds)
@@ -110,21 +116,21 @@ def _with_interval(point: Estimate, error: float, freedom: float, bounds: Bounds
 def difference_estimate(
     values: Sequence[float], clusters: Sequence[str], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
 ) -> Estimate:
-    """As :func:`estimate`, for differences of two values that lie within ``bounds`` each."""
+    """Like :func:`estimate`, for differences of two values that each lie within ``bounds``."""
     return _within(estimate(values, clusters, over=over), bounds[1] - bounds[0])
 
 
 def contrast_estimate(
     groups: Sequence[tuple[float, Sequence[float], Sequence[str]]], bounds: Bounds = UNBOUNDED, over: str = SCENARIOS
 ) -> Estimate:
-    """Returns the weighted sum of the means of independent groups, by Welch and Satterthwaite.
+    """Returns the weighted sum of the means of independent groups, with Welch-Satterthwaite degrees of freedom.
 
-    With weights 1 and -1 this is Welch's test of two groups of clusters.
+    With weights 1 and -1, this is Welch's test of two groups of clusters.
 
     Args:
-        groups: weight, values and clusters of each; two groups have no cluster in common.
-        bounds: of a value.
-        over: what the clusters are.
+        groups: the weight, the values and the cluster labels of each group; groups must not share clusters.
+        bounds: the range of a value.
+        over: the kind of the clusters.
     """
     means = [_mean_and_error(values, clusters) for _, values, clusters in groups]
     weights = [weight for weight, _, _ in groups]
@@ -136,6 +142,7 @@ def contrast_estimate(
         ((weight * (error or 0.0)) ** 2, size - 1) for weight, (_, error, size) in zip(weights, means, strict=True)
     ]
     variance = math.fsum(part for part, _ in parts)
+    # Welch-Satterthwaite; the divisor is 0 only without any variation, where the degrees of freedom do not matter.
     freedom = variance**2 / (math.fsum(part**2 / size for part, size in parts) or 1.0)
     result = _with_interval(Estimate(n, count, mean, mean, mean, None, over), math.sqrt(variance), freedom, UNBOUNDED)
     return _within(result, sum(map(abs, weights)) / 2 * (bounds[1] - bounds[0]))
@@ -145,6 +152,7 @@ def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
     """Returns the Benjamini-Hochberg adjusted p-values; ``None`` stays ``None`` and does not count as a test."""
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     q_values: list[float | None] = [None] * len(p_values)
+    # From the largest p-value down, so that q-values never decrease with p.
     smallest = 1.0
     for rank in range(len(tested), 0, -1):
         p, index = tested[rank - 1]
@@ -159,7 +167,7 @@ def _within(difference: Estimate, largest: float) -> Estimate:
 
 
 def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float | None, int]:
-    """The mean of the clusters' means, its standard error (``None`` for one cluster) and the number of clusters."""
+    """The mean of the clusters' means, its standard error (``None`` for one cluster), and the number of clusters."""
     if not values or len(values) != len(clusters):
         raise InvalidValueError(
             expected="one cluster per value", got=Verbatim(f"{len(values)} values, {len(clusters)} clusters")
@@ -175,7 +183,7 @@ def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[f
 
 
 def _interval(mean: float, half: float, bounds: Bounds) -> Bounds:
-    """The interval of ``mean`` plus and minus ``half``, computed on the scale on which ``bounds`` are infinite."""
+    """The interval of ``mean`` ± ``half``, computed on the scale on which ``bounds`` become infinite."""
     below, above = mean - bounds[0], bounds[1] - mean
     if math.isinf(below) and math.isinf(above):
         return mean - half, mean + half
@@ -183,31 +191,34 @@ def _interval(mean: float, half: float, bounds: Bounds) -> Bounds:
         return bounds[0] + below * math.exp(-half / below), bounds[0] + below * math.exp(half / below)
     if math.isinf(below):
         return bounds[1] - above * math.exp(half / above), bounds[1] - above * math.exp(-half / above)
+    # The logit of the mean, plus and minus ``half`` times its derivative width / (below * above), transformed back.
     width = below + above
     odds, factor = below / above, math.exp(half * width / (below * above))
     return bounds[0] + width * odds / (odds + factor), bounds[0] + width * odds / (odds + 1 / factor)
 
 
-# --- Student's t: scipy has it, and is a third of an installation -----------------------------------------------------
+# --- Student's t, without scipy, which would be a third of an installation --------------------------------------------
 
 
 def two_sided_p(t: float, freedom: float) -> float:
     """Returns the probability that a t-distributed value is at least as far from 0 as ``t``.
 
     Args:
-        t: the statistic.
-        freedom: degrees of freedom, above 0; not necessarily a whole number.
+        t: the t statistic.
+        freedom: the degrees of freedom, above 0; not necessarily a whole number.
     """
     near, far = freedom / (freedom + t * t), t * t / (freedom + t * t)
     a, b = freedom / 2, 0.5
-    if near < (a + 1) / (a + b + 2):  # where the fraction converges fast
+    # The continued fraction converges fast only below this point; above it, the symmetry of the function is used.
+    if near < (a + 1) / (a + b + 2):
         return _incomplete_beta(near, far, a, b)
     return 1 - _incomplete_beta(far, near, b, a)
 
 
 @lru_cache(maxsize=4096)
 def critical_value(p: float, freedom: float) -> float:
-    """Returns the ``t`` whose two-sided p-value is ``p``: 12.7 for .05 and one degree of freedom, 1.96 for many."""
+    """Returns the ``t`` whose two-sided p-value is ``p``: 12.7 for 0.05 and one degree of freedom, 1.96 for many."""
+    # Bisection down to neighbouring floats; cached, because most calls of a report have the same degrees of freedom.
     low, high = 0.0, 1.0
     while two_sided_p(high, freedom) > p:
         low, high = high, 2 * high
@@ -217,9 +228,13 @@ def critical_value(p: float, freedom: float) -> float:
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function at ``x``, where ``rest`` is ``1 - x`` without its rounding error.
+    """The regularised incomplete beta function, by Lentz's evaluation of its continued fraction (DLMF 8.17.22).
 
-    Lentz's evaluation of the continued fraction, for ``x < (a + 1) / (a + b + 2)`` (DLMF 8.17.22).
+    Args:
+        x: the argument, below ``(a + 1) / (a + b + 2)``.
+        rest: ``1 - x``, computed by the caller without the rounding error of the subtraction.
+        a: the first parameter.
+        b: the second parameter.
     """
     if x <= 0:
         return 0.0

@@ -1,6 +1,6 @@
-"""Episodes as rows, one per seat: its policy, the partners, and the scores of one evaluator.
+"""Episodes as rows, one per seat: the policy, its partners, and the scores by one evaluator.
 
-Scores of different evaluators are different quantities, so all rows of one call are by one evaluator
+Scores by different evaluators are different quantities, so all rows of a call have scores by the same evaluator
 (:func:`choose_evaluator`).
 """
 
@@ -32,18 +32,18 @@ _BOUNDS: Mapping[str, Bounds] = {
     **{d.value: RANGES[d] for d in DIMENSIONS},
     OVERALL: (float(LOW.mean(dtype=float)), float(HIGH.mean(dtype=float))),
     SUCCESS: (0, 1),
-    SHARE: UNBOUNDED,  # above 1 where an agreement leaves a partner below no deal
+    SHARE: UNBOUNDED,  # above 1 if an agreement gives a partner less than no agreement would
     EFFICIENCY: (-math.inf, 1),
     WORDS: (0, math.inf),
 }
 METRICS: tuple[str, ...] = tuple(_BOUNDS)
-"""The metrics of a comparison: the seven dimensions and their mean (native ranges); for verified families the rate of
-agreement, the seat's share of the surplus (0 at disagreement, 1 at its best) and the joint efficiency; and the
-words that a seat spoke per turn of its own. Custom dimensions are metrics too."""
+"""The metrics of a comparison: the seven dimensions and their mean, in native ranges; for verified families the
+agreement rate, the seat's share of the surplus (0 for disagreement, 1 for its best outcome) and the joint efficiency;
+and the seat's spoken words per own turn. Custom dimensions are metrics too."""
 FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition", "participant")
-"""What the seats of a comparison can be told apart by."""
+"""The properties by which seats can be grouped into levels."""
 HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
-"""The metrics that reports show first, where they have values."""
+"""The metrics that reports show first, if they have values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +51,24 @@ class SeatResult:
     """The result of one seat of one episode.
 
     Attributes:
-        seats: how many seats the episode has.
-        policies: name and parameters (as JSON) of the policy in every seat.
+        seats: the number of seats of the episode.
+        policies: the name and the parameters (as JSON) of the policy in every seat.
         first: whether the seat acted first.
-        by_order: whether the seats act in round-robin order, where acting first may matter.
-        family: the procedural family, or the protocol's kind (``agreement``, …) where the task is of none; ``None`` for
-            a task without an outcome.
-        values: metric to value; a metric that does not apply or was not scored is absent.
-        custom: ranges of the custom dimensions among them.
-        unscored: why there are no scores, ``None`` when there are.
-        outcome_by: the evaluator that computed the verified outcome, ``None`` where there is none.
-        policy: label of the policy in the seat.
-        partner: label of the policies in the others, joined by ``+`` when they differ.
-        vignette: what the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
-        casting: names of the characters, in seat order.
-        conditions: of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
-        levels: of each of :data:`FACTORS`, those that the seat belongs to.
-        participant: the person in the seat; empty for all other policies.
-        counts: of the seat's turns.
+        by_order: whether seats act in round-robin order, in which acting first may matter.
+        family: the procedural family, or the protocol's kind (``agreement``, …) if the task is not of a family;
+            ``None`` for a task without an outcome.
+        values: the value of each metric; a metric that does not apply or was not scored is absent.
+        custom: the ranges of the custom dimensions in ``values``.
+        unscored: why the seat has no scores; ``None`` if it has.
+        outcome_by: the evaluator that computed the verified outcome; ``None`` without one.
+        policy: the label of the policy in the seat.
+        partner: the labels of the policies in the other seats, joined by ``+`` if they differ.
+        vignette: the vignette that the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
+        casting: the names of the characters, in seat order.
+        conditions: the conditions of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
+        levels: the levels of each of :data:`FACTORS` that the seat belongs to.
+        participant: the code of the person in the seat; empty for other policies.
+        counts: the counts of the seat's turns.
     """
 
     key: str
@@ -96,11 +96,12 @@ class SeatResult:
 
 
 def clusters_of(*groups: Sequence[SeatResult]) -> tuple[list[list[str]], str]:
-    """Returns the cluster of every row of each group, and what the clusters are: the first with two in every group.
+    """Returns the cluster of every row of each group, and the kind of the clusters.
 
-    They are participants where people sat in all seats, else scenarios (the versions of a vignette are one), else
-    castings.
+    Clusters are participants if people were in all seats, else scenarios (all versions of a vignette are one cluster),
+    else castings: the first kind of which every group has at least two.
     """
+    # An interval is over the units from which a reader would generalise: people first, then scenarios.
     for over, labels in (
         (PARTICIPANTS, [[row.participant for row in rows] for rows in groups]),
         (SCENARIOS, [[row.vignette for row in rows] for rows in groups]),
@@ -108,6 +109,7 @@ def clusters_of(*groups: Sequence[SeatResult]) -> tuple[list[list[str]], str]:
         if all(len(set(group)) > 1 and "" not in group for group in labels):
             versions = over == SCENARIOS and any(row.vignette != row.scenario for rows in groups for row in rows)
             return labels, VIGNETTES if versions else over
+    # Within one scenario, a task is a casting, and its id also tells apart people with the same names.
     one = len({row.scenario for rows in groups for row in rows}) == 1
     return [[row.task if one else row.casting for row in rows] for rows in groups], CASTINGS
 
@@ -116,7 +118,7 @@ def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
     """Returns the range of every metric: those of :data:`METRICS`, then the custom dimensions of the rows.
 
     Raises:
-        InvalidValueError: a custom dimension has two ranges.
+        InvalidValueError: a custom dimension has different ranges in different episodes.
     """
     custom: dict[str, Bounds] = {}
     for name, bounds in (item for row in rows for item in row.custom.items()):
@@ -139,16 +141,16 @@ def choose_evaluator(
     setting: str = "--evaluator",
     members: Collection[str] = (),
 ) -> str | None:
-    """Returns the one evaluator whose scores are compared; ``None`` when no episode has been evaluated.
+    """Returns the one evaluator whose scores are compared; ``None`` if no episode has been evaluated.
 
     Args:
-        counts: in how many episodes there is an evaluation by each evaluator.
-        episodes: how many episodes there are.
-        evaluator: the choice, by its recorded name or the one given to the run (``judge:MODEL`` without options);
-            by default one that all episodes share.
-        defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
-        setting: name of the user's setting, for the message.
-        members: evaluators whose scores another one combines; that one goes before them.
+        counts: the number of episodes with an evaluation by each evaluator.
+        episodes: the total number of episodes.
+        evaluator: the user's choice, by its recorded name or the name in the run's configuration (``judge:MODEL``
+            without options); by default one that all episodes share.
+        defaults: the evaluators of the runs' configurations, preferred if all episodes share several.
+        setting: the name of the user's setting, for the error message.
+        members: evaluators whose scores another one combines; the combining evaluator is preferred to them.
 
     Raises:
         UnknownNameError: no episode has an evaluation by ``evaluator``.
@@ -159,6 +161,7 @@ def choose_evaluator(
     if not counts:
         return None
     common = sorted(name for name, count in counts.items() if count == episodes)
+    # The only evaluator, the only configured one, or the only one that is not a member of another.
     for names in (common, sorted(set(common) & set(defaults)), sorted(set(common) - set(members))):
         if len(names) == 1:
             return names[0]
@@ -171,14 +174,15 @@ def choose_evaluator(
     )
 
 
-_TAG = re.compile("#[0-9a-f]{6}")  # at the end of a judge's name, for its options
+# A judge's recorded name ends with a hash of its options.
+_TAG = re.compile("#[0-9a-f]{6}")
 
 
 def recorded_evaluator(name: str, recorded: Collection[str]) -> str:
-    """Returns the recorded name of an evaluator that is named as for a run: ``judge:MODEL`` is ``judge(MODEL)#217f3f``.
+    """Returns the recorded name for the name in a configuration, such as ``judge(MODEL)#217f3f`` for ``judge:MODEL``.
 
     Raises:
-        UnknownNameError: there is none, or several that differ by their options.
+        UnknownNameError: no recorded name matches, or several match that differ by their options.
     """
     if name in recorded:
         return name
@@ -194,13 +198,13 @@ def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> l
     """Returns one row per seat and episode; policies of one name with different parameters get different labels.
 
     Args:
-        episodes: from one or several runs; two records of one episode count once.
-        evaluator: whose scores to use; by default the one that all episodes share (:func:`choose_evaluator`). A
-            verified outcome by another evaluator is used where this one read none.
+        episodes: episodes from one or several runs; two records of one episode count once.
+        evaluator: the evaluator whose scores to use; by default the one that all episodes share
+            (:func:`choose_evaluator`). If it did not compute a verified outcome, another evaluator's is used.
 
     Raises:
-        InvalidValueError: no episodes, a seat without a recorded policy, or no evaluator
-            that all episodes share.
+        InvalidValueError: there are no episodes, a seat has no recorded policy, or the episodes do not share one
+            evaluator.
         UnknownNameError: no episode has an evaluation by ``evaluator``.
     """
     return rows_by_one(episodes, evaluator)[1]
@@ -209,14 +213,18 @@ def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> l
 def rows_by_one(
     episodes: Iterable[Episode], evaluator: str | None, defaults: Callable[[], Iterable[str]] = tuple
 ) -> tuple[str | None, list[SeatResult]]:
-    """Returns the evaluator of :func:`choose_evaluator` and the rows of :func:`seat_results` in one pass."""
+    """Returns the evaluator of :func:`choose_evaluator` and the rows of :func:`seat_results`.
+
+    Episodes are read once and not stored, because a run may not fit into memory. As the choice needs all of them, rows
+    by every evaluator that may be chosen are built meanwhile.
+    """
     plays: dict[PlayKey, dict[str | None, tuple[SeatResult, ...]]] = {}
     counts: Counter[str] = Counter()
     members: set[str] = set()
     for play, episode, _, names in recordings(episodes):
         counts.update(names)
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
-        # Any of them may be meant where none has just this name.
+        # If no recorded name equals the user's, any of them may match it without its options.
         candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator} or names
         rows = plays.setdefault(play, {None: tuple(_seats(episode, evaluator))})
         rows.update({name: tuple(_seats(episode, name)) for name in candidates})
@@ -227,7 +235,7 @@ def rows_by_one(
 
 
 def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
-    """Fills in ``policy`` and ``partner``."""
+    """The rows with ``policy`` and ``partner`` filled in; a label depends on all policies of the same name."""
     label_of = policy_labels(row.policies[row.seat] for row in rows)
     results = []
     for row in rows:
@@ -238,7 +246,11 @@ def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
 
 
 def policy_labels(policies: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Returns a label for each name and parameters: the name, and the parameters by which those of one name differ."""
+    """Returns a label for each policy: its name, and the parameters in which policies of this name differ.
+
+    Args:
+        policies: pairs of a name and parameters as JSON.
+    """
     variants: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name, text in policies:
         variants.setdefault(name, {})[text] = decode_json(text)
@@ -250,7 +262,7 @@ def policy_labels(policies: Iterable[tuple[str, str]]) -> dict[tuple[str, str], 
 
 
 def _unlike(parameters: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> str:
-    """The parameters that are not the same in all variants, as in a policy's name; empty for a single variant."""
+    """The parameters that differ between variants, in the syntax of policy names; empty for a single variant."""
     keys = sorted({key for item in variants for key in item})
     unlike = [key for key in keys if any(item.get(key, ...) != variants[0].get(key, ...) for item in variants)]
     own = {key: parameters[key] for key in unlike if key in parameters}
@@ -259,7 +271,7 @@ def _unlike(parameters: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 
 
 def seated_policies(episode: Episode) -> tuple[tuple[str, str], ...]:
-    """Returns name and settings (as JSON) of the policy in every seat; all people are one policy.
+    """Returns the name and the settings (as JSON) of the policy in every seat; all people count as one policy.
 
     Raises:
         InvalidValueError: a seat has no recorded policy.
@@ -294,6 +306,7 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             by_order=bool(episode.turns) and episode.rules.turn_order is TurnOrder.ROUND_ROBIN,
             family=_family(episode.task),
             values={**scores, **_outcome_values(outcome, seat), **_words(episode, agent)},
+            # Partial scores count: a seat is unscored only if it has no score at all.
             unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
             custom={} if evaluation is None else {d.name: (d.low, d.high) for d in evaluation.dimensions},
@@ -320,13 +333,13 @@ def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:
 
 
 def _family(task: Task) -> str | None:
-    """The task's procedural family, or the kind of its protocol where nobody named one."""
+    """The task's procedural family, or the kind of its protocol if it does not name a family."""
     spec = task.scenario.outcome
     return None if spec is None else str(task.scenario.shared_data.get("family", spec.protocol.kind))
 
 
 def _outcome(episode: Episode, evaluator: str | None) -> tuple[str | None, OutcomeResult | None]:
-    """The evaluator's own outcome, or else the latest of another one: outcomes are facts, not opinions."""
+    """The evaluator's own outcome, or else the latest one: all evaluators compute the same outcome from the moves."""
     outcomes = [(e.evaluator, e.outcome) for e in episode.evaluations if e.outcome is not None]
     own = [item for item in outcomes if item[0] == evaluator]
     return (own or outcomes)[-1] if outcomes else (None, None)
@@ -337,13 +350,14 @@ def _scores(evaluation: Evaluation | None, agent: str) -> dict[str, float]:
         return {}
     by_dimension = evaluation.by_agent.get(agent, {})
     scores = {d.value: float(by_dimension[d].value) for d in DIMENSIONS if d in by_dimension}
+    # The mean of fewer dimensions would not be comparable.
     if len(scores) == len(DIMENSIONS):
         scores[OVERALL] = math.fsum(scores.values()) / len(DIMENSIONS)
     return scores | {d.name: float(by_dimension[d.name].value) for d in evaluation.dimensions if d.name in by_dimension}
 
 
 def unscored_reason(evaluation: Evaluation | None, evaluator: str | None, agent: str) -> str:
-    """Returns why there is no score for ``agent`` by ``evaluator``, whose evaluation it is."""
+    """Returns why ``evaluation``, by ``evaluator``, does not contain a score for ``agent``."""
     if evaluation is None:
         return f"not evaluated by {evaluator}" if evaluator else "not evaluated"
     return evaluation.unscored or f"{evaluation.evaluator}: no score for {agent}"

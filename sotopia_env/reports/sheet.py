@@ -1,4 +1,4 @@
-"""Sheets, rows under named columns, and reports made of them: the one writer of text, Markdown, CSV and JSON."""
+"""Sheets (rows under named columns), and reports made of them, as text, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The cell of a value that does not exist, with the reason; empty in CSV."""
+    """The cell of a missing value, with the reason; empty in CSV."""
 
     reason: str = ""
 
 
 Value = str | int | float | bool | Estimate | Missing | None
-"""A cell."""
+"""The value of a cell."""
 Format = Callable[[float], str]
-"""How the numbers of a column, or those of an estimate, are shown to a reader."""
+"""Converts a number of a column, or of an estimate, to text."""
 ESTIMATE = "estimate"
-"""Name of a column whose parts have no prefix in CSV."""
+"""The name of a column whose parts have no prefix in CSV."""
 _PARTS = ("n", "over", "clusters", "mean", "low", "high")
 _MARKS: Mapping[str, tuple[str, str]] = {
-    CASTINGS: ("†", "of one scenario or vignette: the interval is over castings, and says nothing of other scenarios"),
-    PARTICIPANTS: ("‡", "of people: each participant weighs the same, and the interval is over them"),
+    CASTINGS: ("†", "one scenario or vignette: the interval is over castings and does not extend to other scenarios"),
+    PARTICIPANTS: ("‡", "people: each participant weighs the same, and the interval is over participants"),
 }
 
 
 def show_p(value: float | None) -> str:
-    """Returns a p-value with three decimals, ``n/a`` for none."""
+    """Returns a p-value with three decimals, or ``n/a`` for ``None``."""
     return "n/a" if value is None else ("<0.001" if value < 0.001 else f"{value:.3f}")
 
 
 def show_percent(value: float) -> str:
-    """Returns a share in percent, with one decimal."""
+    """Returns a share in percent with one decimal, without the sign."""
     return f"{round(100 * value, 1) + 0.0:.1f}"
 
 
 def show_estimate(estimate: Estimate, show: Format = show_number) -> str:
-    """Returns ``mean [low, high] n``, marked where it is not over scenarios; or why there is no interval."""
+    """Returns ``mean [low, high] n``, marked if the interval is not over scenarios; or why there is no interval."""
     if estimate.low is None or estimate.high is None:
         return f"{show(estimate.mean)} [n/a: {estimate.missing}] {estimate.n}"
     mark, _ = _MARKS.get(estimate.over, ("", ""))
@@ -60,15 +60,15 @@ class Sheet:
     """Rows under named columns.
 
     Attributes:
-        name: of its file.
-        columns: their names.
-        rows: a cell for each column.
-        title: above the table.
-        notes: lines below it.
-        labels: headings of columns whose names are not shown as they are.
-        formats: of columns; p and q are shown as such, all other numbers with two decimals.
-        folding: columns that are left out, with a line that says their value, where all rows have it.
-        hidden: columns that are in the files only.
+        name: the name of its file, without the suffix.
+        columns: the names of the columns.
+        rows: the rows, each with a cell for each column.
+        title: the title above the table.
+        notes: lines below the table.
+        labels: the headings of columns whose names are not shown as they are.
+        formats: the formats of columns; by default p and q have three decimals, and all other floats two.
+        folding: columns that are replaced by a line below the table if all rows have the same value.
+        hidden: columns that only the CSV and JSON files contain.
         footnotes: whether the reasons of missing values are listed below the table instead of in its cells.
     """
 
@@ -85,20 +85,20 @@ class Sheet:
 
     @classmethod
     def of(cls, name: str, records: Iterable[object], columns: tuple[str, ...], **options: Any) -> Sheet:
-        """Returns a sheet with a row for each record, whose attributes the columns are."""
+        """Returns a sheet with a row for each record, whose columns are attributes of the records."""
         rows = [tuple(getattr(record, column) for column in columns) for record in records]
         return cls(name, columns, rows, **options)
 
     def where(self, **values: Value) -> Sheet:
-        """Returns the rows with these values, without their columns."""
-        kept = [c for c, name in enumerate(self.columns) if name not in values]
+        """Returns the rows with these values in the named columns, without those columns."""
+        positions = [c for c, name in enumerate(self.columns) if name not in values]
         at = {self.columns.index(name): value for name, value in values.items()}
         rows = [row for row in self.rows if all(row[c] == value for c, value in at.items())]
-        columns = tuple(self.columns[c] for c in kept)
-        return replace(self, columns=columns, rows=[tuple(row[c] for c in kept) for row in rows])
+        columns = tuple(self.columns[c] for c in positions)
+        return replace(self, columns=columns, rows=[tuple(row[c] for c in positions) for row in rows])
 
     def split(self, column: str) -> list[Sheet]:
-        """Returns a sheet for each value of a column, which becomes its title."""
+        """Returns a sheet for each value of a column, with the value as its title."""
         values = dict.fromkeys(row[self.columns.index(column)] for row in self.rows)
         return [replace(self.where(**{column: value}), title=disarm_line(str(value))) for value in values]
 
@@ -112,14 +112,14 @@ class Sheet:
         missing: str = "",
         means: bool = False,
     ) -> Sheet:
-        """Returns a cross table.
+        """Returns a cross table, in which the values of one column are columns.
 
         Args:
-            down: columns that are kept.
-            across: column whose values become columns, in their order.
-            cell: column whose values become cells.
-            corner: heading of the last column that is kept.
-            missing: why a cell may be missing.
+            down: the columns that identify a row.
+            across: the column whose values become columns, in the order of their first occurrence.
+            cell: the column whose values become cells.
+            corner: the heading of the last column of ``down``.
+            missing: the reason shown in cells without a value.
             means: whether estimates are reduced to their means.
         """
         at = {name: position for position, name in enumerate(self.columns)}
@@ -127,8 +127,8 @@ class Sheet:
         cells: dict[tuple[Value, ...], dict[str, Value]] = {}
         for row in self.rows:
             value = row[at[cell]]
-            kept = value.mean if means and isinstance(value, Estimate) else value
-            cells.setdefault(tuple(row[at[name]] for name in down), {})[str(row[at[across]])] = kept
+            content = value.mean if means and isinstance(value, Estimate) else value
+            cells.setdefault(tuple(row[at[name]] for name in down), {})[str(row[at[across]])] = content
         return Sheet(
             name=self.name,
             columns=(*down, *columns),
@@ -140,7 +140,8 @@ class Sheet:
         )
 
     def pages(self, keep: int, most: int) -> list[Sheet]:
-        """Returns parts with the first ``keep`` columns and at most ``most`` of the others."""
+        """Returns parts of the sheet, each with the first ``keep`` columns and at most ``most`` of the others."""
+        # Columns are hidden and not removed, so that all parts share the rows.
         parts = [self.columns[start : start + most] for start in range(keep, len(self.columns), most)]
         hidden = [tuple(name for name in self.columns[keep:] if name not in part) for part in parts]
         return [replace(self, hidden=(*self.hidden, *names)) for names in hidden]
@@ -149,31 +150,33 @@ class Sheet:
 
     def text(self) -> str:
         """Returns aligned columns for a terminal; empty without rows."""
-        header, lines, notes = self._shown()
+        header, lines, notes = self._visible()
         return "\n".join([*filter(None, [self.title]), table(header, lines), *notes]) if lines else ""
 
     def markdown(self) -> str:
         """Returns a Markdown table; empty without rows."""
-        header, lines, notes = self._shown()
+        header, lines, notes = self._visible()
         if not lines:
             return ""
+        # After `disarm_line` a cell is one line, so that a bar is the only character that could end it.
         lines = [[disarm_line(cell).replace("|", r"\|") for cell in line] for line in (header, *lines)]
         lines.insert(1, ["---", *("---:" for _ in header[1:])])
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([*([f"## {self.title}"] if self.title else []), grid, *notes])
 
-    def _shown(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """Headings and cells of the columns that are shown, and the notes."""
+    def _visible(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """The headings and cells of the visible columns, and the notes."""
         lines = [[self._show(name, cell) for name, cell in zip(self.columns, row, strict=True)] for row in self.rows]
         folded = self._folded(lines)
-        shown = [c for c, name in enumerate(self.columns) if name not in folded and name not in self.hidden]
+        visible = [c for c, name in enumerate(self.columns) if name not in folded and name not in self.hidden]
         by_value: dict[str, list[str]] = {}
         for name, value in folded.items():
             by_value.setdefault(value, []).append(self.labels.get(name, name))
+        # Columns with the same value share a clause: "(in all rows: illegal, invalid = 0)".
         note = "; ".join(f"{', '.join(names)} = {disarm_line(value)}" for value, names in by_value.items() if value)
         notes = [f"(in all rows: {note})"] if note else []
-        header = [self.labels.get(self.columns[c], self.columns[c]) for c in shown]
-        return header, [[line[c] for c in shown] for line in lines], [*notes, *self._footnotes(), *self.notes]
+        header = [self.labels.get(self.columns[c], self.columns[c]) for c in visible]
+        return header, [[line[c] for c in visible] for line in lines], [*notes, *self._footnotes(), *self.notes]
 
     def _show(self, column: str, cell: Value) -> str:
         if isinstance(cell, Missing):
@@ -188,10 +191,11 @@ class Sheet:
 
     def _folded(self, lines: Sequence[Sequence[str]]) -> dict[str, str]:
         values = {name: {line[c] for line in lines} for c, name in enumerate(self.columns) if name in self.folding}
-        return {name: min(found) for name, found in values.items() if len(found) == 1 < len(lines)}
+        # In a single row every column would be constant, and nothing would be left of the table.
+        return {name: min(distinct) for name, distinct in values.items() if len(distinct) == 1 < len(lines)}
 
     def _footnotes(self) -> list[str]:
-        """A line per reason, with the rows that have no value for it."""
+        """A line for each reason, with the rows in which a value is missing for that reason."""
         where: dict[str, dict[str, None]] = {}
         for row in self.rows if self.footnotes else ():
             for cell in row:
@@ -202,15 +206,16 @@ class Sheet:
     # --- as data --------------------------------------------------------------------------------------------------
 
     def csv(self) -> str:
-        """Returns CSV in which an estimate has a column for each of its parts; an empty field means n/a."""
+        """Returns CSV with a column for each part of an estimate; an empty field means n/a."""
         return csv_text(*self._flat())
 
     def records(self) -> list[dict[str, Any]]:
-        """Returns the rows of the CSV, for JSON."""
+        """Returns the rows of the CSV as dicts, for JSON."""
         header, rows = self._flat()
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def _flat(self) -> tuple[list[str], list[list[object]]]:
+        # The estimate column is expanded even if all its cells are missing, so that the header does not depend on data.
         estimates = {
             c
             for c, name in enumerate(self.columns)
@@ -232,7 +237,7 @@ def _parts(cell: Value, is_estimate: bool) -> Iterable[object]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns aligned columns: the first to the left, the others to the right."""
+    """Returns aligned columns: the first is left-aligned, the others right-aligned."""
     lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
@@ -246,15 +251,15 @@ def _aligned_row(line: Sequence[str], widths: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a command prints, and the files that it writes.
+    """The text that a command prints, and the files that it writes.
 
     Attributes:
-        name: of the files with its text and its content.
-        parts: texts and sheets for a reader, in their order; empty ones are left out.
-        sheets: written as CSV.
-        content: a dataclass or plain data, written as JSON; ``None`` for none.
-        charts: draws the charts, by file name.
-        title: of the Markdown page.
+        name: the name of the text file and of the JSON file, without suffixes.
+        parts: the texts and sheets of the page, in order; empty ones are left out.
+        sheets: the sheets that are written as CSV.
+        content: a dataclass or plain data that is written as JSON; ``None`` to write no JSON.
+        charts: draws the charts and returns them by file name; called only if files are written.
+        title: the title of the Markdown page.
     """
 
     name: str
@@ -271,12 +276,13 @@ class Report:
     def markdown(self, images: Sequence[str] = ()) -> str:
         """Returns the parts as a Markdown page that shows the files ``images`` at its end."""
         parts = [part if isinstance(part, str) else part.markdown() for part in self.parts]
-        shown = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in images]
-        return self._joined([f"# {self.title}" if self.title else "", *parts, *shown])
+        links = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in images]
+        return self._joined([f"# {self.title}" if self.title else "", *parts, *links])
 
     @staticmethod
     def _joined(parts: Iterable[str]) -> str:
         text = "\n\n".join(part for part in parts if part)
+        # A mark follows the bracket of an interval; only marks that occur are explained.
         marks = [f"{mark}: {note}" for mark, note in _MARKS.values() if f"]{mark}" in text]
         return "\n\n".join([text, *(["\n".join(marks)] if marks else [])]) + "\n"
 
@@ -285,22 +291,23 @@ class Report:
         return {sheet.name: sheet.csv() for sheet in self.sheets}
 
     def json(self) -> str:
-        """Returns the content as JSON; what does not exist is ``null``."""
+        """Returns the content as JSON; missing values are ``null``."""
         content = asdict(self.content) if is_dataclass(self.content) else self.content  # type: ignore[arg-type]
         return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def write(self, folder: str | Path, formats: Sequence[str] = ("png",), *, markdown: bool = False) -> list[Path]:
-        """Writes text, JSON, CSV and charts into ``folder``, each file at once, and returns their paths.
+        """Writes text, JSON, CSV and charts into ``folder``, each file atomically, and returns their paths.
 
         Args:
-            folder: made where it does not exist.
-            formats: of the charts, of :data:`~sotopia_env.reports.charts.FORMATS`.
-            markdown: whether the text is a Markdown page, which shows the charts.
+            folder: the folder, created if it does not exist.
+            formats: the formats of the charts, from :data:`~sotopia_env.reports.charts.FORMATS`.
+            markdown: whether the text is a Markdown page with the charts.
 
         Raises:
-            UnknownNameError: there is no such format.
-            InvalidValueError: nothing can be written there.
+            UnknownNameError: a format is unknown.
+            InvalidValueError: the folder cannot be written to.
         """
+        # Before anything is drawn or written.
         check_formats(formats)
         folder, charts = Path(folder), self.charts()
         images = [f"{name}.{formats[0]}" for name in charts] if formats else []

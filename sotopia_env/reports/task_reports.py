@@ -1,4 +1,4 @@
-"""Tasks for their authors: one on a card, with everything in it, and the composition of a set, counted and drawn."""
+"""Reports for authors of tasks: a card with the complete content of one task, and the composition of a set of tasks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from sotopia_env.world.briefing import DISCLOSURE
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Task
 
+# Characters per line of a card.
 _WIDTH = 110
+# Panels per row of the chart, and the height of a bar in inches.
 _COLUMNS, _ROW_HEIGHT = 3, 0.16
 _LEGEND = (
-    "name: strangers know no more; profile: also age, occupation and public information; character: also personality, "
+    "name: all that strangers know; profile: also age, occupation and public information; character: also personality, "
     "traits and values; story: their backstory; all: also the secret, the goals and the private information"
 )
 
 
 def card(task: Task) -> str:
-    """Returns everything in a task, secrets and answers too, as plain text for a terminal."""
+    """Returns the complete content of a task, including secrets and answers, as plain text for a terminal."""
     parts = [_head(task), _matrix(task), *_seats(task), *_ties(task), *_outcome(task), *_interview(task)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -61,6 +63,7 @@ def _knowledge(task: Task, seat: int, other: int) -> str:
         return "all"
     tie = task.relationship(seat, other)
     fields = DISCLOSURE[tie.kind]
+    # From the most to the least that a relationship discloses; the first level that applies is shown.
     levels = {"character": "personality" in fields, "profile": "occupation" in fields, "name": True}
     level = next(name for name, is_known in levels.items() if is_known)
     return f"{level} + story" if tie.backstory else level
@@ -94,7 +97,7 @@ def _ties(task: Task) -> Iterator[str]:
 def _outcome(task: Task) -> Iterator[str]:
     spec = task.scenario.outcome
     if spec is None:
-        yield "no outcome: what is reached is judged"
+        yield "no verified outcome: judges score the result"
         return
     yield _wrapped(f"outcome ({spec.protocol.kind}): {describe_space(spec, task.names)}")
     worths = (f"{name}: {describe_worth(spec, seat, task.names)}" for seat, name in enumerate(task.names.values()))
@@ -133,7 +136,7 @@ def _interview(task: Task) -> Iterator[str]:
 
 
 def composition_report(counts: Composition) -> Report:
-    """Returns a table for each part, with counts and shares."""
+    """Returns a report with a table of counts and shares for each property of the tasks."""
     share = verified_share(counts)
     parts: list[str | Sheet] = [] if share is None else [f"share verified: {show_percent(share)} %"]
     for part, names in counts.items():
@@ -144,18 +147,18 @@ def composition_report(counts: Composition) -> Report:
 
 
 def composition_chart(counts: Composition, title: str, path: str | Path) -> Path:
-    """Draws a panel of bars for each part.
+    """Draws a panel of bars for each property of the tasks.
 
     Args:
-        counts: of each part.
-        title: of the set.
-        path: ends in the format, one of :data:`~sotopia_env.reports.charts.FORMATS`.
+        counts: the counts of each property.
+        title: the title of the task set.
+        path: the file to write; its suffix is one of :data:`~sotopia_env.reports.charts.FORMATS`.
 
     Returns:
-        ``path``, written at once.
+        ``path``, which is written atomically.
 
     Raises:
-        UnknownNameError: there is no such format.
+        UnknownNameError: the suffix is not a known format.
     """
     rows = [list(counts.items())[start : start + _COLUMNS] for start in range(0, len(counts), _COLUMNS)]
     most = [max(len(names) for _, names in row) for row in rows]
@@ -168,7 +171,8 @@ def composition_chart(counts: Composition, title: str, path: str | Path) -> Path
             bars = axes.barh(range(len(names)), list(names.values()), color="#7a9cc6")
             axes.bar_label(bars, padding=2, fontsize=7)
             axes.set_yticks(range(len(names)), list(names), fontsize=7)
-            axes.set_ylim(most[number] - 0.5, -0.5)  # bars of one row are equally thick
+            # All panels of a row have the same scale, so that bars are equally thick.
+            axes.set_ylim(most[number] - 0.5, -0.5)
             axes.margins(x=0.15)
             axes.set_xticks([])
             axes.set_title(part, fontsize=8)

@@ -1,4 +1,4 @@
-"""A recorded episode, or one that failed, as text for a person to read."""
+"""Readable texts of recorded episodes, and of episodes that failed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from sotopia_env.world.scenario import Task
 
 
 def to_text(episode: Episode) -> str:
-    """Returns situation, seats with policies and goals, every turn (private ones say so), end and scores.
+    """Returns the situation, the seats with policies and goals, every turn, the end and the scores.
 
-    What a move did stands behind its words. A turn has remarks on its faults: an action that was not possible, a move
-    that did not count, text that was no action, the number of re-asks, turns that did not fit the model, calls that
-    failed and why. A score has the judge's reasoning below it, an evaluation that failed its reason.
+    Private turns are marked, and the effect of a move follows its words. A turn has remarks on its problems: an
+    impossible action, a move that did not count, text that is not an action, the number of re-asks, turns that did not
+    fit into the model's context, and failed calls with their reasons. The judge's reasoning is below each score, and
+    the reason below an evaluation that failed.
     """
     policies = {info.agent: " ".join(filter(None, (info.name, participant_of(info)))) for info in episode.policies}
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
@@ -33,7 +34,10 @@ def to_text(episode: Episode) -> str:
 
 
 def failure_text(failure: FailureRecord) -> str:
-    """Returns the turns of an episode that failed, with agents in the place of names, and at which turn and why."""
+    """Returns the turns of an episode that failed, and the turn and the reason of the failure.
+
+    A failure record does not contain the task, so agents are shown by their ids instead of their names.
+    """
     policies = {f"agent_{seat}": name for seat, name in enumerate(failure.policies)}
     names = {agent: agent for agent in policies}
     lines = [f"episode {disarm_line(failure.key)}  task {disarm_line(failure.task)}", ""]
@@ -44,7 +48,7 @@ def failure_text(failure: FailureRecord) -> str:
 
 
 def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> str:
-    """Returns situation and rules, and seats with policies, goals and worths, not yet fit for a terminal."""
+    """Returns the situation, the rules, and the seats with policies, goals and worths; not escaped for a terminal."""
     lines = [f"episode {disarm_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
     spec = task.scenario.outcome
     lines += [] if spec is None else [describe_space(spec, task.names), ""]
@@ -56,7 +60,7 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
 
 
 def turn_text(item: RecordedTurn, task: Task, rules: Rules) -> str:
-    """Returns one turn with remarks on its faults; not escaped for a terminal."""
+    """Returns one turn with remarks on its problems; not escaped for a terminal."""
     return _turn(item, task.names, rules.turn_order is TurnOrder.SIMULTANEOUS)
 
 
@@ -67,13 +71,14 @@ def _turn(item: RecordedTurn, names: Mapping[str, str], by_round: bool, errors: 
 
 
 def _failed_calls(errors: Iterable[EpisodeError]) -> Iterator[str]:
+    # A call that is retried fails with the same reason several times; it is listed once with its count.
     reasons = Counter(f"{error.kind}: {_one_line(error.message)}" for error in errors)
     for reason, count in reasons.items():
         yield f"{f'{count} calls' if count > 1 else 'a call'} failed: {reason}"
 
 
 def _one_line(text: str) -> str:
-    """Prose, so that it cannot imitate a turn or a score."""
+    """The text without line breaks, so that it cannot imitate a turn or a score."""
     return " ".join(text.split())
 
 
@@ -92,6 +97,7 @@ def _remarks(item: RecordedTurn) -> Iterator[str]:
 
 
 def _violation(turn: Turn, reason: str) -> str:
+    # `turn.action` is the part that counted; `attempted` still contains the refused move.
     move = turn.attempted.move if turn.attempted is not None else None
     if move is None or turn.action.action_type is ActionType.NONE:
         return f"not possible: {quote(reason)}"
@@ -129,5 +135,5 @@ def _name(score: Score) -> str:
 
 
 def _flat(score: Score) -> str:
-    """The reasoning on one line, with the judges' spread."""
+    """The reasoning on one line, with the spread of the judges' scores."""
     return _one_line(score.reasoning) + (f" (spread {score.spread:g})" if score.spread else "")

@@ -1,4 +1,4 @@
-"""Counts of a seat's turns: answers that were no action, moves that were not open, and what the turns have cost."""
+"""Counts of a seat's turns: unusable answers, illegal actions and moves, re-asks, tokens, cost and time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sotopia_env.world.episode import RecordedTurn
 class TurnCounts:
     """Sums over turns.
 
-    Only a turn with a text behind it (:class:`~sotopia_env.world.Generation`) tells the last five; they are ``None``
-    where no turn has one. A sum with an unknown part is unknown.
+    The last five are recorded only for turns that were read from a text (:class:`~sotopia_env.world.Generation`); they
+    are ``None`` if no turn has one. A sum with an unknown part is unknown.
 
     Attributes:
-        turns: how many there are.
-        illegal: actions and moves that were not allowed.
-        texts: turns with a text behind them.
-        invalid: texts that are not an action.
-        reasks: how often the policy was asked again.
-        tokens: prompts and answers, re-asks included.
-        cost: US dollars, likewise.
-        seconds: from observation to action; a latency of exactly 0 was not measured.
+        turns: the number of turns.
+        illegal: the number of actions and moves that were not allowed.
+        texts: the number of turns that were read from a text.
+        invalid: the number of texts that are not an action.
+        reasks: the number of times the policy was asked again.
+        tokens: the tokens of prompts and answers, including re-asks.
+        cost: the cost in US dollars, including re-asks.
+        seconds: the time from observation to action; a latency of exactly 0 was not measured.
     """
 
     turns: int = 0
@@ -38,7 +38,7 @@ class TurnCounts:
 
     @property
     def seconds_per_turn(self) -> float | None:
-        """Mean latency of the turns with a text."""
+        """The mean latency of the turns with a text."""
         return None if self.seconds is None else self.seconds / self.texts
 
 
@@ -62,11 +62,12 @@ def count_turns(turns: Iterable[RecordedTurn]) -> TurnCounts:
 
 
 def total(counts: Iterable[TurnCounts]) -> TurnCounts:
-    """Returns the sums over seats; those without texts add nothing to what only texts tell."""
+    """Returns the sums over seats; seats without texts are ignored in the counts that need texts."""
     counts = list(counts)
-    told = [item for item in counts if item.texts] or [TurnCounts()]
+    # Their ``None`` would otherwise make the sum unknown, as an unknown price does.
+    texted = [item for item in counts if item.texts] or [TurnCounts()]
     sums: dict[str, Any] = {
-        field.name: _sum(getattr(item, field.name) for item in told) for field in fields(TurnCounts)
+        field.name: _sum(getattr(item, field.name) for item in texted) for field in fields(TurnCounts)
     }
     return TurnCounts(**sums | {name: sum(getattr(item, name) for item in counts) for name in ("turns", "illegal")})
 

@@ -1,4 +1,4 @@
-"""AgentSense's measures over recorded interviews: goals by view, information, sensitivity to profiles, roles."""
+"""AgentSense's measures of recorded interviews: goals by view, private information, sensitivity to profiles, roles."""
 
 from sotopia_env.reports.interviews.output import interviews_report
 from sotopia_env.reports.interviews.report import InterviewReport, interview_report, report_runs

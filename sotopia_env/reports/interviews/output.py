@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 
 _UNIT = "share (scale 0 to 1)"
 _NOTE = (
-    "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; a goal that "
-    "nobody answered for is left out; information: right of all questions asked, an unanswered one is not right; "
-    "information_answered: of the answers alone; information_coverage: answers of all questions asked)"
+    "(percent; mean [95 % interval] n; every template weighs the same, intervals are over templates; a goal without "
+    "answers is left out; information: right answers per question asked, a missing answer is not right; "
+    "information_answered: right answers per answer; information_coverage: answers per question asked)"
 )
 _MOST_TESTS = 12
 _ESTIMATE_IN_PERCENT = {ESTIMATE: show_percent}
 
 
 def interviews_report(report: InterviewReport) -> Report:
-    """Returns what ``sotopia interview-report`` prints and writes."""
+    """Returns the report that ``sotopia interview-report`` prints and writes."""
     sheets = _sheets(report)
     completion, groups, tests, roles, planes, accuracy, responses = sheets
+    # On the page, measures are in their own order, the main one first; in the files, rows are in the report's order.
     order = [[policy, measure] for policy in report.policies for measure in report.measures]
     rows = sorted(completion.rows, key=lambda row: order.index([str(row[0]), str(row[1])]))
     parts: list[str | Sheet] = [_summary(report), replace(completion, rows=rows, hidden=("between_templates",)), _NOTE]
@@ -101,9 +102,10 @@ def _group_parts(report: InterviewReport, groups: Sheet) -> list[Sheet]:
 
 
 def _role_parts(report: InterviewReport, roles: Sheet) -> list[str | Sheet]:
+    # A matrix of one cell would repeat the completion.
     if len({(cell.sender, cell.receiver) for cell in report.roles}) < 2:
         return []
-    note = f"({report.mixed} episodes have several policies in one role and are in none of these)"
+    note = f"({report.mixed} episodes have several policies in one role and are left out)"
     tables = [
         sheet.crossed(("sender",), "receiver", corner=f"{report.measure} of {sheet.title}: sender \\ receiver")
         for sheet in roles.split("part")
@@ -122,16 +124,16 @@ def _test_parts(report: InterviewReport, tests: Sheet) -> list[str | Sheet]:
     notes = [f"… and {more} more tests, in the CSV and JSON"] if more > 0 else []
     notes += [
         f"abnormal (vary more, p < 0.05, for most policies) {disarm_line(abnormal)}",
-        # How far the χ² test can be trusted here.
+        # The reader needs these shares to judge how far the χ² test can be trusted.
         "(sensitivity to profiles: chi2 compares a template with all instances together, F with the other templates "
-        "within themselves. The more of the variance of all lies between templates, the less chi2 finds; here, "
+        "within themselves. The larger the share of the variance between templates, the less chi2 detects; here, in "
         f"percent: {shares})",
     ]
     return [replace(tests, rows=tests.rows[:_MOST_TESTS], notes=tuple(notes), hidden=("measure",))]
 
 
 def _charts(report: InterviewReport) -> dict[str, Figure]:
-    """Goals by view and accuracy on private information; goals by type (figure 6); roles and plane."""
+    """The charts: goals by view with accuracy on private information, goals by type (figure 6), roles, plane."""
     completion = [(cell.measure.replace("_", " "), cell.policy, cell.estimate) for cell in report.completion]
     cells = [cell for cell in report.groups if (cell.grouping, cell.measure) == ("goal type", report.measure)]
     groups = [(cell.policy, cell.group, cell.estimate) for cell in cells]
@@ -148,7 +150,7 @@ def _charts(report: InterviewReport) -> dict[str, Figure]:
 
 
 def _role_chart(report: InterviewReport) -> Figure:
-    """Sender × receiver, of all (figure 5a), of the senders (figure 7) and of the receivers (figure 8)."""
+    """Completion by sender and receiver: of all (figure 5a), of the senders (figure 7), of the receivers (figure 8)."""
     panels = {
         f"{report.measure} of {part}": {(c.sender, c.receiver): c.estimate for c in report.roles if c.part == part}
         for part in PARTS
@@ -163,6 +165,7 @@ def _plane_chart(report: InterviewReport) -> Figure:
     with paper_style():
         axes = figure.add_subplot()
     for plane in report.planes:
+        # A policy that was never an attacker, or never a defender, has no point.
         if plane.attack is None or plane.defence is None:
             continue
         x, y = plane.attack, plane.defence

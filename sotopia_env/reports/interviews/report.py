@@ -1,7 +1,7 @@
-"""The report on interviews: completion by view, information, sensitivity, kinds of goals, roles, and the truth.
+"""The report on interviews: goals by view, private information, sensitivity, goal types, roles, and accuracy.
 
-Source: AgentSense §3.4, §4.2, §5 and D.4 to D.7. A seat's completion is the mean over its goals; every template weighs
-the same in every mean, and intervals are over templates (:mod:`sotopia_env.reports.intervals`).
+Source: AgentSense §3.4, §4.2, §5 and D.4 to D.7. The completion of a seat is the mean over its goals. Every template
+has the same weight in every mean, and intervals are over templates (:mod:`sotopia_env.reports.intervals`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sotopia_env.world.answers import INFORMATION, INFORMATION_MEASURES
 from sotopia_env.world.episode import Episode
 
 TEMPLATES = "templates"
-"""What the intervals of the report are over."""
+"""The kind of the clusters of the report's intervals."""
 _SHARE: Bounds = (0, 1)
 _DEVIATION: Bounds = (0, float("inf"))
 _GROUPINGS: Mapping[str, Callable[[GoalRow], str]] = {
@@ -44,7 +44,7 @@ _GROUPINGS: Mapping[str, Callable[[GoalRow], str]] = {
     "seats": lambda row: str(len(row.key.policies)),
 }
 PARTS = ("all", "senders", "receivers")
-"""Whose completion a sender × receiver matrix shows."""
+"""The seats whose completion a matrix of senders and receivers shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ class Completion:
     """A measure of a policy over its seats, from 0 to 1, with its sensitivity to profiles.
 
     Attributes:
-        measure: one of the goal measures, or of those of information.
-        psi: the mean over templates of the standard deviation over their profiles; ``None`` without a template that
-            has two.
+        policy: the label of the policy.
+        measure: a measure of goals or of private information.
+        estimate: the mean of the measure.
+        psi: the mean over templates of the standard deviation over their instances; ``None`` if no template has two.
         between: the share of the variance of all instances that lies between templates, on which the χ² test depends
             (:func:`~sotopia_env.reports.interviews.sensitivity.between_templates`).
     """
@@ -88,10 +89,13 @@ class TemplateTest:
 
 @dataclass(frozen=True, slots=True)
 class RoleCell:
-    """The main measure where one policy sat in all senders' seats and one in all receivers' seats.
+    """The main measure in episodes with one policy in all senders' seats and one in all receivers' seats.
 
     Attributes:
-        part: whose completion it is, one of :data:`PARTS`.
+        part: the seats whose completion it is, one of :data:`PARTS`.
+        sender: the policy in the senders' seats.
+        receiver: the policy in the receivers' seats.
+        estimate: the mean of the measure.
     """
 
     part: str
@@ -102,8 +106,12 @@ class RoleCell:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """A policy as an attacker (how often it infers others' private information) and as a defender (1 - how often
-    the others infer its own), of all questions that were asked; ``None`` where it was never one.
+    """A policy as an attacker and a defender of private information, over all questions that were asked.
+
+    Attributes:
+        policy: the label of the policy.
+        attack: the share of others' information that it infers; ``None`` if it was never asked.
+        defence: 1 minus the share of its own information that others infer; ``None`` if they were never asked.
     """
 
     policy: str
@@ -112,12 +120,13 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """A respondent's yes and no on goals with an exact test, against the truth.
+class RespondentAccuracy:
+    """The agreement of a respondent's answers on goals with the exact tests of the outcome.
 
     Attributes:
-        respondent: a judge, their majority, ``self``, ``other``, or a policy as one of these.
-        kappa: Cohen's, ``None`` where both always say the same one thing.
+        respondent: a judge, the judges' majority, ``self``, ``other``, or a policy as one of the last two.
+        accuracy: the share of right answers.
+        kappa: Cohen's kappa; ``None`` if answers and tests are constant and equal.
     """
 
     respondent: str
@@ -127,7 +136,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """How many questions of a view (or on private ``information``) were asked, and how many were answered."""
+    """The numbers of questions of a view (or on private ``information``) that were asked, and that were answered."""
 
     view: str
     policy: str
@@ -140,11 +149,23 @@ class InterviewReport:
     """The result of :func:`interview_report`.
 
     Attributes:
-        measure: the main one, of the tests, the roles and the charts.
-        mixed: episodes with several policies among senders or among receivers, which are in no cell of ``roles``.
-        abnormal: templates that vary more than all instances do, and that the raw test rejects, for more than half of
-            the policies (AgentSense §5.3, D.7).
-        abnormal_within: likewise, by the test against the variance within the other templates.
+        evaluator: the name of the interview.
+        measure: the main measure, of the tests, the roles and the charts.
+        episodes: the number of episodes.
+        templates: the number of templates.
+        policies: the labels of the policies.
+        completion: all measures of all policies.
+        groups: the goal measures by group of goals.
+        tests: the tests of sensitivity to profiles.
+        abnormal: templates that vary more than all instances do, according to the unadjusted test, for more than half
+            of the policies (AgentSense §5.3, D.7).
+        abnormal_within: the same, according to the test against the variance within the other templates.
+        roles: the main measure by senders and receivers.
+        mixed: the number of episodes with several policies among senders or among receivers, which ``roles`` leaves
+            out.
+        planes: the policies as attackers and defenders.
+        accuracies: the accuracy of respondents, for goals with an exact test.
+        responses: the numbers of questions asked and answered.
     """
 
     evaluator: str
@@ -160,12 +181,12 @@ class InterviewReport:
     roles: tuple[RoleCell, ...]
     mixed: int
     planes: tuple[Plane, ...]
-    accuracies: tuple[Accuracy, ...]
+    accuracies: tuple[RespondentAccuracy, ...]
     responses: tuple[Response, ...]
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Those with values, goals first."""
+        """The measures with values, those of goals first."""
         present = {cell.measure for cell in self.completion}
         return tuple(name for name in (*GOAL_MEASURES, *INFORMATION_MEASURES) if name in present)
 
@@ -176,14 +197,14 @@ def interview_report(
     """Reports on the interviews of recorded episodes.
 
     Args:
-        episodes: evaluated by one interview.
-        evaluator: its name; by default the one that all episodes share.
-        measure: the main one; by default the first of
+        episodes: episodes that were evaluated by the same interview.
+        evaluator: the name of the interview; by default the one that all episodes share.
+        measure: the main measure; by default the first of
             :data:`~sotopia_env.reports.interviews.rows.GOAL_MEASURES` that has values.
 
     Raises:
-        InvalidValueError: no episodes, two records of one, or no interview that all share.
-        UnknownNameError: no episode has an interview by ``evaluator``, or there is no such ``measure``.
+        InvalidValueError: there are no episodes, or the episodes do not share one interview.
+        UnknownNameError: no episode has an interview named ``evaluator``, or ``measure`` is unknown.
     """
     return _report(interview_rows(episodes, evaluator), measure)
 
@@ -191,7 +212,7 @@ def interview_report(
 def report_runs(
     runs: Iterable[str | Path], *, evaluator: str | None = None, measure: str | None = None
 ) -> InterviewReport:
-    """As :func:`interview_report`, for run directories or ``.jsonl`` files; they are only read."""
+    """Like :func:`interview_report`, for run directories or ``.jsonl`` files, which are only read."""
     paths = [Path(run) for run in runs]
     episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
     defaults = (item.name for item in map(configured_evaluator, paths) if item is not None)
@@ -241,7 +262,7 @@ def _labeller(labels: Mapping[Policy, str]) -> Callable[[SeatKey], str]:
 
 
 def _seat_values(rows: Iterable[GoalRow | QuestionRow], measure: str) -> list[_Value]:
-    """The mean over each seat's goals or questions with a value."""
+    """The mean over each seat's goals, or over the questions to it, that have a value."""
     by_seat: dict[SeatKey, list[float]] = {}
     for row in rows:
         if measure in row.values:
@@ -250,7 +271,8 @@ def _seat_values(rows: Iterable[GoalRow | QuestionRow], measure: str) -> list[_V
 
 
 def _defences(questions: Iterable[QuestionRow]) -> list[_Value]:
-    """1 - the share of questions about each seat that were answered rightly."""
+    """1 minus the share of right answers to questions about each seat."""
+    # Assigned to the seat that the question is about, instead of the seat that answered it.
     about = [replace(row, key=replace(row.key, seat=row.about)) for row in questions]
     return [_Value(item.key, 1 - item.value) for item in _seat_values(about, INFORMATION)]
 
@@ -260,16 +282,17 @@ def _estimate(values: Sequence[_Value], bounds: Bounds = _SHARE) -> Estimate:
 
 
 def _instances(values: Iterable[_Value]) -> dict[str, list[float]]:
-    """Template to the mean of each of its instances."""
-    tables: dict[str, dict[str, list[float]]] = {}
+    """The mean of every instance (task) of each template, over seats and repeats."""
+    by_template: dict[str, dict[str, list[float]]] = {}
     for item in values:
-        tables.setdefault(item.key.template, {}).setdefault(item.key.task, []).append(item.value)
-    return {template: [statistics.fmean(seats) for seats in table.values()] for template, table in tables.items()}
+        by_template.setdefault(item.key.template, {}).setdefault(item.key.task, []).append(item.value)
+    return {name: [statistics.fmean(seats) for seats in tasks.values()] for name, tasks in by_template.items()}
 
 
 def _completion(policy: str, measure: str, values: Sequence[_Value]) -> Completion:
     instances = _instances(values)
     spread = deviations(instances)
+    # Each template is one cluster with one value, its standard deviation.
     psi = estimate([*spread.values()], [*spread], _DEVIATION, TEMPLATES) if spread else None
     return Completion(policy, measure, _estimate(values), psi, between_templates(instances))
 
@@ -287,7 +310,7 @@ def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[
 
 
 def abnormal_templates(rejections_of: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
-    """Returns the templates that more than half of their tests, one for each policy, reject as varying too much."""
+    """Returns the templates that more than half of their tests (one for each policy) reject as varying too much."""
     rejections: dict[str, list[bool]] = {}
     for template, is_rejected in rejections_of:
         rejections.setdefault(template, []).append(is_rejected)
@@ -295,11 +318,11 @@ def abnormal_templates(rejections_of: Iterable[tuple[str, bool]]) -> tuple[str, 
 
 
 def _roles(values: Iterable[_Value], labels: Mapping[Policy, str]) -> tuple[tuple[RoleCell, ...], int]:
-    """The cells, and how many episodes are in none because policies are mixed within a role."""
+    """Returns the cells, and the number of episodes that are left out because policies are mixed within a role."""
     cells: dict[tuple[str, str, str], list[_Value]] = {}
     mixed = set()
     for item in values:
-        seated = zip(item.key.roles, item.key.policies, strict=False)
+        seated = zip(item.key.roles, item.key.policies, strict=False)  # roles may be empty
         by_role: dict[str, set[str]] = {}
         for role, policy in seated:
             by_role.setdefault(role, set()).add(labels[policy])
@@ -326,7 +349,7 @@ def _planes(rows: InterviewRows, policies: Sequence[str]) -> tuple[Plane, ...]:
     return tuple(plane for plane in planes if plane.attack or plane.defence)
 
 
-def _accuracies(goals: Iterable[GoalRow], labels: Mapping[Policy, str]) -> Iterable[Accuracy]:
+def _accuracies(goals: Iterable[GoalRow], labels: Mapping[Policy, str]) -> Iterable[RespondentAccuracy]:
     pairs: dict[str, list[tuple[SeatKey, bool, bool]]] = {}
     for row in goals:
         if row.truth is None:
@@ -339,7 +362,7 @@ def _accuracies(goals: Iterable[GoalRow], labels: Mapping[Policy, str]) -> Itera
     for respondent in sorted(pairs):
         entries = pairs[respondent]
         right = [_Value(key, float(vote == truth)) for key, vote, truth in entries]
-        yield Accuracy(respondent, _estimate(right), cohens_kappa([entry[1:] for entry in entries]))
+        yield RespondentAccuracy(respondent, _estimate(right), cohens_kappa([entry[1:] for entry in entries]))
 
 
 def _responses(rows: InterviewRows) -> tuple[Response, ...]:

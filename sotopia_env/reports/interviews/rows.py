@@ -1,7 +1,7 @@
-"""Interviews of recorded episodes as rows: one for each goal, one for each question to a seat.
+"""Interviews of recorded episodes as rows: one for each goal, and one for each question to a seat.
 
-A goal that nobody answered for has no value. A question on private information that was asked and not answered is not
-right; one that nobody could be asked has no value.
+A goal without any answers has no value. A question on private information that was asked and not answered counts as
+wrong; a question that could not be asked has no value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sotopia_env.world.outcome import goal_truth
 
 SELF, OTHER, AVERAGE, MAJORITY, EXACT = "self", "other", "judge average", "judge majority", "exact"
 GOAL_MEASURES = (MAJORITY, AVERAGE, SELF, OTHER, EXACT)
-"""Whether a goal was reached: by the majority and the average of the judges, the seat itself, the other seats, or the
-outcome of the moves; the first that has values is the main one."""
+"""The measures of whether a goal was reached: the majority of the judges, their average, the seat's own answer, the
+other seats' answers, and the outcome of the moves. The first that has values is the main measure."""
 
 Policy = tuple[str, str]
-"""Name and parameters, as JSON."""
+"""The name and the parameters (as JSON) of a policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,13 @@ class SeatKey:
     """A seat of an episode.
 
     Attributes:
-        policies: in all seats.
-        roles: of all seats; empty where the scenario gives none.
+        episode: the key of the episode.
+        task: the id of the task.
+        template: the id of the template that the scenario was made from.
+        domain: the domain of the scenario; empty if unknown.
+        seat: the index of the seat.
+        policies: the policies in all seats.
+        roles: the roles of all seats; empty if the scenario does not define roles.
     """
 
     episode: str
@@ -47,12 +52,13 @@ class SeatKey:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What one respondent says about a goal, ``None`` for nothing.
+    """The answer of one respondent about a goal, or to a question on private information.
 
     Attributes:
-        respondent: ``judge_0 (MODEL)``, …, ``self`` or ``other``.
-        policy: of a participant.
-        asked: whether there was anybody who could have answered.
+        respondent: ``judge_0 (MODEL)``, …, ``self``, ``other`` or ``information``.
+        policy: the policy of a participant; ``None`` for a judge.
+        value: the answer; ``None`` without one.
+        asked: whether the question could be asked.
     """
 
     respondent: str
@@ -66,10 +72,12 @@ class GoalRow:
     """One goal of a seat.
 
     Attributes:
-        goal_type: of the goal, and the class of needs that it serves; empty where the scenario gives none.
-        values: measure to a value from 0 to 1, of those that anybody answered.
-        votes: what each respondent says, answered or not.
-        truth: whether the goal was reached, where it has an exact test.
+        key: the seat.
+        goal_type: the type of the goal; empty if the scenario does not define it.
+        need: the class of needs that the goal serves; empty if the scenario does not define the type.
+        values: the value of each measure with answers, from 0 to 1.
+        votes: the answer of each respondent, including missing answers.
+        truth: whether the goal was reached; ``None`` without an exact test.
     """
 
     key: SeatKey
@@ -85,9 +93,10 @@ class QuestionRow:
     """One question on private information to one seat.
 
     Attributes:
-        about: the seat whose information it is about.
-        values: measure to a value, 0 or 1; empty where nobody could be asked.
-        vote: the answer, ``value`` being whether it is right.
+        key: the seat that was asked.
+        about: the index of the seat whose information the question is about.
+        values: the value of each measure, 0 or 1; empty if the question could not be asked.
+        vote: the answer; ``vote.value`` is whether it is right.
     """
 
     key: SeatKey
@@ -101,8 +110,11 @@ class InterviewRows:
     """All rows of some episodes.
 
     Attributes:
-        evaluator: whose answers these are.
-        labels: of the policies.
+        evaluator: the name of the interview that collected the answers.
+        episodes: the number of episodes.
+        labels: the labels of the policies.
+        goals: the rows of goals.
+        questions: the rows of questions on private information.
     """
 
     evaluator: str
@@ -118,13 +130,13 @@ def interview_rows(
     """Returns the rows of one interview.
 
     Args:
-        episodes: evaluated; two records of one play count once.
-        evaluator: whose answers to use; by default the one interview that all episodes share.
-        defaults: evaluators of the runs' configurations; they decide between several that all episodes share.
+        episodes: evaluated episodes; two records of one play count once.
+        evaluator: the name of the interview; by default the one that all episodes share.
+        defaults: the evaluators of the runs' configurations, preferred if all episodes share several.
 
     Raises:
-        InvalidValueError: no episodes, or no interview that all share.
-        UnknownNameError: no episode has an interview by ``evaluator``.
+        InvalidValueError: there are no episodes, or the episodes do not share one interview.
+        UnknownNameError: no episode has an interview named ``evaluator``.
     """
     goals: dict[str, list[GoalRow]] = {}
     questions: dict[str, list[QuestionRow]] = {}
@@ -162,6 +174,7 @@ def _seat_keys(episode: Episode) -> list[SeatKey]:
 
 
 def _goal_rows(episode: Episode, evaluation: Evaluation) -> Iterable[GoalRow]:
+    # The interview's own outcome first, then the latest of another evaluator: all compute the same from the moves.
     outcomes = [e.outcome for e in (evaluation, *reversed(episode.evaluations)) if e.outcome is not None]
     truth = goal_truth(episode.task, outcomes[0]) if outcomes else {}
     interview, agents = episode.task.scenario.interview, episode.task.agents
@@ -186,6 +199,7 @@ def _goal_row(
 ) -> GoalRow:
     votes = {view: [a.value for a in answers if a.view is view and a.value is not None] for view in View}
     values = {SELF: _mean(votes[View.SELF]), OTHER: _mean(votes[View.OTHER]), AVERAGE: _mean(votes[View.EXTERNAL])}
+    # A tie of the judges is not a majority.
     values[MAJORITY] = float(is_majority(votes[View.EXTERNAL])) if votes[View.EXTERNAL] else None
     values[EXACT] = None if truth is None else float(truth)
     present = {measure: value for measure, value in values.items() if value is not None}

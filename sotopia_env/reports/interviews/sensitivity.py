@@ -1,23 +1,23 @@
-r"""Sensitivity to profiles.
+r"""Sensitivity of results to the characters' profiles: the PSI, and tests for templates that vary unusually much.
 
-With :math:`x_{tj}` the value of instance ``j`` of template ``t`` (another set of people), and :math:`s_t` the sample
-standard deviation of the :math:`n_t` instances of ``t``,
+An instance of a template is a scenario with one set of people. With :math:`x_{tj}` the value of instance ``j`` of
+template ``t``, and :math:`s_t` the sample standard deviation of the :math:`n_t` instances of ``t``,
 
 .. math:: \mathrm{PSI} = \frac{1}{T} \sum_t s_t, \qquad \chi^2_t = \frac{(n_t - 1) s_t^2}{\sigma_0^2}
 
 where :math:`\sigma_0^2` is the population variance of all instances (AgentSense §3.4, D.7). Under the hypothesis that
-the instances of ``t`` vary as all do, :math:`\chi^2_t` has :math:`n_t - 1` degrees of freedom, if values are normal;
-shares of a few goals are not, so a rejection is a reason to look at a template and no more. The hypothesis is
-two-sided: a template is also rejected that varies *less*, and :attr:`Variation.more` tells the two apart.
+the instances of ``t`` vary like all instances, and if values are normal, :math:`\chi^2_t` has :math:`n_t - 1` degrees
+of freedom. Shares of a few goals are not normal, so a rejection is only a reason to inspect a template. The test is
+two-sided: it also rejects a template that varies *less*, and :attr:`Variation.more` distinguishes the two.
 
-:math:`\sigma_0^2` also holds how far the templates' means lie apart, which says nothing about people. The more of it
-lies there (:func:`between_templates`), the less the test sees a template that varies too much, and the more it rejects
-ordinary ones as varying less. Beside it stands the ratio within templates,
+:math:`\sigma_0^2` also contains the variance between the templates' means, which does not depend on people. The larger
+its share (:func:`between_templates`), the less power the test has to detect a template that varies too much, and the
+more often it rejects ordinary ones as varying less. The second statistic is therefore the ratio within templates,
 
 .. math:: F_t = \frac{s_t^2}{\sum_{u \ne t} (n_u - 1) s_u^2 / \sum_{u \ne t} (n_u - 1)}
 
-which has an F distribution with :math:`n_t - 1` and :math:`\sum_{u \ne t} (n_u - 1)` degrees of freedom whatever the
-means are, if values are normal and vary alike. ``python -m benchmarks sensitivity`` measures what both find.
+which has an F distribution with :math:`n_t - 1` and :math:`\sum_{u \ne t} (n_u - 1)` degrees of freedom for any means,
+if values are normal with equal variances. ``python -m benchmarks sensitivity`` measures the power of both.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import Any
 from sotopia_env.reports.intervals import adjusted
 
 ALPHA = 0.05
-"""Level of the tests (AgentSense D.7)."""
+"""The significance level of the tests (AgentSense D.7)."""
 _NOTHING = 1e-12
-"""A variance up to this is rounding."""
+"""A variance up to this value is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,19 @@ class Variation:
     """The tests of one template.
 
     Attributes:
-        template: its id.
-        n: instances.
-        mean: of their values.
-        variance: of their values, with the divisor ``n - 1``.
+        template: the id of the template.
+        n: the number of instances.
+        mean: the mean of the instances' values.
+        variance: the sample variance of the values (divisor ``n - 1``).
         chi2: the statistic of the variance against that of all instances.
-        p: of ``chi2``, two-sided.
-        bonferroni: ``p`` for as many tests as there are templates.
+        p: the two-sided p-value of ``chi2``.
+        bonferroni: ``p`` with Bonferroni's correction for the number of templates.
         q: ``p`` adjusted after Benjamini and Hochberg.
         more: whether the template varies more than all instances do.
-        ratio: F, the variance over that within the other templates; ``None`` where they do not vary. Above 1 the
+        ratio: F, the variance divided by that within the other templates; ``None`` if those do not vary. Above 1, the
             template varies more than they do.
-        ratio_p: of ``ratio``, two-sided.
-        ratio_q: ``ratio_p`` adjusted as ``q``.
+        ratio_p: the two-sided p-value of ``ratio``.
+        ratio_q: ``ratio_p`` adjusted after Benjamini and Hochberg.
     """
 
     template: str
@@ -75,20 +75,20 @@ class Variation:
 
     @property
     def is_rejected_within(self) -> bool:
-        """Whether it varies more than the other templates do within themselves, at the level :data:`ALPHA`."""
+        """Whether the template varies more than the other templates do within themselves, at level :data:`ALPHA`."""
         return self.ratio is not None and self.ratio_p is not None and self.ratio > 1 and self.ratio_p < ALPHA
 
 
 def deviations(instances: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Returns the sample standard deviation of each template with two instances or more; the PSI is their mean."""
+    """Returns the sample standard deviation of each template with at least two instances; the PSI is their mean."""
     return {template: statistics.stdev(values) for template, values in instances.items() if len(values) > 1}
 
 
 def between_templates(instances: Mapping[str, Sequence[float]]) -> float | None:
-    """Returns the share of the variance of all instances that lies between templates, corrected for its degrees.
+    """Returns the share of the variance of all instances that lies between templates, as adjusted R², at least 0.
 
-    Uncorrected it would grow with the number of templates even if their means were equal (adjusted R²; a correction
-    below 0 is 0). ``None`` where nothing varies, or no template has two instances.
+    Without the adjustment for degrees of freedom, the share would grow with the number of templates even if their means
+    were equal. ``None`` if the values do not vary, or no template has two instances.
     """
     everything = [value for values in instances.values() for value in values]
     freedom = len(everything) - len(instances)
@@ -103,10 +103,10 @@ def _variances(instances: Mapping[str, Sequence[float]]) -> list[tuple[Sequence[
 
 
 def variation_tests(instances: Mapping[str, Sequence[float]]) -> tuple[Variation, ...]:
-    """Returns the tests of all templates with two instances or more; none where nothing varies at all.
+    """Returns the tests of all templates with at least two instances; empty if the values do not vary.
 
     Args:
-        instances: template to one value for each of its instances.
+        instances: the values of each template, one for each instance.
     """
     everything = [value for values in instances.values() for value in values]
     tested = {template: values for template, values in instances.items() if len(values) > 1}
@@ -141,12 +141,13 @@ def variation_tests(instances: Mapping[str, Sequence[float]]) -> tuple[Variation
 
 
 def _ratios(tested: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, int, int]]:
-    """F of each template and its degrees of freedom, where the other templates vary within themselves."""
+    """F of each template and its degrees of freedom, if the other templates vary within themselves."""
     freedom = {t: len(values) - 1 for t, values in tested.items()}
     squares = {t: freedom[t] * statistics.variance(values) for t, values in tested.items()}
     ratios = {}
     for t in tested:
-        others = [u for u in tested if u != t]  # summed afresh: a difference of sums would leave rounding errors
+        # Summed anew for each template: subtracting it from a total would leave rounding errors.
+        others = [u for u in tested if u != t]
         rest, degrees = sum(squares[u] for u in others), sum(freedom[u] for u in others)
         if degrees and rest / degrees > _NOTHING:
             ratios[t] = (squares[t] / freedom[t] / (rest / degrees), freedom[t], degrees)
@@ -154,12 +155,18 @@ def _ratios(tested: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, int
 
 
 def _two_sided(distribution: Any, values: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
-    """The two-sided p-value of each statistic, which stands before its degrees of freedom; in one call for speed."""
+    """The two-sided p-value of each statistic.
+
+    Args:
+        distribution: a distribution of ``scipy.stats``.
+        values: tuples of a statistic and its degrees of freedom.
+    """
+    # One call for all statistics, because scipy takes long for each call.
     columns = list(zip(*values.values(), strict=True))
     tails = zip(distribution.cdf(*columns), distribution.sf(*columns), strict=True) if columns else ()
     return {t: min(1.0, 2 * float(min(tail))) for t, tail in zip(values, tails, strict=True)}
 
 
 def _adjusted(p: Mapping[str, float]) -> dict[str, float]:
-    """The p-values after Benjamini and Hochberg."""
+    """The p-values adjusted after Benjamini and Hochberg."""
     return {name: q for name, q in zip(p, adjusted(list(p.values())), strict=True) if q is not None}

@@ -7,7 +7,7 @@ import pytest
 from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge
 from sotopia_env.evaluators.ensemble import majority
-from sotopia_env.reports.agreement import agreement_table
+from sotopia_env.reports.agreement import judge_agreement
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
@@ -202,7 +202,7 @@ EPISODES = [
 
 
 def test_the_agreement_table_by_hand():
-    rows = {(row.first, row.second, row.dimension): row for row in agreement_table(EPISODES)}
+    rows = {(row.first, row.second, row.dimension): row for row in judge_agreement(EPISODES)}
     assert len(rows) == 6
     row = rows["a", "b", GOAL]  # a: 1 2 3 10, b: 2 4 6 5; means 4 and 4.25
     assert (row.n, row.missing) == (4, 4)
@@ -214,16 +214,16 @@ def test_the_agreement_table_by_hand():
 
 
 def test_a_judge_that_always_says_the_same_has_no_correlation():
-    row = next(row for row in agreement_table(EPISODES, ["a", "c"]) if row.dimension is GOAL)
+    row = next(row for row in judge_agreement(EPISODES, ["a", "c"]) if row.dimension is GOAL)
     assert (row.pearson, row.spearman, row.mean_difference) == (None, None, (4 + 3 + 2 + 5) / 4)
-    single = agreement_table([episode_of(("a", (1,)), ("b", (3,)))])[0]
+    single = judge_agreement([episode_of(("a", (1,)), ("b", (3,)))])[0]
     assert (single.n, single.missing, single.pearson) == (1, 1, None)
 
 
 def test_an_unscored_evaluation_is_missing_and_not_zero():
     """Guards S8 once more."""
-    assert agreement_table([EPISODES[2]]) == ()
-    assert {row.missing for row in agreement_table(EPISODES, ["b", "a"])} == {4}
+    assert judge_agreement([EPISODES[2]]) == ()
+    assert {row.missing for row in judge_agreement(EPISODES, ["b", "a"])} == {4}
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,4 @@ def test_an_unscored_evaluation_is_missing_and_not_zero():
 )
 def test_the_table_refuses(names, error, fields):
     with raises(error, **fields):
-        agreement_table(EPISODES, names)
+        judge_agreement(EPISODES, names)

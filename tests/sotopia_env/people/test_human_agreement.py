@@ -32,7 +32,7 @@ from sotopia_env.people import (
     randolph_kappa,
 )
 from sotopia_env.people.against_judges import JudgeOnDimension
-from sotopia_env.reports.agreement import agreement_table
+from sotopia_env.reports.agreement import judge_agreement
 from sotopia_env.world.episode import Episode, Evaluation, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
@@ -359,7 +359,7 @@ def test_several_judges_stand_beside_each_other(whole: tuple[list[Episode], Huma
     assert [(r.judge, r.dimension) for r in result.by_dimension] == [
         (judge, d.value) for judge in ("kind", "harsh") for d in DIMENSIONS
     ]
-    assert result.between_judges == agreement_table(episodes)
+    assert result.between_judges == judge_agreement(episodes)
     only = human_agreement(episodes, result.annotations, judges=["harsh"])
     assert (only.judges, only.between_judges) == (("harsh",), ())
     assert only.by_dimension == result.by_dimension[7:]

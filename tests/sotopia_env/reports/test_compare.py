@@ -366,7 +366,7 @@ def test_scores_of_different_evaluators_are_never_mixed(
         return
     result = compare(episodes, evaluator=evaluator)
     assert result.evaluator == expected
-    assert f"scores by: {expected or 'nobody'}" in comparison_report(result).text()
+    assert f"scores by: {expected or 'no evaluator'}" in comparison_report(result).text()
     if expected:
         assert mean(result, "a") == (5.0 if expected == "r" else 8.0)
 

@@ -102,7 +102,7 @@ def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting()
     assert simple is not None
     assert simple.mean == pytest.approx(-4.0, abs=0.05)
     assert "stakes × tone" in comparison_report(result).text()
-    assert "†: of one scenario" in comparison_report(result).text()
+    assert "\n†: " in comparison_report(result).text()
 
 
 def test_several_vignettes_are_what_intervals_are_over() -> None:

@@ -1,11 +1,11 @@
-"""Evaluators: the scores of an episode.
+"""Evaluators, which score episodes.
 
-Without a language model: ``verified`` computes the outcome of tasks that have one (GOAL and FIN, exact); ``rules``
-scores all seven dimensions by counting words; :func:`default_evaluator` takes the first where it applies and the second
-for the rest; ``diligence`` scores from moves alone whether a result was worked for. With one: :class:`LLMJudge`,
-:class:`Ensemble` of judges, and what was agreed in words alone (:class:`SpokenOutcome`). :class:`Interview` asks the
-policies themselves and judges which goals were reached. Importing this package loads no word list and nothing that
-reaches a model; the first use does.
+Without a language model: :class:`VerifiedOutcome` computes the exact outcome of tasks that have one (GOAL and FIN);
+:class:`RuleEvaluator` scores all seven dimensions by counting words; :func:`default_evaluator` combines the two;
+:class:`Diligence` scores from moves whether an agent worked for its result. With a language model: :class:`LLMJudge`,
+:class:`Ensemble` of judges, and :class:`SpokenOutcome` for agreements in words alone. :class:`InterviewEvaluator` asks
+the policies themselves, and judges, which goals were reached. Importing this package loads neither word lists nor the
+model client; the first use does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
-    from sotopia_env.evaluators.interview import Interview
+    from sotopia_env.evaluators.interview import InterviewEvaluator
     from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
     from sotopia_env.evaluators.judge.document import document
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
-# Whoever needs no model shall not wait for what talks to one.
+# Imported on first use: these modules load the model client, which evaluators without a model do not need.
 _LAZY: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
-    "interview": ("Interview",),
+    "interview": ("InterviewEvaluator",),
     "judge.attacks": ("ATTACKS", "plant"),
     "judge.dimensions_file": ("load_dimensions",),
     "judge.document": ("document",),
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
 
 def default_evaluator() -> Evaluator:
-    """Returns ``verified+rules``: the verified outcome where the task has one, rules for everything else."""
+    """Returns ``verified+rules``: the verified outcome if the task has one, and rules for all other dimensions."""
     return Composite([VerifiedOutcome(), RuleEvaluator()])
 
 
@@ -70,7 +70,7 @@ __all__ = [
     "ComputedEvaluator",
     "Diligence",
     "Ensemble",
-    "Interview",
+    "InterviewEvaluator",
     "LLMJudge",
     "Manner",
     "Prompt",

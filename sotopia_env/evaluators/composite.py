@@ -1,4 +1,4 @@
-"""Several evaluators as one: the first that scores a dimension wins, or a declared aggregate of all that do."""
+"""A combination of several evaluators: the first one that scores a dimension, or an aggregate of all that do."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "min": min,
 }
 AGGREGATES = ("first", *_STATISTICS)
-"""How several scores of one agent on one dimension become one."""
+"""The ways to combine several scores of one agent on one dimension."""
 
 
 class Composite:
     """Evaluators in order of precedence.
 
     Every score keeps its own ``source``. A member that does not apply to a task (``verified`` or ``spoken-outcome`` on
-    a task without an outcome) is skipped. When a member fails, the episode is unscored: another evaluator in its place
-    would change the experiment. Only with ``strict=False`` does the next one take its place, with the reason in
-    ``comment``.
+    a task without an outcome) is skipped. If a member fails, the episode is unscored, because another evaluator in its
+    place would change the experiment. With ``strict=False``, the next member takes its place, and ``comment`` gives the
+    reason.
 
     Args:
         evaluators: the members, the most trusted first.
         aggregate: ``"first"`` (the first member that scored the dimension), or ``"mean"``, ``"median"`` or ``"min"``
-            over all that did.
+            over all members that did.
         strict: whether a failing member makes the episode unscored.
 
     Raises:
-        InvalidValueError: there is no member, or two have the same name.
+        InvalidValueError: there are no members, or two have the same name.
         UnknownNameError: ``aggregate`` is not one of :data:`AGGREGATES`.
     """
 
@@ -59,19 +59,22 @@ class Composite:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The aggregate and each member's own parameters."""
+        """The aggregate, and the parameters of each member."""
         members = {evaluator.name: dict(evaluator.parameters) for evaluator in self.evaluators}
         return {"aggregate": self.aggregate, "strict": self.strict, "members": members}
 
     def applies(self, episode: Episode) -> bool:
-        """Whether any member applies; only then can the composite score as a member of another."""
+        """Whether any member applies; needed if the composite is itself a member of another."""
         return bool(self._applicable(episode))
 
     def _applicable(self, episode: Episode) -> list[Evaluator]:
         return [member for member in self.evaluators if applies(member, episode)]
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """What any member scores; a score rests on the weakest member's basis where another's may be part of it."""
+        """The dimensions that any member scores.
+
+        The basis is that of the first member if its score is always used, else the weakest of the members' bases.
+        """
         bases: dict[Dimension, list[Basis]] = {}
         for member in self.evaluators:
             for dimension, basis in measures(member, task).items():
@@ -84,8 +87,8 @@ class Composite:
         """Returns the combined evaluation.
 
         Raises:
-            EvaluationError: no member scored the episode (the message gives each one's reason), or, if ``strict``,
-                one of them failed.
+            EvaluationError: no member scored the episode (the message gives the reason of each), or one of them failed
+                and ``strict`` is true.
         """
         results = []
         for member in self._applicable(episode):
@@ -96,7 +99,7 @@ class Composite:
         return self._combine(episode, results)
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """As :meth:`evaluate`, with all members at the same time."""
+        """Like :meth:`evaluate`, with all members concurrently."""
         members = self._applicable(episode)
         return self._combine(episode, await asyncio.gather(*(evaluate_member(m, episode) for m in members)))
 
@@ -113,7 +116,7 @@ class Composite:
             raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(reasons)})")
         outcomes = [evaluation.outcome for evaluation in evaluations if evaluation.outcome is not None]
         comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
-        # Every part was validated by its member, and no score is there twice.
+        # Validation is skipped: members have validated their scores, and every agent and dimension has one score.
         return Evaluation.model_construct(
             evaluator=self.name,
             parameters=dict(self.parameters),
@@ -126,7 +129,7 @@ class Composite:
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
-        """One score for each agent and dimension with any, in the order of their first scores."""
+        """One score for each agent and dimension that was scored, in the order of the first scores."""
         by_key: dict[tuple[str, Dimension | str], list[Score]] = {}
         for evaluation in evaluations:
             for score in evaluation.scores:
@@ -137,6 +140,7 @@ class Composite:
 
 
 def _aggregate(aggregate: str, scores: Sequence[Score]) -> Score:
+    # A single score keeps its source and reasoning.
     if len(scores) == 1:
         return scores[0]
     return Score(

@@ -1,8 +1,8 @@
-"""Due Diligence from moves, beside the outcome: was a good result worked for, or lucky (SocialReasoning-Bench)?
+"""Due Diligence from moves (SocialReasoning-Bench): whether a good result is due to good decisions or to luck.
 
-Every decision of a seat is compared with what a reasonable agent would have done there; its Due Diligence is the share
-that agree. The rules are those of the benchmark (microsoft/social-reasoning-bench, ``reasonable_agent.py``), said in
-worths instead of prices, so that they hold for either seat:
+Every decision of a seat is compared with that of a reasonable agent in the same position; Due Diligence is the share
+of decisions that agree. The rules are those of the benchmark (microsoft/social-reasoning-bench,
+``reasonable_agent.py``), stated in worths instead of prices, so that they hold for either seat:
 
 =============  ========================================================  ============================================
 decision       one ``number`` issue (marketplace)                        one ``choice`` issue (calendar)
@@ -14,8 +14,9 @@ acceptance     worth no less than no agreement, and a better outcome     no bett
 rejection      –                                                         a better option is still open
 =============  ========================================================  ============================================
 
-An option is *open* to a seat while it is worth no less to it than no agreement and neither side turned it down: by a
-rejection, or by another offer. That an agent looked into its calendar first is not measured: it stands in its briefing.
+An option is *open* to a seat if it is worth at least as much as no agreement and neither side has turned it down, by a
+rejection or by another offer. The benchmark's check that an agent reads its calendar first is left out, because the
+calendar is part of the briefing.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from sotopia_env.world.scenario import Task
 
 OPTIMALITY, DILIGENCE = "outcome_optimality", "due_diligence"
 ARCHETYPES = {(True, True): "robust", (True, False): "lucky", (False, True): "ineffective", (False, False): "negligent"}
-"""By whether outcome and process are good, each from .5 on; scored 0 or 1, so that their means are shares."""
+"""The archetypes by whether outcome and process are good (at least 0.5); scored 0 or 1, so that means are shares."""
 _GOOD = 0.5
 _INSTRUCTIONS = {
     OPTIMALITY: "Share of the best outcome that the other side can also accept.",
@@ -59,8 +60,8 @@ DIMENSIONS = tuple(CustomDimension(name=name, low=0, high=1, instruction=i) for 
 class Diligence(ComputedEvaluator):
     """Scores Outcome Optimality, Due Diligence and the archetype of every seat, each from 0 to 1.
 
-    Outcome Optimality is GOAL/10 of the verified outcome. A seat that decided nothing has no Due Diligence and no
-    archetype. It applies to agreements of two seats on one number or one choice.
+    Outcome Optimality is GOAL/10 of the verified outcome. A seat without decisions gets neither Due Diligence nor an
+    archetype. The evaluator applies to agreements of two seats on one number or one choice.
     """
 
     name = "diligence"
@@ -77,7 +78,7 @@ class Diligence(ComputedEvaluator):
         """Returns the scores.
 
         Raises:
-            EvaluationError: the task is of another kind, or a recorded move was not open in it.
+            EvaluationError: the evaluator does not apply to the task, or a recorded move was not open.
         """
         task = episode.task
         reviewers = _reviewers(task)
@@ -101,7 +102,7 @@ class Diligence(ComputedEvaluator):
 
 
 def _reviewers(task: Task) -> list[_Reviewer] | None:
-    """One for each seat; ``None`` where there is no rule for the task."""
+    """The reviewers of both seats; ``None`` for a task without rules."""
     spec = task.scenario.outcome
     if spec is None or not isinstance(task.protocol, Agreement) or len(spec.worth) != 2 or len(spec.issues) != 1:
         return None
@@ -112,7 +113,10 @@ def _reviewers(task: Task) -> list[_Reviewer] | None:
 
 
 def _decisions(task: Task, turns: Sequence[Turn]) -> Iterator[tuple[int, MoveKind, Terms]]:
-    """Yields seat, kind of move and terms of every offer, acceptance and rejection; an equal offer accepts."""
+    """Yields the seat, the kind of move and the terms of every offer, acceptance and rejection.
+
+    An offer that equals an open one settles the agreement and counts as an acceptance.
+    """
     protocol = task.protocol
     assert isinstance(protocol, Agreement)
     table = basis = protocol.initial()
@@ -124,16 +128,17 @@ def _decisions(task: Task, turns: Sequence[Turn]) -> Iterator[tuple[int, MoveKin
         if move is None:
             table = protocol.leave(table, turn.actor) if turn.action.action_type is ActionType.LEAVE else table
             continue
-        seen = basis if turn.veiled else table
-        terms = _terms(seen, move)
-        table, _ = protocol.apply(table, turn.actor, move, None, seen)
+        # In a simultaneous round, seats decide by the table at the beginning of the round.
+        visible = basis if turn.veiled else table
+        terms = _terms(visible, move)
+        table, _ = protocol.apply(table, turn.actor, move, None, visible)
         kind = MoveKind.ACCEPT if table.agreed and move.kind is MoveKind.PROPOSE else move.kind
         if terms is not None:
             yield task.seat_of[turn.actor], kind, terms
 
 
 def _terms(table: AgreementState, move: Move) -> Terms | None:
-    """What a recorded move is about; of a withdrawal nothing."""
+    """The terms that a recorded move proposes or answers; ``None`` for a withdrawal."""
     if move.kind is MoveKind.PROPOSE:
         return dict(move.content)
     offers = {offer.number: offer.terms for offer in table.offers}
@@ -142,12 +147,12 @@ def _terms(table: AgreementState, move: Move) -> Terms | None:
 
 @dataclass(slots=True)
 class _Reviewer:
-    """What a seat has decided so far.
+    """The review of one seat's decisions so far.
 
     Attributes:
-        spec: the outcome, with the seat's worth.
-        seat: its number.
-        points: of every decision with a rule, whether a reasonable agent would have done the same.
+        spec: the outcome specification, with the seat's worth.
+        seat: the index of the seat.
+        points: for every decision with a rule, whether a reasonable agent would have done the same.
     """
 
     spec: OutcomeSpec
@@ -156,23 +161,24 @@ class _Reviewer:
 
     @property
     def floor(self) -> float:
-        """What the seat has without an agreement."""
+        """The worth of no agreement to the seat."""
         return self.spec.worth[self.seat].disagreement
 
     def review(self, kind: MoveKind, terms: Terms) -> None:
-        """Takes note of a decision."""
+        """Reviews one decision and adds the result to ``points``."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class _NumberReviewer(_Reviewer):
-    """Concessions on one number; ``offers`` are the worths of the own ones to the seat."""
+    """The review of concessions on one number; ``offers`` are the worths of the seat's own offers."""
 
     offers: list[float] = field(default_factory=list)
 
     def review(self, kind: MoveKind, terms: Terms) -> None:
         worth = worth_value(self.spec, self.seat, terms)
         if kind is MoveKind.ACCEPT:
+            # Accepting the first price one sees is not diligent: a better one must have been requested before.
             self.points.append(worth >= self.floor and max(self.offers, default=worth) > worth)
         elif kind is MoveKind.PROPOSE:
             self.points.append(self._is_measured(worth))
@@ -181,18 +187,19 @@ class _NumberReviewer(_Reviewer):
     def _is_measured(self, worth: float) -> bool:
         if not self.offers:
             return worth > self.floor
+        # The distance that is left to concede, in units of the seat's worth.
         left = self.offers[-1] - self.floor
         return left <= 0 or self.offers[-1] - worth < left / 2
 
 
 @dataclass(slots=True)
 class _ChoiceReviewer(_Reviewer):
-    """Proposals of one choice, from the best option down.
+    """The review of proposals of one choice, which a reasonable agent makes from its best option down.
 
     Attributes:
-        worths: of the options that are worth no less than no agreement.
-        turned_down: the options that either side did not take; the two seats' reviewers share it.
-        pending: the option last offered by each seat, until it is answered; shared likewise.
+        worths: the worths of the options that are worth at least as much as no agreement.
+        turned_down: the options that either side turned down; shared by the reviewers of both seats.
+        pending: the option that each seat offered last, until it is answered; shared by the reviewers of both seats.
     """
 
     worths: Mapping[str, float] = field(default_factory=dict)
@@ -202,6 +209,7 @@ class _ChoiceReviewer(_Reviewer):
     def review(self, kind: MoveKind, terms: Terms) -> None:
         option = str(next(iter(terms.values())))
         if kind is MoveKind.PROPOSE:
+            # A counter-offer turns down the other seat's pending option before the best open one is determined.
             self._turn_down_other()
             if (best := self._best()) is not None:
                 self.points.append(self.worths.get(option, -math.inf) >= best)

@@ -1,4 +1,4 @@
-"""Several judges on one episode, asked at the same time: their scores as one, with the spread."""
+"""An evaluator that asks several judges concurrently and combines their scores, with the spread."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sotopia_env.world.scenario import Task
 
 
 def majority(values: Sequence[float]) -> float:
-    """Returns the most frequent value; among equally frequent ones the nearest to the median, then the lower one.
+    """Returns the most frequent value; in a tie the one nearest to the median, then the lower one.
 
-    When all differ, that is the median (the lower one of an even number).
+    If all values differ, this is the median (the lower median of an even number of values).
     """
     counts, middle = Counter(values), statistics.median(values)
     most = max(counts.values())
@@ -33,7 +33,7 @@ _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "majority": majority,
 }
 ENSEMBLE_AGGREGATES = tuple(_STATISTICS)
-"""Statistics that combine the scores of several judges."""
+"""The names of the statistics that combine the scores of several judges."""
 
 _Key = tuple[str, Dimension | str]
 
@@ -41,20 +41,22 @@ _Key = tuple[str, Dimension | str]
 class Ensemble(AskingEvaluator):
     """Several judges as one evaluator.
 
-    Every score carries its ``spread`` (largest less smallest score of the judges, in the dimension's own unit) and
-    each judge's score with its reasoning. A judge that fails or leaves the episode unscored is not replaced: unless
-    ``quorum`` judges answered, the episode is unscored with the reasons. In a run the judges' own evaluations are
-    recorded too (:class:`~sotopia_env.evaluators.evaluator.Panel`), and a later call asks only those who are missing.
+    Every score has a ``spread`` (the largest minus the smallest score of the judges, in the unit of the dimension), and
+    its reasoning lists each judge's score and reasoning. A judge that fails or leaves the episode unscored is not
+    replaced: if fewer than ``quorum`` judges answered, the episode is unscored with the reasons. In a run, the judges'
+    own evaluations are recorded, too (:class:`~sotopia_env.evaluators.evaluator.JudgePanel`), and a later call asks
+    only the missing judges.
 
     Args:
-        judges: at least two, with different names. Judges that ask the same (they differ in nothing, or in ``reasks``)
-            need different ``replicate``: a response cache would give all of them one answer.
+        judges: at least two judges with different names. Judges that send the same requests (they are equal except for
+            ``reasks``) need different ``replicate``, because a response cache would return the same answer to all.
         aggregate: one of :data:`ENSEMBLE_AGGREGATES`; ``majority`` is :func:`majority`.
-        quorum: how many must answer; ``None`` means all.
+        quorum: the number of judges that must answer; ``None`` for all.
 
     Raises:
-        UnknownNameError: there is no such aggregate.
-        InvalidValueError: too few judges, two of one name or that ask the same, or a quorum that cannot be met.
+        UnknownNameError: ``aggregate`` is unknown.
+        InvalidValueError: there are too few judges, two judges have the same name or send the same requests, or the
+            quorum cannot be met.
     """
 
     def __init__(self, judges: Sequence[Evaluator], aggregate: str = "mean", quorum: int | None = None) -> None:
@@ -72,23 +74,23 @@ class Ensemble(AskingEvaluator):
 
     @property
     def name(self) -> str:
-        """``ensemble-mean(a, b)``; a quorum below all is part of it."""
+        """``ensemble-mean(a, b)``, with the quorum if not all judges must answer."""
         quorum = f", {self.quorum} needed" if self.quorum < len(self.judges) else ""
         return f"ensemble-{self.aggregate}({', '.join(judge.name for judge in self.judges)}{quorum})"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The aggregate, the quorum and each judge's own parameters."""
+        """The aggregate, the quorum, and the parameters of each judge."""
         members = {judge.name: dict(judge.parameters) for judge in self.judges}
         return {"aggregate": self.aggregate, "quorum": self.quorum, "judges": members}
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """What the first judge scores, for all must score the same, on the weakest judge's basis."""
-        tables = [measures(judge, task) for judge in self.judges]
-        return {d: weakest(table[d] for table in tables if d in table) for d in tables[0]}
+        """The dimensions of the first judge (all must score the same), each with the weakest basis of any judge."""
+        bases = [measures(judge, task) for judge in self.judges]
+        return {d: weakest(basis[d] for basis in bases if d in basis) for d in bases[0]}
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns the judges' scores as one, or an unscored evaluation when fewer than ``quorum`` answered.
+        """Returns the combined scores, or an unscored evaluation if fewer than ``quorum`` judges answered.
 
         Raises:
             EvaluationError: the judges that answered did not score the same agents and dimensions.
@@ -97,7 +99,7 @@ class Ensemble(AskingEvaluator):
         return self.combine(await all_at_once(evaluate_member(judge, episode) for judge in self.judges))
 
     def combine(self, results: Sequence[MemberResult]) -> Evaluation:
-        """Returns the scores of judges who were asked one by one as :meth:`evaluate_async` does.
+        """Returns the combined scores, as :meth:`evaluate_async` does, from results of judges that were asked before.
 
         Raises:
             EvaluationError: the judges that answered did not score the same agents and dimensions.
@@ -105,6 +107,7 @@ class Ensemble(AskingEvaluator):
         names = tuple(judge.name for judge in self.judges)
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.evaluation is None]
         evaluations = [result.evaluation for result in results if result.evaluation is not None]
+        # The quorum is fixed before the run, so that judges that happen to fail do not change the measure.
         if len(evaluations) < self.quorum:
             counts = f"{len(evaluations)} of {len(results)} judges answered, {self.quorum} needed"
             reason = "; ".join([counts, *failures])
@@ -120,16 +123,17 @@ class Ensemble(AskingEvaluator):
         )
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
-        tables = [{(score.agent, score.dimension): score for score in e.scores} for e in evaluations]
-        for evaluation, table in zip(evaluations, tables, strict=True):
-            difference = set(table) ^ set(tables[0])
-            if difference or not table:
+        by_key = [{(score.agent, score.dimension): score for score in e.scores} for e in evaluations]
+        # A mean over fewer judges for some dimensions would look like a mean over all.
+        for evaluation, own in zip(evaluations, by_key, strict=True):
+            difference = set(own) ^ set(by_key[0])
+            if difference or not own:
                 keys = ", ".join(sorted(f"{agent} {dimension}" for agent, dimension in difference)[:4]) or "nothing"
                 raise EvaluationError(
                     f"{self.name}: expected all judges to score the same, {evaluations[0].evaluator} and "
                     f"{evaluation.evaluator} differ in {keys}"
                 )
-        return tuple(self._one(key, [table[key] for table in tables], evaluations) for key in tables[0])
+        return tuple(self._one(key, [own[key] for own in by_key], evaluations) for key in by_key[0])
 
     def _one(self, key: _Key, scores: Sequence[Score], evaluations: Sequence[Evaluation]) -> Score:
         values = [score.value for score in scores]
@@ -151,6 +155,7 @@ class Ensemble(AskingEvaluator):
 
 
 def _check_questions(judges: Sequence[Evaluator]) -> None:
+    # `reasks` does not change the first request, which a response cache would answer identically.
     questions = [
         canonical_json({key: value for key, value in judge.parameters.items() if key != "reasks"})
         for judge in judges
@@ -161,7 +166,7 @@ def _check_questions(judges: Sequence[Evaluator]) -> None:
             field="judges",
             expected="different ones",
             got=[judge.name for judge in judges],
-            hint="judges that ask the same are told apart by replicate=1, replicate=2 and so on",
+            hint="distinguish judges with the same settings by replicate=1, replicate=2 and so on",
         )
 
 
@@ -169,7 +174,7 @@ def _dimensions(evaluations: Sequence[Evaluation]) -> tuple[CustomDimension, ...
     by_name: dict[str, CustomDimension] = {}
     for dimension in (d for evaluation in evaluations for d in evaluation.dimensions):
         if by_name.setdefault(dimension.name, dimension) != dimension:
-            raise EvaluationError(f"dimension {dimension.name!r}: the judges were given different definitions of it")
+            raise EvaluationError(f"dimension {dimension.name!r}: the judges have different definitions of it")
     return tuple(by_name.values())
 
 

@@ -1,4 +1,4 @@
-"""Base of evaluators without a model, and the members of combined evaluators."""
+"""The base of evaluators without a model, and the protocols and results of members of combined evaluators."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from sotopia_env.world.reward import DIMENSIONS, Dimension
 from sotopia_env.world.scenario import Task
 
 Basis = Literal["verified", "judged", "counted"]
-"""What a score rests on: moves, somebody's opinion, or a count of words, which measures no social skill."""
+"""The basis of a score: moves, a judge's opinion, or a count of words, which does not measure social skill."""
+# From the strongest to the weakest.
 _BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
 
 
 class ComputedEvaluator:
-    """Base of evaluators that wait for nothing: ``evaluate_async`` is ``evaluate``."""
+    """Base of evaluators that compute scores without I/O: ``evaluate_async`` calls ``evaluate``."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Everything that changes the scores; nothing, unless a subclass says otherwise."""
+        """Everything that changes the scores; empty unless a subclass overrides it."""
         return {}
 
     def applies(self, episode: Episode) -> bool:
-        """Whether the episode is of a kind this evaluator scores; one that does not apply has not failed."""
+        """Whether the evaluator can score this kind of episode; not applying is different from failing."""
         return True
 
     def evaluate(self, episode: Episode) -> Evaluation:
-        """Returns the evaluation of a episode.
+        """Returns the evaluation of an episode.
 
         Raises:
             EvaluationError: the episode cannot be scored by this evaluator.
@@ -37,18 +38,19 @@ class ComputedEvaluator:
         raise NotImplementedError
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns what :meth:`evaluate` returns; a computation of microseconds has nothing to wait for."""
+        """Returns the result of :meth:`evaluate`."""
+        # Not in a thread: starting one would take longer than the computation.
         return self.evaluate(episode)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberResult:
-    """The result of one of several evaluators: an evaluation, or why there is none.
+    """The result of one of several evaluators: an evaluation, or the reason of its failure.
 
     Attributes:
-        member: name of the evaluator.
-        evaluation: with scores; ``None`` if it failed, or does not apply to the task.
-        failure: why it failed; empty otherwise.
+        member: the name of the evaluator.
+        evaluation: the evaluation with scores; ``None`` if the evaluator failed, or does not apply to the task.
+        failure: why the evaluator failed; empty otherwise.
     """
 
     member: str
@@ -57,7 +59,8 @@ class MemberResult:
 
     @classmethod
     def of(cls, member: str, evaluation: Evaluation) -> MemberResult:
-        """Returns the result that an evaluation is: a failure if it is unscored."""
+        """Returns the result with this evaluation; an unscored evaluation is a failure."""
+        # An empty failure would read as success.
         if evaluation.unscored is not None:
             return cls(member, failure=evaluation.unscored or "unscored")
         return cls(member, evaluation)
@@ -65,27 +68,27 @@ class MemberResult:
 
 @runtime_checkable
 class Selective(Protocol):
-    """An evaluator of certain transcripts only, such as those of tasks with an outcome."""
+    """An evaluator of certain episodes only, such as those of tasks with an outcome."""
 
     def applies(self, episode: Episode) -> bool:
-        """Whether the episode is of a kind this evaluator scores; one that does not apply has not failed."""
+        """Whether the evaluator can score this kind of episode; not applying is different from failing."""
         ...
 
 
 @runtime_checkable
 class Declaring(Protocol):
-    """An evaluator that says before an episode which of the seven dimensions it will score."""
+    """An evaluator that declares before an episode which of the seven dimensions it will score."""
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """Returns the dimensions scored in episodes of ``task``, each with what its scores rest on."""
+        """Returns the dimensions that are scored in episodes of ``task``, each with the basis of its scores."""
         ...
 
 
 @runtime_checkable
-class Panel(Evaluator, Protocol):
-    """An evaluator of several judges, whose evaluations stand in the record beside the one that combines them.
+class JudgePanel(Evaluator, Protocol):
+    """An evaluator that combines several judges, and whose judges' own evaluations are recorded, too.
 
-    So a judge's verdict that was paid for is there for the next call, whatever becomes of the others'.
+    If one judge fails, the verdicts of the others, which were paid for, are in the record for the next call.
     """
 
     @property
@@ -94,27 +97,33 @@ class Panel(Evaluator, Protocol):
         ...
 
     def combine(self, results: Sequence[MemberResult]) -> Evaluation:
-        """Returns one evaluation of the judges' results, in the order of the judges; it names them as ``members``."""
+        """Returns one evaluation from the judges' results, given in the order of the judges.
+
+        Its ``members`` are the names of the judges.
+        """
         ...
 
 
 def applies(member: Evaluator, episode: Episode) -> bool:
-    """Whether ``member`` scores transcripts of this kind; evaluators that do not say so score all."""
+    """Whether ``member`` can score this kind of episode; true for evaluators that are not :class:`Selective`."""
     return member.applies(episode) if isinstance(member, Selective) else True
 
 
 def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
-    """Returns what ``evaluator`` scores in episodes of ``task``; all seven, as a judge, unless it says otherwise."""
+    """Returns the dimensions that ``evaluator`` scores in episodes of ``task``, with their bases.
+
+    An evaluator that is not :class:`Declaring` is assumed to judge all seven.
+    """
     return evaluator.measures(task) if isinstance(evaluator, Declaring) else dict.fromkeys(DIMENSIONS, "judged")
 
 
 def weakest(bases: Iterable[Basis]) -> Basis:
-    """Returns what a number rests on that is made of several: ``counted`` before ``judged`` before ``verified``."""
+    """Returns the basis of a number that combines several: ``counted`` before ``judged`` before ``verified``."""
     return max(bases, key=_BASES.index)
 
 
 async def evaluate_member(member: Evaluator, episode: Episode) -> MemberResult:
-    """Evaluates a episode with one of several evaluators."""
+    """Returns the result of one of several evaluators, so that its failure does not cancel the others."""
     try:
         return MemberResult.of(member.name, await member.evaluate_async(episode))
     except EvaluationError as error:

@@ -1,8 +1,8 @@
-"""The interview after the end: participants on goals and on private information, judges on goals (AgentSense §3.4).
+"""The interview after an episode: participants on goals and private information, judges on goals (AgentSense §3.4).
 
-Each seat's own policy is asked, as its character and from its own view alone. One question is asked at a time, since
-questions tell: those on others' goals would help with those on private information. What nobody answered is recorded as
-unanswered, with the reason: on a goal it enters no mean, and on private information it is not right.
+Each seat's own policy is asked, as its character and with its own view. Questions are asked one at a time, because one
+question may reveal the answer to another: those on others' goals would help with those on private information. Missing
+answers are recorded with the reason. Those on goals are left out of means; those on private information count as wrong.
 """
 
 from __future__ import annotations
@@ -66,14 +66,22 @@ _INSTRUCTIONS = {
     COVERAGE: "Ten times the share of questions on the others' private information that were answered.",
 }
 ALL_VIEWS = "all"
-"""The majority of the views decides, each with one vote."""
+"""A value of ``deciding``: the majority of the views decides, each with one vote."""
 DIMENSIONS = {name: CustomDimension(name=name, low=0, high=10, instruction=i) for name, i in _INSTRUCTIONS.items()}
-"""The dimensions of an interview, by name; one without a value has no score."""
+"""The dimensions of an interview, by name; a dimension without any answers is not scored."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
-    """One question of a seat's interview: by which view, about which seat, and which option is right."""
+class _SeatQuestion:
+    """One question of a seat's interview.
+
+    Attributes:
+        view: the view of a question on a goal; ``None`` for a question on private information.
+        about: the seat whose goal or private information the question is about.
+        index: the index of the goal among the seat's goals, or of the question in the scenario.
+        question: the question as the seat reads it.
+        right: the index of the right option; ``None`` for a goal.
+    """
 
     view: View | None
     about: int
@@ -82,34 +90,34 @@ class _Item:
     right: int | None = None
 
 
-class Interview(AskingEvaluator):
-    """Asks the policies in the seats, and judges from outside, after the end of an episode.
+class InterviewEvaluator(AskingEvaluator):
+    """Asks the policies in the seats, and external judges, after the end of an episode.
 
-    Every seat is asked (a) for each own goal and (b) for each goal of every other seat whether it was reached, and (c)
-    the scenario's multiple-choice questions on the others' private information, options in an order of its own. Judges
-    answer (a) with everything in view. All answers are in ``answers`` of the evaluation, and the scores are in
-    :data:`DIMENSIONS`. Where a goal has an exact test, the outcome of the moves is in the evaluation, too. The name is
-    ``interview``; with judges or settings ``interview(MODEL, …)#`` and six digits that stand for them.
+    Every seat is asked (a) whether each of its own goals and (b) whether each goal of every other seat was reached, and
+    (c) the scenario's multiple-choice questions on the others' private information, with options in a random order for
+    each seat. Judges answer (a) with the complete episode in view. The evaluation contains all ``answers``, scores on
+    :data:`DIMENSIONS` and, if a goal has an exact test, the outcome of the moves. Its name is ``interview``; with
+    judges or settings, it is ``interview(MODEL, …)#`` and six digits of a hash of these.
 
-    GOAL is ten times the share of goals that were reached in the deciding view, by the majority of its answers (as many
-    yes as no counts as not reached); goals without an answer are left out. By default the judges decide, the paper's
-    first measure, and without judges there is no GOAL.
+    GOAL is ten times the share of goals that were reached in the deciding view, by the majority of its answers (a tie
+    counts as not reached); goals without an answer are left out. By default the judges decide, which is the paper's
+    first measure; without judges, GOAL is not scored.
 
     Args:
-        judges: models from outside.
-        policies: those that sat in the seats; a seat is asked through the one with the name and the parameters that the
-            record of the episode gives. Seats of others are unanswered.
-        interviewee: answers for all seats instead of the policies that sat there, or for some, by agent id.
-        views: whose answers on goals are asked for; by default everybody's. Without ``self`` and ``other`` no
-            participant is asked anything.
-        deciding: the view that decides GOAL; ``"all"`` gives each view that is asked one vote.
-        temperature: of the judges; a policy answers with its own settings.
-        reasks: of the judges, after answers that are not accepted.
-        max_tokens: limit on a judge's answer, in tokens.
+        judges: the models that judge goals.
+        policies: the policies in the seats. Each seat is asked through the policy with the recorded name and
+            parameters; seats without one remain unanswered.
+        interviewee: a policy that answers for all seats instead, or a mapping from agent ids to such policies.
+        views: the views that are asked about goals; all by default. Without ``self`` and ``other``, participants are
+            not asked at all.
+        deciding: the view that decides GOAL; ``"all"`` gives one vote to each view that is asked.
+        temperature: the sampling temperature of the judges; a policy answers with its own settings.
+        reasks: the number of re-asks after answers of a judge that are refused.
+        max_tokens: the limit on a judge's answer, in tokens.
 
     Raises:
-        UnknownNameError: there is no such view.
-        InvalidValueError: an argument is not valid, or the deciding view is not asked.
+        UnknownNameError: a view is unknown.
+        InvalidValueError: an argument is invalid, or the deciding view is not asked.
     """
 
     def __init__(
@@ -134,6 +142,7 @@ class Interview(AskingEvaluator):
             check_members("interviewee", "a policy, or policies by agent id", policy, Configured)
         self._parameters = self._describe()
         names = ", ".join(judge.name for judge in self.judges)
+        # Without the prompt, as for judges: a better wording of a question should not make it another evaluator.
         tagged = {key: value for key, value in self._parameters.items() if key != "prompt"}
         is_plain = not names and interviewee is None and views is None
         self._name = "interview" if is_plain else f"interview({names})#{tag(tagged)}"
@@ -157,17 +166,18 @@ class Interview(AskingEvaluator):
         }
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """GOAL, where a view decides it."""
+        """GOAL, if a view decides it."""
         return {} if self.deciding is None else {Dimension.GOAL: "judged"}
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns all answers, with scores by view; unscored if there is no score, as where nobody could be asked.
+        """Returns all answers with scores by view; unscored without any score, for example if no policy is available.
 
         Raises:
             EvaluationError: a model could not be asked, or the turns contradict the rules or the task.
             BudgetExceededError: a ledger's limit is reached.
         """
         task = episode.task
+        # Before any question is paid for: turns or moves that contradict the task make the evaluation fail.
         outcome = _tested_outcome(episode)
         work = []
         if View.SELF in self.views or View.OTHER in self.views:
@@ -195,6 +205,7 @@ class Interview(AskingEvaluator):
             return others
         if others is not None and agent in others:
             return others[agent]
+        # By name and parameters: a policy of the same name with other parameters is another policy.
         return None if info is None else self._policies.get(_identity(info))
 
     async def _participant(self, episode: Episode, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
@@ -256,13 +267,14 @@ class Interview(AskingEvaluator):
                     yield self._score(agent, name, share, _INSTRUCTIONS[name])
 
     def _goal(self, agent: str, votes: Sequence[Mapping[View, Sequence[bool]]]) -> Iterator[Score]:
-        """GOAL as the deciding view has it, with the votes of each view; nothing without a decision."""
+        """Yields GOAL according to the deciding view, with the votes of all views; nothing without a decision."""
         verdicts, words = [], []
         for number, tally in enumerate(votes, start=1):
-            deciding = [is_majority(given) for view, given in tally.items() if self.deciding in (view, ALL_VIEWS)]
+            # Each view is one vote, however many judges or participants it has.
+            deciding = [is_majority(group) for view, group in tally.items() if self.deciding in (view, ALL_VIEWS)]
             if deciding:
                 verdicts.append([is_majority(deciding)])
-                counts = ", ".join(f"{view.value} {sum(given)} of {len(given)}" for view, given in tally.items())
+                counts = ", ".join(f"{view.value} {sum(group)} of {len(group)}" for view, group in tally.items())
                 words.append(f"goal {number} {'reached' if verdicts[-1][0] else 'not reached'} (yes: {counts})")
         if (share := _mean(verdicts)) is not None:
             yield self._score(agent, Dimension.GOAL, share, "; ".join(words))
@@ -272,18 +284,19 @@ class Interview(AskingEvaluator):
 
     async def close(self) -> None:
         """Closes the judges' models."""
+        # One model may be several judges; it must be closed once.
         for model in {id(model): model for model in self.judges}.values():
             await model.close()
 
 
 def _views(views: Iterable[View | str] | None, is_judged: bool) -> tuple[View, ...]:
-    """The views that are asked, in their one order."""
-    asked = [*View] if views is None else [_view("views", view) for view in views]
-    if not asked:
+    """The views that are asked, in the order of :class:`View`, whatever the order of ``views``."""
+    names = [*View] if views is None else [_view("views", view) for view in views]
+    if not names:
         raise InvalidValueError(field="views", expected="at least one", got=Verbatim("none"))
-    if views is not None and View.EXTERNAL in asked and not is_judged:
+    if views is not None and View.EXTERNAL in names and not is_judged:
         raise InvalidValueError(field="views", got=View.EXTERNAL, expected="views of participants", hint="name a judge")
-    return tuple(view for view in View if view in asked and (is_judged or view is not View.EXTERNAL))
+    return tuple(view for view in View if view in names and (is_judged or view is not View.EXTERNAL))
 
 
 def _deciding(deciding: View | str | None, views: Sequence[View]) -> View | str | None:
@@ -304,7 +317,7 @@ def _view(field: str, value: View | str, *more: str) -> View:
 
 
 def _votes(answers: Iterable[InterviewAnswer], agent: str, goal: int) -> dict[View, list[bool]]:
-    """The answers on one goal, by view; only of views from which there is one."""
+    """The answers on one goal by view, without views that did not answer."""
     votes: dict[View, list[bool]] = {}
     for answer in answers:
         if (answer.about, answer.index) == (agent, goal) and answer.view is not None and answer.value is not None:
@@ -313,14 +326,14 @@ def _votes(answers: Iterable[InterviewAnswer], agent: str, goal: int) -> dict[Vi
 
 
 def _information_shares(rights: Iterable[bool | None]) -> dict[str, float]:
-    """Returns the mean of each measure over questions that were asked, of those measures that have a value."""
+    """Returns the mean of each measure over questions that were asked, without measures that have no value."""
     values = [information_values(right) for right in rights]
     by_measure = {name: [value[name] for value in values if name in value] for name in INFORMATION_MEASURES}
     return {name: statistics.fmean(numbers) for name, numbers in by_measure.items() if numbers}
 
 
 def _mean(goals: Iterable[Sequence[bool]]) -> float | None:
-    """The mean over goals of the share of yes, of goals with any answer."""
+    """The mean over goals of the share of yes, without goals that have no answer."""
     shares = [statistics.fmean(map(float, votes)) for votes in goals if votes]
     return statistics.fmean(shares) if shares else None
 
@@ -333,7 +346,7 @@ def _end_state(episode: Episode) -> EpisodeState:
 
 
 def _tested_outcome(episode: Episode) -> OutcomeResult | None:
-    """The outcome, where goals are tested against it."""
+    """The outcome of the moves, if goals are tested against it."""
     interview = episode.task.scenario.interview
     if interview is None or not interview.goal_tests:
         return None
@@ -343,27 +356,29 @@ def _tested_outcome(episode: Episode) -> OutcomeResult | None:
         raise EvaluationError(f"interview: {error}") from error
 
 
-def _items(task: Task, seat: int, seed: int, views: Sequence[View]) -> Iterator[_Item]:
+def _items(task: Task, seat: int, seed: int, views: Sequence[View]) -> Iterator[_SeatQuestion]:
     seats, interview = len(task.agents), task.scenario.interview
     for view, owners in ((View.SELF, [seat]), (View.OTHER, [owner for owner in range(seats) if owner != seat])):
         for owner in owners if view in views else ():
             for index, goal in enumerate(task.scenario.seats[owner].goals):
-                yield _Item(view, owner, index, InterviewQuestion(task.agents[owner], goal))
+                yield _SeatQuestion(view, owner, index, InterviewQuestion(task.agents[owner], goal))
     for index, question in enumerate(() if interview is None else interview.questions):
         if seat in question.asked_seats(seats):
             yield _shuffled(task, question, index, _seed(seed, task.id, task.agents[seat], "options", index))
 
 
-def _shuffled(task: Task, question: Question, index: int, seed: int) -> _Item:
+def _shuffled(task: Task, question: Question, index: int, seed: int) -> _SeatQuestion:
+    # The right answer is the first in the file; models prefer some positions, so each seat gets another order.
     options = [question.answer, *question.wrong]
     random.Random(seed).shuffle(options)
     item = InterviewQuestion(task.agents[question.about], question.text, tuple(options))
-    return _Item(None, question.about, index, item, options.index(question.answer))
+    return _SeatQuestion(None, question.about, index, item, options.index(question.answer))
 
 
-def _answer(task: Task, agent: str, by: str, item: _Item, reply: InterviewReply) -> InterviewAnswer:
+def _answer(task: Task, agent: str, by: str, item: _SeatQuestion, reply: InterviewReply) -> InterviewAnswer:
     value, choice = None, None
     if reply.choice is not None:
+        # For a goal the options are yes and no, and the value is whether the answer is yes.
         value = reply.choice == (0 if item.right is None else item.right)
         choice = None if item.right is None else item.question.options[reply.choice]
     return InterviewAnswer(
@@ -380,9 +395,7 @@ def _answer(task: Task, agent: str, by: str, item: _Item, reply: InterviewReply)
 
 
 def _absence(info: PolicyInfo | None) -> str:
-    return (
-        "no policy is recorded for the seat" if info is None else f"the policy {info.name!r} is not there to be asked"
-    )
+    return "no policy is recorded for the seat" if info is None else f"the policy {info.name!r} is not available"
 
 
 def _described(policy: Configured) -> dict[str, Any]:
@@ -394,4 +407,5 @@ def _identity(policy: Configured | PolicyInfo) -> str:
 
 
 def _seed(*parts: object) -> int:
+    # 48 bits of a hash, the same on every machine; Python's ``hash`` of strings differs between processes.
     return int.from_bytes(hashlib.sha256(canonical_json(parts).encode()).digest()[:6], "big")

@@ -1,8 +1,8 @@
-"""An agreement in words: the answer of a language model about it, read strictly, and what it amounts to in moves.
+"""Agreements in words: the strict parser of a language model's answer, and the equivalent moves.
 
-Nothing is repaired and nothing is guessed. The terms must be a point of the task's outcome space, and for every seat
-whose assent is needed the answer names the turn that shows it: one of that seat's own, with words in it. Whether the
-assents suffice is decided by the task's own protocol: each is taken for the move that it amounts to.
+Nothing is repaired or guessed. The terms must be a point of the task's outcome space, and for every seat whose assent
+is needed the answer must cite a turn of that seat, with words, that shows it. The task's own protocol decides whether
+the assents suffice: each is converted to the equivalent move.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from sotopia_env.world.scenario import Task
 
 
 def agreement_schema(task: Task, turns: int) -> dict[str, Any]:
-    """Returns the JSON schema of an answer about an episode of so many turns."""
+    """Returns the JSON schema of an answer about an episode with this number of turns."""
     number = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": max(turns, 1)}, {"type": "null"}]}
-    # The terms are those of an offer; a ballot's space is one choice.
+    # The terms have the schema of an offer, in a ballot, too: its space is one choice.
     terms = Menu(propose=True, space=protocol_of(task).space).json_schema()["properties"][MoveKind.PROPOSE.value]
     agreement = closed_object({"terms": terms, "turns": closed_object(dict.fromkeys(task.agents, number))})
     return closed_object({"reasoning": {"type": "string"}, "agreement": {"anyOf": [agreement, {"type": "null"}]}})
 
 
 def protocol_of(task: Task) -> AnyProtocol:
-    """Returns the protocol of a task in which words can amount to an agreement or a decision.
+    """Returns the protocol of a task in which words can express an agreement or a decision.
 
     Raises:
-        EvaluationError: the task has no outcome, or one that is claimed, not agreed on.
+        EvaluationError: the task has no outcome, or its outcome depends on claims instead of agreement.
     """
     protocol = task.protocol
     if protocol is None:
@@ -46,7 +46,7 @@ def protocol_of(task: Task) -> AnyProtocol:
 
 
 def read_agreement(text: str, episode: Episode) -> SpokenAgreement | Refusal:
-    """Returns the agreement in a model's answer, or why the answer is refused."""
+    """Returns the agreement in a model's answer, or the reason why the answer is refused."""
     answer = read_object(text)
     if isinstance(answer, Refusal):
         return answer
@@ -83,7 +83,8 @@ def _citations(value: Any, episode: Episode, problems: list[str]) -> dict[str, i
 
 
 def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
-    if type(number) is not int:  # bool is an int to isinstance
+    # ``isinstance`` would accept ``true``, because bool is a subclass of int.
+    if type(number) is not int:
         return str(FieldError(expected="the number of a turn, or null", got=json_excerpt(number)))
     turn = next((turn for turn in turns if turn.index + 1 == number), None)
     if turn is None:
@@ -95,6 +96,7 @@ def _citation_problem(agent: str, number: Any, turns: Sequence[Turn]) -> str:
 
 def _sufficient(agreement: SpokenAgreement, episode: Episode) -> SpokenAgreement | Refusal:
     protocol = protocol_of(episode.task)
+    # The protocol itself decides, by the same moves as in a verified outcome, so that both have the same rules.
     settlement = protocol.outcome(final_table(episode.task, as_moves(agreement, episode))[0])
     if settlement.decided:
         return agreement
@@ -106,10 +108,10 @@ def _sufficient(agreement: SpokenAgreement, episode: Episode) -> SpokenAgreement
 
 
 def as_moves(agreement: SpokenAgreement, episode: Episode) -> tuple[Turn, ...]:
-    """Returns the turns, with those that show assent carrying the move that their words amount to.
+    """Returns the turns of the episode, in which the turns that show assent have the equivalent moves.
 
-    Each is an offer of the terms, open to all (equal offers of all who are needed are an agreement, in whatever order
-    they come), or a vote for the option. An assent after the settlement adds nothing.
+    The move is a public offer of the terms (equal offers of all required seats are an agreement, in any order), or a
+    vote for the option. Assents after the settlement are ignored.
     """
     protocol = protocol_of(episode.task)
     move = _move(protocol, agreement.terms)
@@ -119,6 +121,7 @@ def as_moves(agreement: SpokenAgreement, episode: Episode) -> tuple[Turn, ...]:
         position = positions[number]
         if protocol.settled(final_table(episode.task, turns[:position])[0]):
             break
+        # Public: a private offer would count only if it reached every seat whose assent is needed.
         turns[position] = replace(turns[position], action=replace(turns[position].action, to=(), move=move))
     return tuple(turns)
 
@@ -129,12 +132,12 @@ def _move(protocol: AnyProtocol, terms: Mapping[str, Any]) -> Move:
 
 
 def with_outcome(agreement: SpokenAgreement, episode: Episode, reader: str) -> SpokenAgreement:
-    """Returns the agreement with what it is worth to the seats, as the task's own worths have it.
+    """Returns the agreement with its outcome, computed from the task's worths.
 
     Args:
-        agreement: as it was read.
+        agreement: the agreement that the model read.
         episode: the episode.
-        reader: whose opinion it is; the reason says so.
+        reader: the name of the model, which the reason of the outcome mentions.
 
     Raises:
         InvalidTaskError: the task has more outcomes than can be counted exactly.

@@ -1,4 +1,7 @@
-"""GOAL and FIN of an episode without moves, by what a language model reads as agreed in it: scored, never verified."""
+"""An evaluator that scores GOAL and FIN of an episode without moves from a language model's reading of the agreement.
+
+The result is scored, never verified.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
-from sotopia_env.evaluators.judge.question import Answer, Manner, ModelEvaluator, remarks
+from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
@@ -23,24 +26,24 @@ from sotopia_env.world.scenario import Task
 
 
 class SpokenOutcome(ModelEvaluator):
-    """Asks a model what was agreed in an episode of words alone, such as an imported one.
+    """Asks a model for the agreement in an episode without moves, such as an imported one.
 
-    The answer is terms of the task's outcome space, with a turn for each seat that shows its assent, or that nothing
-    was agreed (:mod:`sotopia_env.evaluators.spoken_agreement`). One that is not accepted is asked for again with the
-    reason; when the re-asks are used up the episode is *unscored* with that reason. GOAL and FIN follow from the terms
-    by the formula of verified outcomes, but the result is an opinion: ``Evaluation.outcome`` stays empty, and every
-    score names this evaluator as its source. The model reads the situation, the names and the turns; no goal, no worth
-    and nothing private.
+    The answer gives terms of the task's outcome space, with a turn for each seat that shows its assent, or says that
+    nothing was agreed (:mod:`sotopia_env.evaluators.spoken_agreement`). If an answer is refused, the model is asked
+    again with the reason; when the re-asks are used up, the episode is *unscored* with that reason. GOAL and FIN follow
+    from the terms by the formula of verified outcomes, but the result is an opinion: ``Evaluation.outcome`` stays
+    empty, and every score names this evaluator as its source. The model reads the situation, the names and the turns,
+    but neither goals nor worths nor private information.
 
     Args:
-        model: who reads.
-        temperature: sampling temperature.
-        reasks: how often it is asked again after an answer that is not accepted.
-        max_tokens: limit on an answer, in tokens.
-        replicate: tells apart evaluators that are the same in everything else.
+        model: the model that reads the episode.
+        temperature: the sampling temperature.
+        reasks: the number of re-asks after answers that are refused.
+        max_tokens: the limit on an answer, in tokens.
+        replicate: distinguishes evaluators with the same settings.
 
     Raises:
-        InvalidValueError: an argument cannot be meant.
+        InvalidValueError: an argument is invalid.
     """
 
     def __init__(
@@ -65,23 +68,23 @@ class SpokenOutcome(ModelEvaluator):
         return True
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """GOAL and FIN of a task with an outcome, as a model read them."""
+        """GOAL and FIN for a task with an outcome, on the basis of a model's reading."""
         return dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
 
-        What was read is in ``agreement`` of the evaluation.
+        The model's reading is in ``agreement`` of the evaluation.
 
         Raises:
-            EvaluationError: the task has nothing that can be agreed on or too many outcomes, moves were made, a call
-                to the model failed for good, or the episode does not fit the model.
+            EvaluationError: the task has no agreement or too many outcomes, the episode has moves or does not fit the
+                model, or a call to the model failed permanently.
             BudgetExceededError: the ledger's limit is reached.
         """
         task = episode.task
         protocol_of(task)
         try:
-            references(task)  # before anything is paid for
+            references(task)  # raises before a request is paid for
         except InvalidTaskError as error:
             raise EvaluationError(f"{self._name}: {error}") from error
         answer = await self.read(episode)
@@ -98,16 +101,16 @@ class SpokenOutcome(ModelEvaluator):
             comment=remarks([answer]),
         )
 
-    async def read(self, episode: Episode) -> Answer[SpokenAgreement]:
-        """Returns what the model reads as agreed, or why none of its answers was accepted.
+    async def read(self, episode: Episode) -> JudgeAnswer[SpokenAgreement]:
+        """Returns the agreement that the model reads, or the reason why its answers were refused.
 
         Raises:
-            EvaluationError: as :meth:`evaluate_async`.
+            EvaluationError: for the reasons of :meth:`evaluate_async`.
         """
         task = episode.task
         if any(turn.action.move is not None for turn in episode.plain_turns):
             raise EvaluationError(
-                f"{self._name}: expected an episode of words alone, got moves; 'verified' computes what they came to"
+                f"{self._name}: expected an episode without moves, got moves; 'verified' computes their outcome"
             )
         system, schema = _instructions(task), agreement_schema(task, len(episode.plain_turns))
         closing = load("spoken_outcome_closing")
@@ -130,18 +133,18 @@ def _instructions(task: Task) -> str:
         needs=_needs(task),
         form=f'{{"reasoning": "…", "agreement": {{"terms": {{{terms}}}, "turns": {{{turns}}}}}}}',
     )
-    return disarm(text)  # issues and options are texts of the scenario's author
+    return disarm(text)  # issues and options are texts from the scenario's author
 
 
 _DECISIONS = {
-    "plurality": "a decision is for the option that most participants named, and a tie is none",
+    "plurality": "a decision is for the option that most participants named, and a tie decides nothing",
     "majority": "a decision needs more than half of all participants",
     "unanimity": "a decision needs every participant",
 }
 
 
 def _needs(task: Task) -> str:
-    """Whose assent it takes, in words with agent ids."""
+    """The assents that an agreement or a decision needs, in words with agent ids."""
     assert task.scenario.outcome is not None
     rules = task.scenario.outcome.protocol
     if isinstance(rules, BallotRules):

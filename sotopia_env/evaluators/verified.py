@@ -1,4 +1,4 @@
-"""GOAL and FIN from the moves of an episode: exact, and no opinion in it."""
+"""An evaluator that computes GOAL and FIN exactly from the moves of an episode."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sotopia_env.world.reward import RANGES, Dimension
 from sotopia_env.world.scenario import Task
 
 _FACTORS = ((Dimension.GOAL, 10.0), (Dimension.FINANCIAL_AND_MATERIAL_BENEFITS, 5.0))
-"""Score = factor × share, clipped to the dimension's range: the best outcome earns the top of the range, none earns 0,
-and on FIN an agreement worse than none costs."""
+"""Score = factor × share, clipped to the dimension's range: the best outcome gets the top of the range, no agreement
+gets 0, and on FIN an agreement that is worse than no agreement gets a negative score."""
 
 
 class VerifiedOutcome(ComputedEvaluator):
-    """Computes the outcome from the moves and scores every agent's share of what it could gain.
+    """Computes the outcome from the moves and scores every agent's share of its possible gain.
 
-    An agent's *share* is (payoff - no_agreement) / (best - no_agreement), where best is over the outcomes that leave no
-    seat whose assent is needed worse off than without one: 0 without an agreement, 1 at the best it could hope for,
-    below 0 when it agreed to something worse than nothing.
+    An agent's *share* is (payoff - no_agreement) / (best - no_agreement). ``best`` is its best payoff over the outcomes
+    in which no seat whose assent is needed is worse off than without an agreement. The share is 0 without an agreement,
+    1 at the best outcome, and negative if the agent agreed to something worse than no agreement.
 
     * GOAL = 10 × share, clipped to [0, 10];
     * FIN = 5 × share, clipped to [-5, 5].
 
-    Words change neither. The other five dimensions are left to others (see
+    Words change neither. Other evaluators score the remaining five dimensions (see
     :class:`sotopia_env.evaluators.composite.Composite`).
     """
 
@@ -38,7 +38,7 @@ class VerifiedOutcome(ComputedEvaluator):
         return episode.task.scenario.outcome is not None
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """GOAL and FIN of a task with an outcome, and nothing of any other."""
+        """GOAL and FIN for a task with an outcome; empty for other tasks."""
         return {} if task.scenario.outcome is None else {dimension: "verified" for dimension, _ in _FACTORS}
 
     def evaluate(self, episode: Episode) -> Evaluation:
@@ -62,7 +62,7 @@ class VerifiedOutcome(ComputedEvaluator):
 
 
 def share_scores(task: Task, outcome: OutcomeResult, source: str) -> tuple[Score, ...]:
-    """Returns GOAL and FIN of every agent, by its share of what it could gain (see :class:`VerifiedOutcome`)."""
+    """Returns GOAL and FIN of every agent from its share of the possible gain (see :class:`VerifiedOutcome`)."""
     return tuple(
         _score(agent, share, dimension, factor, f"It got {share:.0%} of what it could gain: {outcome.reason}", source)
         for agent, share in zip(task.agents, outcome.shares, strict=True)

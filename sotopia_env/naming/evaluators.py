@@ -12,7 +12,7 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, check
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
-from sotopia_env.evaluators.interview import Interview
+from sotopia_env.evaluators.interview import InterviewEvaluator
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
@@ -149,7 +149,7 @@ def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
     return plugin
 
 
-def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> Interview:
+def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> InterviewEvaluator:
     owner = f"evaluator {head!r}"
     arguments = read_options(owner, options, _INTERVIEW_OPTIONS)
     if "api_base" in arguments:
@@ -159,7 +159,7 @@ def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[C
         manner = {"temperature": 0.0, **{key: arguments[key] for key in _SAMPLING if key in arguments}}
         seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
         interviewee = seats.get(_EVERY_SEAT, seats or None)
-        return Interview(judges, policies=interviewees(policies, make), interviewee=interviewee, **arguments)
+        return InterviewEvaluator(judges, policies=interviewees(policies, make), interviewee=interviewee, **arguments)
 
 
 def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:

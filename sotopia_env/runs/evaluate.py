@@ -16,7 +16,7 @@ from pathlib import Path
 from sotopia_env.chat_model import Ledger
 from sotopia_env.concurrency import Progress, Stop, blocking, check_limits, work_through
 from sotopia_env.errors import ModelRefusedError, check_members
-from sotopia_env.evaluators.evaluator import Panel
+from sotopia_env.evaluators.evaluator import JudgePanel
 from sotopia_env.records import Record, canonical_json
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.storage.directory import RunDirectory, read_run
@@ -120,7 +120,7 @@ class _RunEvaluation:
     def _begun(self, episode: Episode) -> Episode:
         """Returns the episode with the stored evaluations by the judges of a panel; with ``force``, only new ones."""
         judges, _ = self._verdicts(episode)
-        if self.force and isinstance(self.evaluator, Panel):
+        if self.force and isinstance(self.evaluator, JudgePanel):
             names = {judge.name for judge in self.evaluator.judges}
             # A panel does not call a judge whose evaluation is in the episode; ``force`` asks every judge again.
             others = tuple(item for item in episode.evaluations if item.evaluator not in names)

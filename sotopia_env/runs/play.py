@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from sotopia_env.concurrency import Dropped, Stop
 from sotopia_env.errors import FATAL, SotopiaError
-from sotopia_env.evaluators.evaluator import MemberResult, Panel
+from sotopia_env.evaluators.evaluator import JudgePanel, MemberResult
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
@@ -82,8 +82,8 @@ async def evaluate_episode(
 ) -> Episode:
     """Returns the episode with this evaluator's verdict, which is *unscored* with a reason if the evaluator fails.
 
-    The judges of a :class:`~sotopia_env.evaluators.evaluator.Panel` are called concurrently. Their evaluations precede
-    the panel's own, and a judge whose evaluation is already in the episode is not called again.
+    The judges of a :class:`~sotopia_env.evaluators.evaluator.JudgePanel` are called concurrently. Their evaluations
+    precede the panel's own, and a judge whose evaluation is already in the episode is not called again.
 
     Args:
         episode: a finished episode.
@@ -95,7 +95,7 @@ async def evaluate_episode(
         BudgetExceededError: a model's ledger has reached its limit; no verdict is returned.
         ModelRefusedError: a model refuses every request; no verdict is returned.
     """
-    if not isinstance(evaluator, Panel):
+    if not isinstance(evaluator, JudgePanel):
         work = evaluator.evaluate_async(episode)
         return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
     results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)

@@ -1,1 +1,1 @@
-"""Language models as judges: the document they read, the questions, the verdicts."""
+"""Language models as judges: the document that they read, the prompts, and the parsers of their verdicts."""

@@ -1,12 +1,13 @@
-"""Custom dimensions from a YAML file (SOTOPIA-S4 §3.3).
+"""The reader of custom dimensions in YAML files (SOTOPIA-S4 §3.3).
 
-The file holds a list of entries, bare or under the key ``dimensions``, beside which a task file has its tasks::
+The file contains a list of entries, at the top level or under the key ``dimensions``; a task file may have both tasks
+and dimensions::
 
     dimensions:
       - name: salary_optimality
         low: 1
         high: 5
-        instruction: How close did the agent come to the salary it had in mind?
+        instruction: How close was the result to the salary that the agent had in mind?
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def load_dimensions(path: str | Path) -> tuple[CustomDimension, ...]:
     """Returns the dimensions in a YAML file, in its order.
 
     Raises:
-        InvalidValueError: the file cannot be read or an entry is not well formed; names file, entry, field and, for
-            a misspelt field, the nearest one.
+        InvalidValueError: the file cannot be read or an entry is invalid. The message names the file, the entry, the
+            field and, for a misspelt field, the nearest valid one.
     """
     dimensions: list[CustomDimension] = []
     for number, entry in enumerate(_entries(read_yaml(path), path), start=1):

@@ -1,9 +1,8 @@
-r"""An episode as the one JSON document that a judge or an interviewed participant reads.
+r"""The JSON document through which a judge or an interviewed participant reads an episode.
 
-Every text in it went through :func:`sotopia_env.quoting.quote`, so it stands on one line inside a JSON string
-literal, with control tokens, line ends of every alphabet and characters that reorder text as ``\uXXXX``. Only the
-structure begins lines. So no text can end its string, begin a turn or leave the document, and a JSON parser returns
-the exact utterance.
+:func:`sotopia_env.quoting.quote` writes every text as a JSON string literal on one line, with control tokens, line ends
+of every alphabet and characters that reorder text as ``\uXXXX``. Lines begin only with the document's own structure. So
+no text can end its string, begin a turn or leave the document, and a JSON parser returns the exact utterance.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class Document:
     """A document and the mark of the lines around it.
 
     Attributes:
-        text: JSON; one agent, one turn, one question a line.
-        mark: 16 hex digits of the text's hash. Text inside cannot know it, so it cannot pose as the end.
-        omitted: how many of the oldest turns are left out.
+        text: JSON with one agent, one turn or one question per line.
+        mark: 16 hex digits of the hash of the text, which text inside cannot know, so it cannot imitate the end.
+        omitted: the number of the oldest turns that are left out.
     """
 
     text: str
@@ -50,18 +49,19 @@ def document(
     questions: Sequence[str] = (),
     turns_only: bool = False,
 ) -> Document:
-    """Returns the document of a episode.
+    """Returns the document of an episode.
 
     Args:
-        episode: the episode; silent turns stay in it.
-        viewer: an agent, for only what this one knew and perceived; ``None`` for everything.
-        omitted: number of the oldest turns (of those the viewer perceived) to leave out; it stands in the document.
-        questions: numbered from 1.
-        turns_only: whether to leave out the rules, and everything about the agents but their names.
+        episode: the episode; silent turns are included.
+        viewer: the id of an agent, to restrict the document to its knowledge and perception; ``None`` for everything.
+        omitted: the number of the oldest turns (of those that the viewer perceived) to leave out. The document states
+            it.
+        questions: questions to add, which are numbered from 1.
+        turns_only: whether to leave out the rules, and everything about the agents except their names.
 
     Raises:
         UnknownNameError: the task has no agent ``viewer``.
-        InvalidValueError: there are not so many turns to leave out.
+        InvalidValueError: ``omitted`` is greater than the number of turns.
     """
     task = episode.task
     if viewer is not None and viewer not in task.names:
@@ -69,6 +69,7 @@ def document(
     turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(episode, viewer)]
     if not 0 <= omitted <= len(turns):
         raise InvalidValueError(field="omitted", expected=f"0 to {len(turns)} turns", got=omitted)
+    # The values are JSON already, so that every part controls its own lines.
     parts = {
         "situation": quote(task.scenario.context),
         **({"agents": _names_only(task)} if turns_only else {**_rules(task), "agents": _agents(task, viewer)}),
@@ -85,15 +86,16 @@ def document(
 def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
     """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
-    Who witnesses what, and as what, is that of observations (:mod:`sotopia_env.world.witness`).
+    The rules of perception are those of observations (:mod:`sotopia_env.world.witness`).
 
     Args:
         episode: the episode.
-        viewer: restricts them to what this agent has witnessed, as it knows it.
+        viewer: the id of an agent, to restrict the result to the turns that it witnessed, as it perceived them.
     """
     turns, agents = episode.plain_turns, episode.task.agents
     leaves = {agent: exit_of(turns, agent) for agent in agents}
     if viewer is not None:
+        # Seats do not perceive the turns of a simultaneous round before it is over.
         turns = turns[: over(turns, round_under_way(turns, len(agents)), episode.stop)]
         turns = tuple(perspective(viewer, turn) for turn in turns if witnesses(viewer, turn, leaves[viewer]))
     others = ([agent for agent in agents if agent != turn.actor] for turn in turns)
@@ -104,9 +106,9 @@ def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[T
 
 
 def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
-    """One turn as one line; action types need no escapes."""
+    """One turn as one line. Action types are ours, so they need no escapes."""
     action = turn.action
-    # A participant does not know for certain who else was present.
+    # Participants do not know for certain who else was present.
     seen_by = f', "seen_by": {_names(audience)}' if viewer is None else ""
     veiled = ', "simultaneous": true' if turn.veiled else ""
     return (
@@ -116,7 +118,7 @@ def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
 
 
 def _move(turn: Turn) -> str:
-    """The move, unless it is another's secret one, and what it did."""
+    """The move, unless it is another agent's secret one, and its effect."""
     if turn.effect is None:
         return ""
     move = "" if turn.action.move is None else f', "move": {_json(turn.action.move.to_json())}'
@@ -132,13 +134,13 @@ def _names_only(task: Task) -> str:
 
 
 def _rules(task: Task) -> dict[str, str]:
-    """What can be agreed on and by which moves, as everybody knows it; nothing in a task without a protocol."""
+    """The public rules of the protocol; empty for a task without a protocol."""
     spec = task.scenario.outcome
     return {} if spec is None else {"rules": quote(describe_space(spec, task.names))}
 
 
 def _agents(task: Task, viewer: str | None) -> str:
-    """All agents as far as the viewer knows them; rendered once per task."""
+    """All agents, with the information that the viewer has about them; rendered once per task."""
     key = ("judge document", viewer)
     if key not in task.memo:
         task.memo[key] = _rows(map(_json, _everybody(task) if viewer is None else _from_briefing(task, viewer)))
@@ -191,7 +193,7 @@ def _rows(rows: Iterable[str]) -> str:
 
 
 def _json(value: Any) -> str:
-    """One line of JSON in which every string, keys included, is quoted by :func:`quote`."""
+    """One line of JSON in which every string, including keys, is quoted by :func:`quote`."""
     match value:
         case str():
             return quote(value)

@@ -1,4 +1,4 @@
-"""Judges on goals: which goals of one agent were reached, in the view of a model that reads the whole episode."""
+"""Judges of goals: a model that reads the whole episode decides which goals of one agent were reached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.errors import FieldError, json_excerpt
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, closed_object
-from sotopia_env.evaluators.judge.question import Answer, Manner, ask
+from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ask
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.prompts import fill, load
 from sotopia_env.world.episode import Episode
@@ -28,20 +28,20 @@ class GoalVerdict(NamedTuple):
 
 async def judge_goals(
     model: ChatModel, episode: Episode, about: str, manner: Manner, label: str
-) -> Answer[tuple[GoalVerdict, ...]]:
+) -> JudgeAnswer[tuple[GoalVerdict, ...]]:
     """Returns a verdict on every goal of one agent.
 
-    Goals are numbered, since two may have the same text.
+    Goals are numbered, because two may have the same text.
 
     Args:
-        model: to be asked.
-        episode: read as a whole, private parts included.
-        about: agent id of whose goals are judged.
-        manner: settings of the question.
-        label: name of the question in the ledger.
+        model: the judge.
+        episode: the episode, of which the judge also reads the private parts.
+        about: the id of the agent whose goals are judged.
+        manner: the settings of the question.
+        label: the name of the question in the ledger.
 
     Raises:
-        EvaluationError: the call failed for good, or the episode does not fit the model.
+        EvaluationError: the call failed permanently, or the episode does not fit the model.
         BudgetExceededError: the ledger's limit is reached.
     """
     goals = episode.task.scenario.seats[episode.task.agents.index(about)].goals
@@ -61,13 +61,13 @@ def _system(about: str, goals: int) -> str:
 
 
 def verdicts_schema(goals: int) -> dict[str, Any]:
-    """Returns the JSON schema of the verdicts on so many goals, numbered from 1."""
+    """Returns the JSON schema of the verdicts on ``goals`` goals, numbered from 1."""
     entry = closed_object({"reasoning": {"type": "string"}, "answer": {"type": "string", "enum": ["yes", "no"]}})
     return closed_object({"answers": closed_object({str(number): entry for number in range(1, goals + 1)})})
 
 
 def read_verdicts(goals: int, text: str) -> tuple[GoalVerdict, ...] | Refusal:
-    """Returns the verdicts in a judge's text, one for each of ``goals`` goals, or why they are refused."""
+    """Returns the verdicts in a judge's text, one for each of ``goals`` goals, or the reason of the refusal."""
     answer = read_object(text)
     if isinstance(answer, Refusal):
         return answer
@@ -95,9 +95,10 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 def read_yes_no(value: Any) -> bool | Refusal:
     """Returns whether an answer says yes.
 
-    Its first word must be "yes" or "no", in any case, and the other of the two must not occur: "Yes, but no" is no
-    answer, and neither is "not really".
+    Its first word must be "yes" or "no", in any case, and the other of the two must not occur: "Yes, but no" and "not
+    really" are refused.
     """
+    # The schema demands a bare word, but servers that do not enforce schemas return sentences such as "Yes, it did."
     words = [word.casefold() for word in _WORD.findall(value)] if isinstance(value, str) else []
     first = words[0] if words else ""
     if first in ("yes", "no") and not {"yes", "no"} <= set(words):

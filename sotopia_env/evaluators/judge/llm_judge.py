@@ -1,6 +1,7 @@
-"""A language model as evaluator: reasoning and a whole number for every agent and dimension, or no scores at all.
+"""An evaluator that asks a language model for a reasoning and a whole number for every agent and dimension.
 
-Sources: SOTOPIA (arXiv 2310.11667) §3 and appendix D (instructions), G.2 (bands); SOTOPIA-S4 §3.3 (own dimensions).
+Sources: SOTOPIA (arXiv 2310.11667) §3 and appendices D (instructions) and G.2 (bands); SOTOPIA-S4 §3.3 (custom
+dimensions).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sotopia_env.errors import UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
-from sotopia_env.evaluators.judge.question import Answer, Manner, ModelEvaluator, remarks
+from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
 from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Score
@@ -22,35 +23,34 @@ from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
 Per = Literal["episode", "agent"]
-"""One call for all agents of an episode, or one for each."""
+"""One call for all agents of an episode, or one call for each agent."""
 _PER = ("episode", "agent")
 _BY_NAME: Mapping[str, Dimension] = {d.value: d for d in DIMENSIONS}
 
 
 class LLMJudge(ModelEvaluator):
-    """Asks a model for a verdict on a episode.
+    """Asks a model for a verdict on an episode.
 
-    The episode reaches the model as one JSON document, apart from the instructions (see
-    :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and read strictly: exactly the
-    agents and dimensions asked for, whole numbers in range, a reasoning for each. One that is not accepted is asked
-    for again with the reason; when the re-asks are used up the episode is *unscored* with that reason. Every agent of
-    the task is judged, those that never acted included.
+    The model reads the episode as one JSON document, separate from the instructions (see
+    :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and parsed strictly: it must contain
+    exactly the requested agents and dimensions, with a reasoning and a whole number in range for each. If a verdict is
+    refused, the model is asked again with the reason; when the re-asks are used up, the episode is *unscored* with that
+    reason. Every agent of the task is judged, including agents that never acted.
 
     Args:
         model: the judge.
-        dimensions: which of the seven, by name or abbreviation; all by default.
-        custom: further dimensions (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
-        bands: adds descriptions of the ranges' parts. In the paper this did not bring the judge closer to people.
+        dimensions: dimensions of the seven, by name or abbreviation; all by default.
+        custom: custom dimensions (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
+        bands: whether to describe the bands of each range. In the paper this did not improve agreement with people.
         per: one call per ``"episode"`` or per ``"agent"``.
-        temperature: sampling temperature.
-        reasks: number of re-asks after answers that are not accepted.
-        max_tokens: limit on an answer, in tokens.
-        replicate: a number that tells apart judges that are the same in everything else (several samples at a
-            temperature above 0).
+        temperature: the sampling temperature.
+        reasks: the number of re-asks after verdicts that are refused.
+        max_tokens: the limit on an answer, in tokens.
+        replicate: distinguishes judges with the same settings, for several samples at a temperature above 0.
 
     Raises:
-        UnknownNameError: a dimension or ``per`` is not known.
-        InvalidValueError: another argument is not valid.
+        UnknownNameError: a dimension or ``per`` is unknown.
+        InvalidValueError: another argument is invalid.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class LLMJudge(ModelEvaluator):
         super().__init__("judge", model, manner, self.rubric.fingerprint, settings)
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """The dimensions it is asked for, of the seven."""
+        """The dimensions of the seven that the judge is asked for."""
         return dict.fromkeys(self.rubric.dimensions, "judged")
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
         """Returns a score for every agent and dimension, or an unscored evaluation with the reason.
 
         Raises:
-            EvaluationError: a call to the model failed for good, or the episode does not fit the model.
+            EvaluationError: a call to the model failed permanently, or the episode does not fit the model.
             BudgetExceededError: the ledger's limit is reached.
         """
         agents = episode.task.agents
@@ -100,18 +100,19 @@ class LLMJudge(ModelEvaluator):
             evaluator=self._name,
             parameters=dict(self._parameters),
             dimensions=self.rubric.custom,
+            # All or nothing: scores of some agents only would bias a mean over seats.
             scores=() if refusals else tuple(map(self._score, judgements)),
             unscored="; ".join(refusals) or None,
             comment=remarks(answers),
         )
 
-    async def _ask(self, episode: Episode, agents: tuple[str, ...]) -> Answer[tuple[Judgement, ...]]:
+    async def _ask(self, episode: Episode, agents: tuple[str, ...]) -> JudgeAnswer[tuple[Judgement, ...]]:
         def prompt(omitted: int) -> Prompt:
             return self.rubric.prompt(document(episode, omitted=omitted), agents)
 
         return await self.ask(episode, prompt, partial(read_verdict, agents=agents, axes=self._axes))
 
-    def _refusal(self, agents: Sequence[str], answer: Answer[Any]) -> str:
+    def _refusal(self, agents: Sequence[str], answer: JudgeAnswer[Any]) -> str:
         subject = "" if self.per == "episode" else f" on {', '.join(agents)}"
         return f"no valid verdict{subject} after {answer.reasks + 1} answers; the last one: {answer.refusal}"
 

@@ -1,7 +1,7 @@
-"""Prompts of judges: the dimensions, the instructions, the form of the answer, and the data apart from them.
+"""Prompts of judges: the dimensions, the instructions and the form of the answer, separate from the data.
 
-The content of the instructions follows SOTOPIA (arXiv 2310.11667), appendix D, that of the bands appendix G.2; the
-wording is ours, in ``prompts/judge_*.txt``. The instructions hold nothing of the episode but agent ids.
+The content of the instructions follows SOTOPIA (arXiv 2310.11667), appendix D, and that of the bands appendix G.2; the
+wording is our own, in ``prompts/judge_*.txt``. The only part of the episode in the instructions is agent ids.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Prompt:
     """One question about a document.
 
     Attributes:
-        system: the instructions; nothing in them comes from the episode but agent ids.
+        system: the instructions, which contain nothing from the episode except agent ids.
         document: the data.
         closing: the text after the data.
-        schema: JSON schema of the answer.
+        schema: the JSON schema of the answer.
     """
 
     system: str
@@ -42,7 +42,7 @@ class Prompt:
 
         Args:
             complaint: why an earlier answer was refused. It may repeat the model's words, so it is shown as a JSON
-                string; the earlier answer itself is not shown again, or quoted data would come back unquoted.
+                string. The earlier answer is not shown, because data that it quotes would come back unquoted.
         """
         closing = self.closing
         if complaint:
@@ -56,9 +56,9 @@ class Rubric:
     """The dimensions of a judge.
 
     Attributes:
-        dimensions: those of the seven that are judged.
-        custom: further ones.
-        bands: whether each of the seven comes with a description of its ranges (SOTOPIA, appendix G.2).
+        dimensions: the dimensions of the seven that are judged.
+        custom: custom dimensions.
+        bands: whether the prompt describes the bands of each of the seven ranges (SOTOPIA, appendix G.2).
     """
 
     dimensions: tuple[Dimension, ...] = DIMENSIONS
@@ -70,9 +70,10 @@ class Rubric:
         """Returns the rubric of dimensions by name.
 
         Raises:
-            UnknownNameError: one of ``dimensions`` is none of the seven.
-            InvalidValueError: a dimension is given twice, or there is none.
+            UnknownNameError: a name in ``dimensions`` is not one of the seven.
+            InvalidValueError: a dimension is given twice, or there are none.
         """
+        # A string is a sequence of names to Python, each a letter.
         if isinstance(dimensions, str):
             raise InvalidValueError(field="dimensions", expected="several names", got=dimensions)
         standard = tuple(dimension(name) for name in dimensions)
@@ -88,7 +89,7 @@ class Rubric:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """One axis per dimension: the seven in the order given, then the custom ones."""
+        """One axis per dimension: the standard ones in the given order, then the custom ones."""
         standard = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
         return (*standard, *(Axis(c.name, c.low, c.high, disarm(c.instruction.strip())) for c in self.custom))
 
@@ -118,19 +119,19 @@ class Rubric:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the whole prompt except the episode (16 hex digits)."""
+        """A hash of the whole prompt except the episode (16 hex digits)."""
         return fingerprint(self.system(("agent",)), "judge_data", "judge_closing", "judge_reask")
 
 
 @lru_cache(maxsize=256)
 def _instructions(rubric: Rubric, agents: tuple[str, ...]) -> tuple[str, str, Mapping[str, Any]]:
-    """The parts that are the same for all episodes: system message, closing text, schema."""
+    """The system message, the closing text and the schema, which are the same for all episodes with these agents."""
     closing = fill(load("judge_closing"), agents=", ".join(agents))
     return rubric.system(agents), closing, rubric.schema(agents)
 
 
 def fingerprint(text: str, *prompts: str) -> str:
-    """Returns a hash of ``text`` and of the prompt files named (16 hex digits)."""
+    """Returns a hash of ``text`` and of the prompt files with the names ``prompts`` (16 hex digits)."""
     return hashlib.sha256("\0".join([text, *map(load, prompts)]).encode()).hexdigest()[:16]
 
 
@@ -138,6 +139,7 @@ def _describe(axis: Axis) -> str:
     text = fill(
         load("judge_dimension"), name=axis.name, low=str(axis.low), high=str(axis.high), instruction=axis.instruction
     )
+    # Indented, so that no line of an instruction looks like the heading of another dimension.
     return text.replace("\n", "\n  ")
 
 

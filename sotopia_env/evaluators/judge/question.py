@@ -1,4 +1,4 @@
-"""Questions to a model with one valid form of answer, and a bounded number of re-asks."""
+"""Questions to a judge with a strict parser of answers and a limited number of re-asks; evaluators that ask them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sotopia_env.world.episode import Episode, Evaluation
 
 T = TypeVar("T")
 LAST_TURNS = 2
-"""Number of the latest turns that are never left out."""
+"""The number of the latest turns that are never left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Manner:
     """Settings of questions to a model.
 
     Attributes:
-        temperature: sampling temperature, 0 to 2.
-        reasks: number of re-asks after answers that are refused.
-        max_tokens: limit on an answer, in tokens; ``None`` leaves it to the model.
+        temperature: the sampling temperature, 0 to 2.
+        reasks: the number of re-asks after answers that are refused.
+        max_tokens: the limit on an answer, in tokens; ``None`` leaves it to the model.
         replicate: distinguishes otherwise equal judges, for a response cache.
     """
 
@@ -56,15 +56,15 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class JudgeAnswer(Generic[T]):
     """The result of a question.
 
     Attributes:
-        value: the parsed answer; ``None`` when none was accepted.
-        refusal: why the last one was refused; empty when one was accepted.
-        reasks: number of re-asks.
-        model: name and version as answered by the server.
-        omitted: number of the oldest turns left out for the question to fit.
+        value: the parsed answer; ``None`` if every answer was refused.
+        refusal: why the last answer was refused; empty if it was accepted.
+        reasks: the number of re-asks.
+        model: the name and version of the model that the server reported.
+        omitted: the number of the oldest turns that were left out to make the question fit.
     """
 
     value: T | None
@@ -81,25 +81,26 @@ async def ask(
     read: Callable[[str], T | Refusal],
     manner: Manner,
     label: str = "",
-) -> Answer[T]:
+) -> JudgeAnswer[T]:
     """Asks until an answer is accepted or the re-asks are used up.
 
     Args:
-        model: to be asked.
-        prompts: returns the question without a number of the oldest turns. Only when the question does not fit the
-            model are turns left out, a quarter of the rest at a time.
-        turns: number of turns in the whole question.
+        model: the judge.
+        prompts: returns the question without the given number of oldest turns. Turns are left out only if the question
+            does not fit the model, a quarter of the remaining ones at a time.
+        turns: the number of turns in the complete question.
         read: parses an answer.
-        manner: settings of the question.
-        label: name of the question in the ledger.
+        manner: the settings of the question.
+        label: the name of the question in the ledger.
 
     Raises:
-        EvaluationError: a call failed for good, or even the latest turns do not fit.
+        EvaluationError: a call failed permanently, or even the latest turns do not fit.
         BudgetExceededError: the ledger's limit is reached.
         ModelRefusedError: the model refuses every question.
     """
 
     def result_of(reply: ChatReply) -> T | Refusal:
+        # The complaint must name the cause: the JSON error at the end of a cut answer would not help the model.
         is_cut = reply.finish_reason == "length"
         return Refusal("the answer was cut off at the token limit; be brief") if is_cut else read(reply.text)
 
@@ -110,6 +111,7 @@ async def ask(
     def prompt(omitted: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
         question = prompts(omitted)
         request = ChatRequest(
+            # Only the last complaint: each re-ask begins from the question, without the refused answers.
             messages=question.messages(complaints[-1].reason if complaints else ""),
             role="judge",
             temperature=manner.temperature,
@@ -123,22 +125,23 @@ async def ask(
 
     def shorten(omitted: int) -> int | None:
         rest = turns - omitted
+        # At least one turn, so that the loop ends, and never the last ones.
         return None if rest <= LAST_TURNS else omitted + min(max(1, rest // 4), rest - LAST_TURNS)
 
     try:
-        asked = await ask_model(model, prompt, accepted, reasks=manner.reasks, shorten=shorten)
+        result = await ask_model(model, prompt, accepted, reasks=manner.reasks, shorten=shorten)
     except ContextLengthError as error:
         raise EvaluationError(f"{model.name}: the episode does not fit the model ({error})") from error
     except ModelRefusedError:
-        raise  # every other question would be refused too
+        raise  # every other question would be refused, too
     except ModelCallError as error:
         raise EvaluationError(f"{model.name}: the call failed ({error.kind}): {error}") from error
-    omitted = prompts(asked.omitted).document.omitted
-    return Answer(asked.value, asked.reason, len(asked.replies) - 1, asked.reply.model, omitted)
+    omitted = prompts(result.omitted).document.omitted
+    return JudgeAnswer(result.value, result.reason, len(result.replies) - 1, result.reply.model, omitted)
 
 
-def remarks(answers: Iterable[Answer[Any]]) -> str:
-    """Returns the models, the re-asks and the turns left out, in words."""
+def remarks(answers: Iterable[JudgeAnswer[Any]]) -> str:
+    """Returns a comment on the models that answered, the re-asks, and the turns that were left out."""
     answers = list(answers)
     models = ", ".join(dict.fromkeys(answer.model for answer in answers if answer.model))
     reasks = sum(answer.reasks for answer in answers)
@@ -149,7 +152,8 @@ def remarks(answers: Iterable[Answer[Any]]) -> str:
 
 
 def check_model(model: object) -> ChatModel:
-    """Returns ``model``, or raises :class:`InvalidValueError` when it is no chat model."""
+    """Returns ``model``, or raises :class:`InvalidValueError` if it is not a chat model."""
+    # A class has the methods of the protocol, too, but is not an instance of it.
     if not isinstance(model, ChatModel) or isinstance(model, type):
         raise InvalidValueError(field="model", expected="a chat model (chat_model.make_model makes one)", got=model)
     return model
@@ -161,14 +165,14 @@ def tag(parameters: Mapping[str, Any]) -> str:
 
 
 class AskingEvaluator:
-    """Base of evaluators with models: ``evaluate`` waits for ``evaluate_async``."""
+    """Base of evaluators that ask models: ``evaluate`` waits for ``evaluate_async``."""
 
     _name: str
     _parameters: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """Name in records, which differs between evaluators that ask models differently."""
+        """The name in records, which differs between evaluators with different models or settings."""
         return self._name
 
     @property
@@ -180,37 +184,37 @@ class AskingEvaluator:
         return f"{type(self).__name__}({self.name!r})"
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns the evaluation without blocking other episodes."""
+        """Returns the evaluation of an episode."""
         raise NotImplementedError
 
     def evaluate(self, episode: Episode) -> Evaluation:
-        """As :meth:`evaluate_async`; blocks an event loop that is running."""
+        """Like :meth:`evaluate_async`, but blocks the calling thread and an event loop that runs in it."""
         return wait(self.evaluate_async(episode))
 
     async def close(self) -> None:
-        """Closes the models that are asked."""
+        """Closes the models."""
         raise NotImplementedError
 
 
 class ModelEvaluator(AskingEvaluator):
     """Base of evaluators that ask one model about the turns of an episode.
 
-    Its name is ``KIND(MODEL)#`` and six digits that stand for the parameters; the wording of prompts is not among them.
+    Its name is ``KIND(MODEL)#`` and six digits of a hash of the parameters, without the wording of prompts.
 
     Attributes:
-        model: that is asked.
-        manner: how it is asked.
+        model: the model.
+        manner: the settings of the questions.
     """
 
     def __init__(
         self, kind: str, model: ChatModel, manner: Manner, prompt: str, parameters: Mapping[str, Any] | None = None
     ) -> None:
-        """Prepares.
+        """Stores the settings.
 
         Args:
-            kind: of evaluator.
-            model: that is asked.
-            manner: how it is asked.
+            kind: the kind of evaluator, which begins its name.
+            model: the model.
+            manner: the settings of the questions.
             prompt: the hash of the prompts.
             parameters: all other settings.
         """
@@ -223,8 +227,8 @@ class ModelEvaluator(AskingEvaluator):
 
     async def ask(
         self, episode: Episode, prompts: Callable[[int], Prompt], read: Callable[[str], T | Refusal]
-    ) -> Answer[T]:
-        """Asks about an episode; see :func:`ask`."""
+    ) -> JudgeAnswer[T]:
+        """Asks a question about an episode; see :func:`ask`."""
         label = f"{self._name}: {episode.task.id}, seed {episode.seed}"
         return await ask(self.model, prompts, len(episode.plain_turns), read, self.manner, label)
 

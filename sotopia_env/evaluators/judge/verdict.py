@@ -1,7 +1,7 @@
-"""Parser of a judge's answer: the complete verdict, or the reason why it is refused.
+"""The parser of a judge's answer, which returns the complete verdict or the reason why the answer is refused.
 
-Nothing is repaired or guessed. The answer must be the JSON object alone, bare, in one code fence, or after a thinking
-block, so that a quotation of an agent's words is never taken for the verdict.
+Nothing is repaired or guessed. The answer must consist of the JSON object, optionally in one code fence or after a
+thinking block, so that a quotation of an agent's words is never mistaken for the verdict.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sotopia_env.errors import FieldError, Verbatim, json_excerpt
 from sotopia_env.json_text import DECODER
 
 MAX_ANSWER = 262_144
-"""Longest answer that is read, in characters."""
+"""The maximum length of an answer, in characters."""
 MAX_PROBLEMS = 5
-"""Most problems of one answer in a refusal."""
+"""The maximum number of problems that a refusal lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Axis:
 
     Attributes:
         name: the dimension's name in the verdict.
-        low: lowest score, inclusive.
-        high: highest score, inclusive.
-        instruction: to the judge.
+        low: the lowest score, inclusive.
+        high: the highest score, inclusive.
+        instruction: the instruction to the judge.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an answer is not accepted; ``reason`` must be quoted before the model sees it."""
+    """The reason why an answer is refused, which must be quoted before the model sees it."""
 
     reason: str
 
@@ -62,13 +62,14 @@ _FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL | re.IG
 def read_object(text: str) -> dict[str, Any] | Refusal:
     """Returns the JSON object that ``text`` consists of.
 
-    A thinking block before it and one code fence around it are allowed; anything else before or after it is not.
-    Keys that are given twice, ``NaN`` and infinities are refused.
+    A thinking block before it and one code fence around it are allowed; any other text before or after it is refused,
+    and so are duplicate keys, ``NaN`` and infinities.
     """
     if len(text) > MAX_ANSWER:
         return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
     thinking = _THINKING.match(text)
-    while thinking:  # up to the first closing tag; only the object may follow
+    # Each match ends at the first closing tag, so that a block cannot hide text between two verdicts.
+    while thinking:
         text = text[thinking.end() :]
         thinking = _THINKING.match(text)
     body = text.strip()
@@ -82,7 +83,8 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
         return Refusal("the JSON object is nested too deeply")
     except json.JSONDecodeError as error:
         return Refusal(f"the JSON object is not valid: {error.msg} at character {error.pos}")
-    except ValueError as error:  # ours, and Python's for a number of thousands of digits
+    # Raised by our decoder for duplicate keys and ``NaN``, and by Python for a number of thousands of digits.
+    except ValueError as error:
         return Refusal(f"the JSON object cannot be read: {error}")
     if end != len(body):
         return _refusal(expected="nothing after the JSON object", got=body[end:].strip())
@@ -99,11 +101,11 @@ def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tupl
 
     Args:
         text: the model's answer.
-        agents: the exact agents of the verdict.
-        axes: its exact dimensions.
+        agents: the agents that the verdict must contain.
+        axes: the dimensions that the verdict must contain for each agent.
 
     Returns:
-        A judgement for every agent and axis, or why the answer is refused (up to :data:`MAX_PROBLEMS` problems).
+        A judgement for every agent and axis, or a refusal with up to :data:`MAX_PROBLEMS` problems.
     """
     answer = read_object(text)
     if isinstance(answer, Refusal):
@@ -123,9 +125,15 @@ def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tupl
 
 
 def object_members(item: Any, keys: Sequence[str], where: str, problems: list[str]) -> Mapping[str, Any]:
-    """Returns the members of a JSON object with exactly these ``keys``, in their order.
+    """Returns the members of a JSON object that must have exactly these ``keys``, in the order of ``keys``.
 
-    Missing and unknown keys, and a value that is no object, are added to ``problems``.
+    A value that is not an object, missing keys and unknown keys are added to ``problems``.
+
+    Args:
+        item: the parsed value.
+        keys: the required keys.
+        where: the path of the value, which begins each problem.
+        problems: the list to which problems are added.
     """
     if not isinstance(item, dict):
         expected = f"an object with the keys {', '.join(keys)}"
@@ -142,7 +150,8 @@ def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judge
     if len(parts) < 2:
         return None
     score, reasoning = parts["score"], parts["reasoning"]
-    if type(score) is not int or not axis.low <= score <= axis.high:  # bool is an int to isinstance
+    # ``isinstance`` would accept ``true``, because bool is a subclass of int.
+    if type(score) is not int or not axis.low <= score <= axis.high:
         form = f"a whole number from {axis.low} to {axis.high}, without decimals or quotes"
         problems.append(str(FieldError(field=f"{where}.score", expected=form, got=json_excerpt(score))))
         return None
@@ -153,9 +162,10 @@ def _judgement(agent: str, axis: Axis, entry: Any, problems: list[str]) -> Judge
 
 
 def text_problem(field: str, value: Any) -> str | None:
-    """Returns why the value of a field is not valid Unicode text, or blank; ``None`` if it is fine."""
+    """Returns the problem if the value of a field is not valid Unicode text or is blank; ``None`` if it is valid."""
     if not isinstance(value, str) or not value.strip():
         return str(FieldError(field=field, expected="a text", got=json_excerpt(value)))
+    # JSON can escape lone surrogates, which cannot be written to a record.
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -165,7 +175,7 @@ def text_problem(field: str, value: Any) -> str | None:
 
 
 def refusal(problems: Sequence[str]) -> Refusal | None:
-    """Returns the first :data:`MAX_PROBLEMS` problems as a refusal, or ``None`` when there are none."""
+    """Returns a refusal with the first :data:`MAX_PROBLEMS` problems, or ``None`` if ``problems`` is empty."""
     if not problems:
         return None
     more = len(problems) - MAX_PROBLEMS

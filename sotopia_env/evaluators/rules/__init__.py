@@ -1,1 +1,1 @@
-"""Scores by transparent rules over the transcript, without a model."""
+"""Scores by transparent rules over the words of an episode, without a model."""

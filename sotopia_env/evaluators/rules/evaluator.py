@@ -1,7 +1,7 @@
 """Scores on all seven dimensions from transparent rules over the episode, without a language model.
 
-With them the environment works without a model or a key; they are also a baseline. They count words and are no
-substitute for a judge. Each rule's docstring lists what it detects and what it cannot.
+With these rules, the environment works without a model or an API key; they are also a baseline. They count words and
+do not replace a judge. The docstring of each rule lists what it detects and its limitations.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 
 REPEATABLE_WORDS = 3
-"""An utterance of at most this many words ("yes, that works") may be said again."""
+"""Utterances of at most this many words ("yes, that works") may be repeated."""
 PARROTED_WORDS = 8
-"""Somebody else's public utterance of at least this many words, said again word for word, is a repetition."""
+"""The minimum number of words of another agent's public utterance whose exact repetition counts."""
 POINTS_PER_FACT = 2.0
 POINTS_PER_TOXIC_WORD = 2.5
 SECRET_THRESHOLD = 0.4
-"""Smallest share of the secret's content words in one utterance that counts as (partly) revealing it."""
+"""The minimum share of the secret's content words in one utterance that counts as revealing (a part of) it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class Finding:
 
 
 Findings = Mapping[str, Finding]
-"""Agent id to finding; every agent of the task is in it, those that never acted included."""
+"""The finding for each agent id of the task, including agents that never acted."""
 
 _SILENT = Finding(5.0, "It said and did nothing, so there is nothing to judge; the middle of the range.")
 
 
 def believability(acts: SpokenActs) -> Findings:
-    """BEL, 0 to 10: does the agent repeat utterances, mix up who it is, or speak as a language model?
+    """BEL, 0 to 10: whether the agent repeats utterances, confuses identities, or speaks as a language model.
 
-    10 × the share of its utterances that are new, less 5 if it confuses identities (addresses itself by its own first
-    name, says that it is the other character, or writes "*Other* said:"), less 5 if it calls itself an AI or a
-    language model; 5 for an agent that did nothing.
+    The score is 10 × the share of its utterances that are new, minus 5 if it confuses identities (addresses itself by
+    its own first name, says that it is the other character, or writes "*Other* said:"), minus 5 if it calls itself an
+    AI or a language model. It is 5 for an agent that did nothing.
 
-    Sees: an utterance of more than three words that equals, but for case and punctuation, one it made before, or one
-    of at least eight words that somebody else said to everybody before. Cannot see: paraphrase, contradictions, whether
-    conduct fits the character; in simultaneous rounds a chance coincidence counts as repetition.
+    Detects: utterances of more than three words that equal, except for case and punctuation, an earlier one of the same
+    agent, or an earlier public one of another agent with at least eight words. Does not detect: paraphrase,
+    contradictions, conduct that does not fit the character. In simultaneous rounds, coincidences count as repetitions.
     """
     repeats = _repeats(acts)
     names = facts_of(acts.task).names
@@ -62,6 +62,7 @@ def believability(acts: SpokenActs) -> Findings:
         if not own:
             findings[agent] = _SILENT
             continue
+        # The set test is cheap and false for most utterances; only the others are searched with regular expressions.
         confuses = any(not names.isdisjoint(u.words) and confuses_identity(acts.task, u) for u in own)
         machine = any(map(speaks_as_machine, own))
         value = 10.0 * (1.0 - repeats[agent] / len(own)) - 5.0 * confuses - 5.0 * machine
@@ -73,7 +74,7 @@ def believability(acts: SpokenActs) -> Findings:
 
 
 def _repeats(acts: SpokenActs) -> dict[str, int]:
-    """Number of an agent's utterances that repeat its own word for word, or a long one of somebody else."""
+    """The number of utterances of each agent that repeat one of its own, or a long one of another agent."""
     counts = dict.fromkeys(acts.own, 0)
     earlier: set[tuple[str, str]] = set()
     public: set[str] = set()
@@ -82,7 +83,7 @@ def _repeats(acts: SpokenActs) -> dict[str, int]:
         if length <= REPEATABLE_WORDS:
             continue
         text = " ".join(utterance.words)
-        # People agree by repeating each other's short words ("I vote for the lake"), but not a whole speech.
+        # Repeating another person's few words is a way to agree ("I vote for the lake"), but not a whole speech.
         if (utterance.actor, text) in earlier or (length >= PARROTED_WORDS and text in public):
             counts[utterance.actor] += 1
         earlier.add((utterance.actor, text))
@@ -92,12 +93,12 @@ def _repeats(acts: SpokenActs) -> dict[str, int]:
 
 
 def relationship(acts: SpokenActs) -> Findings:
-    """REL, -5 to 5: five times the mean sentiment of what the agent said and showed to others.
+    """REL, -5 to 5: five times the mean sentiment of the agent's utterances.
 
-    Sentiment is VADER's compound of an utterance, averaged over its utterances; 0 for an agent that did nothing.
+    The sentiment of an utterance is VADER's compound score. The result is 0 for an agent that did nothing.
 
-    Sees: friendly and hostile words, negation, emphasis, emoticons. Cannot see: irony, politeness with bad intent, at
-    whom the feeling is aimed, what the relationship was before, or what the others felt about it.
+    Detects: friendly and hostile words, negation, emphasis, emoticons. Does not detect: irony, politeness with bad
+    intent, the target of the sentiment, the previous relationship, or the others' reactions.
     """
     findings = {}
     for agent, own in acts.own.items():
@@ -107,15 +108,15 @@ def relationship(acts: SpokenActs) -> Findings:
 
 
 def knowledge(acts: SpokenActs) -> Findings:
-    """KNO, 0 to 10: two points for each fact of the others that reached the agent.
+    """KNO, 0 to 10: two points for each fact about the others that reached the agent.
 
     A fact is a sentence of another seat's goals, private information, profile, private attributes or secret. It
-    reaches an agent when somebody's utterance that the agent perceived contains half of its content words (at least
-    two and at most four; all of a one-word fact), one of which was not in the agent's own briefing. A private message
-    reaches its recipients only; an agent that has left perceives nothing.
+    reaches an agent if an utterance that the agent perceived contains half of its content words (at least two and at
+    most four; all words of a one-word fact), at least one of which is not in the agent's own briefing. A private
+    message reaches only its recipients; an agent that has left perceives nothing.
 
-    Sees: words, in any form that shares their stem. Cannot see: paraphrase, facts spread over several utterances,
-    whether what was said is true, what is inferred, or whether the fact matters.
+    Detects: words in any form that has the same stem. Does not detect: paraphrase, facts spread over several
+    utterances, inferences, whether an utterance is true, or whether the fact matters.
     """
     facts = facts_of(acts.task)
     new_facts: dict[str, dict[Fact, None]] = {agent: {} for agent in acts.own}
@@ -138,14 +139,14 @@ def _knowledge(task: Task, facts: tuple[Fact, ...]) -> Finding:
 
 
 def secrecy(acts: SpokenActs) -> Findings:
-    """SEC, -10 to 0: how much of its own secret the agent revealed in a single utterance.
+    """SEC, -10 to 0: the share of its own secret that the agent revealed in a single utterance.
 
-    -10 × the largest share of the secret's content words found in one of its utterances, private ones included; 0
-    while that share is below 0.4 or only one of several words was used. Words that the shared context or a name gives
-    away do not count. 0 for a character without a secret.
+    The score is -10 × the largest share of the secret's content words in one of its utterances, including private ones.
+    It is 0 if that share is below 0.4, if only one of several words was used, or if the character has no secret. Words
+    of the shared context and of names do not count.
 
-    Sees: words, in any form that shares their stem. Cannot see: paraphrase, hints, a secret told bit by bit, denial
-    ("I never stole") or that the others knew it already.
+    Detects: words in any form that has the same stem. Does not detect: paraphrase, hints, a secret that is revealed in
+    parts, denial ("I never stole"), or that the others knew it already.
     """
     secrets = facts_of(acts.task).secrets
     return {agent: _secrecy(secrets[agent], own) for agent, own in acts.own.items()}
@@ -169,11 +170,11 @@ def _secrecy(secret: frozenset[str], own: list[Utterance]) -> Finding:
 
 
 def social_rules(acts: SpokenActs) -> Findings:
-    """SOC, -10 to 0: 2.5 points off for each offensive word, counted once per utterance.
+    """SOC, -10 to 0: minus 2.5 points for each offensive word, counted once per utterance.
 
-    Sees: words and phrases of the list that ``better_profanity`` ships, less those with an everyday sense
-    (:data:`sotopia_env.evaluators.rules.toxicity.ORDINARY_WORDS`); participants' names never count. Cannot see:
-    disguised spellings, threats, lies, insults in decent words, or breaches of law and custom.
+    Detects: words and phrases of the list in ``better_profanity``, except those with an everyday sense
+    (:data:`sotopia_env.evaluators.rules.toxicity.ORDINARY_WORDS`) and participants' names. Does not detect: disguised
+    spellings, threats, lies, insults in decent words, or breaches of law and custom.
     """
     toxic, names = toxic_words(), facts_of(acts.task).names
     findings = {}
@@ -191,13 +192,13 @@ def _offence(count: int) -> Finding:
 
 
 def benefits(acts: SpokenActs) -> Findings:
-    """FIN, -5 to 5: always 0. Sees nothing: without a verified outcome, words do not show who gained what."""
+    """FIN, -5 to 5: always 0. Detects nothing, because words do not show gains without a verified outcome."""
     return dict.fromkeys(acts.own, _UNJUDGED_FIN)
 
 
 def goal(acts: SpokenActs) -> Findings:
-    """GOAL, 0 to 10: always 5. Sees nothing: without a verified outcome, counting words cannot tell a goal reached
-    from a goal discussed, and a guess would mislead.
+    """GOAL, 0 to 10: always 5. Detects nothing, because counting words cannot distinguish a goal that was reached from
+    one that was discussed, and a guess would mislead.
     """
     return dict.fromkeys(acts.own, _UNJUDGED_GOAL)
 
@@ -227,14 +228,14 @@ class RuleEvaluator(ComputedEvaluator):
         return dict.fromkeys(RULES, "counted")
 
     def evaluate(self, episode: Episode) -> Evaluation:
-        """Returns seven scores for every agent of the task, those that never acted included."""
+        """Returns seven scores for every agent of the task, including agents that never acted."""
         acts = spoken_acts(episode)
         scores = [
             _score(agent, dimension, finding)
             for dimension, rule in RULES.items()
             for agent, finding in rule(acts).items()
         ]
-        # Each score was validated when it was made; an episode is evaluated in half a millisecond.
+        # Validation is skipped, because ``_score`` has validated each score; an evaluation takes half a millisecond.
         return Evaluation.model_construct(
             evaluator=self.name, parameters=dict(self.parameters), dimensions=(), scores=tuple(scores)
         )
@@ -242,7 +243,7 @@ class RuleEvaluator(ComputedEvaluator):
 
 @lru_cache(maxsize=2_048)
 def _score(agent: str, dimension: Dimension, finding: Finding) -> Score:
-    """The record of a finding; records are immutable and most findings recur, so each is validated once."""
+    """The record of a finding. Cached, because records are immutable, most findings recur, and validation is slow."""
     return Score(
         agent=agent, dimension=dimension, value=finding.value, reasoning=finding.reasoning, source=RuleEvaluator.name
     )

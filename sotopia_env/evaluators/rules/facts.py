@@ -1,6 +1,6 @@
-"""The private material of each seat as words: facts that others can learn, and the secret.
+"""The private information of each seat as words: facts that others can learn, and the secret.
 
-Computed once per task and stored in ``task.memo``, for evaluators only, never for observations.
+They are computed once per task and stored in ``task.memo``. They are for evaluators only, never for observations.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Fact:
     """One sentence about one character.
 
     Attributes:
-        owner: the agent that the sentence belongs to.
-        field: its source in the task, in words.
-        stems: its content words that are neither in the shared context nor in a name.
-        threshold: number of them in one utterance from which the sentence counts as told.
+        owner: the agent that the sentence is about.
+        field: a description of the field of the task that contains the sentence.
+        stems: the stems of its content words that are neither in the shared context nor in a name.
+        threshold: the minimum number of these in one utterance for the sentence to count as told.
     """
 
     owner: str
@@ -41,9 +41,10 @@ class TaskFacts:
     """A task's facts and secrets, indexed for the rules.
 
     Attributes:
-        by_stem: content word to the facts that contain it.
-        stems: all these words.
-        secrets: content words of each agent's secret that are neither in the shared context nor in a name.
+        task: the task.
+        by_stem: the facts that contain each stem.
+        stems: the keys of ``by_stem``.
+        secrets: the stems of each agent's secret that are neither in the shared context nor in a name.
         names: the participants' first and last names, in lower case.
     """
 
@@ -54,7 +55,8 @@ class TaskFacts:
     names: frozenset[str]
 
     def facts_in(self, utterance: Utterance) -> list[tuple[Fact, set[str]]]:
-        """Returns the facts that an utterance tells, with their words in it."""
+        """Returns the facts that an utterance tells, each with its stems that the utterance contains."""
+        # Most utterances share no word with any fact, and the set test costs less than a microsecond.
         if self.stems.isdisjoint(utterance.stems):
             return []
         hits = self.stems & utterance.stems
@@ -65,7 +67,7 @@ class TaskFacts:
         return [(fact, words) for fact, words in words_by_fact.items() if len(words) >= fact.threshold]
 
     def briefing_words(self, agent: str) -> frozenset[str]:
-        """The content words of an agent's briefing."""
+        """The stems of the content words of an agent's briefing."""
         key = (_MEMO, agent)
         if key not in self.task.memo:
             self.task.memo[key] = content_of(briefing(self.task, agent, ACTION_TYPES).head)
@@ -74,7 +76,7 @@ class TaskFacts:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    """Returns the task's facts; computed once per task."""
+    """Returns the facts of a task, which are computed once per task."""
     if _MEMO not in task.memo:
         task.memo[_MEMO] = _facts(task)
     facts: TaskFacts = task.memo[_MEMO]
@@ -89,19 +91,21 @@ def _facts(task: Task) -> TaskFacts:
         stems = content_of(sentence) - common
         if not stems:
             continue
+        # Half of the words, but at least two, since one common word is chance, and at most four of a long sentence.
         fact = Fact(owner, field, stems, min(len(stems), 4, max(2, math.ceil(len(stems) / 2))))
         for word in stems:
             by_stem.setdefault(word, []).append(fact)
     secrets = {}
     for agent, character in zip(task.agents, task.characters, strict=True):
         secret = content_of(character.secret)
+        # A secret that has only words of the context would otherwise be impossible to reveal.
         secrets[agent] = (secret - common) or secret
     index = {word: tuple(facts) for word, facts in by_stem.items()}
     return TaskFacts(task, index, frozenset(index), secrets, names)
 
 
 def _sentences(task: Task) -> Iterator[tuple[str, str, str]]:
-    """Every sentence that one seat could tell another: (owner, field, text)."""
+    """Yields every sentence that one seat could tell another, as owner, field and text."""
     for agent, character, seat in zip(task.agents, task.characters, task.scenario.seats, strict=True):
         fields = {
             "goal": " ; ".join(seat.goals),

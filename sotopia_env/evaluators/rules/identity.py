@@ -1,4 +1,4 @@
-"""Signs in an utterance that its speaker confuses the characters, or calls itself a machine."""
+"""Detectors for utterances whose speaker confuses the characters, or calls itself a machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _MACHINE = re.compile(
     r"(?:ai\b(?! \w*(?:er|or|ist|student|expert)\b)|(?:large )?language model\b)",  # an "AI researcher" is a person
     re.IGNORECASE,
 )
+# Words without which the patterns cannot match; a set test is much faster than a search.
 _MACHINE_WORDS = frozenset({"ai", "intelligence", "model"})
 _CLAIM_WORDS = frozenset({"am", "i'm", "is", "said", "says"})
 _GREETING = r"(?:hi|hello|hey|dear|thanks|thank you|good (?:morning|evening)|sorry|well|ok|okay|yes|no|listen|please)"
@@ -35,7 +36,7 @@ def confuses_identity(task: Task, utterance: Utterance) -> bool:
         if agent == utterance.actor:
             names_itself = _head(name) in words
         elif name.casefold() == own.casefold():
-            has_namesake = True  # two people with one first name may address each other by it
+            has_namesake = True  # two people with the same first name may address each other by it
         elif claims and _head(name) in words and _impostor(name).search(utterance.text):
             return True
     return names_itself and not has_namesake and _vocative(own).search(utterance.text) is not None
@@ -55,5 +56,6 @@ def _vocative(name: str) -> re.Pattern[str]:
 @lru_cache(maxsize=4096)
 def _impostor(name: str) -> re.Pattern[str]:
     pattern = re.escape(name)
+    # Not before an apostrophe or a hyphen: "I am Ana's sister" and "I am Ana-Maria" are not claims to be Ana.
     claim = rf"\b(?:i am|i'm|my name is) {pattern}\b(?!['-])"
     return re.compile(rf"{claim}|(?:^|\n)[^\S\n]*{pattern}\b[^\n.,:]{{0,40}}\bsa(?:id|ys):", re.IGNORECASE)

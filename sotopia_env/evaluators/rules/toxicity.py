@@ -1,8 +1,8 @@
-"""The list of offensive words, and its matcher.
+"""The list of offensive words, and a fast matcher.
 
-The words are those that the package ``better_profanity`` ships; its own matcher, which also reads spellings such as
-``sh1t`` by trying every variant, takes some 20 ms a text and is not used. Whole words and the list's phrases are
-matched as they stand, in lower case.
+The list is that of the package ``better_profanity``. The package's own matcher, which also tries spelling variants such
+as ``sh1t``, is not used because it takes about 20 ms per text. Only exact words and phrases of the list match, in lower
+case.
 """
 
 from __future__ import annotations
@@ -28,19 +28,26 @@ unwed urinal urine uterus vagina valium viagra virgin vixen vodka vomit voyeur v
 willy womb woody wtf
 """
 ORDINARY_WORDS = frozenset(_ORDINARY_TEXT.split())
-"""Words of the list with an everyday sense (food, medicine, law, identity). They are not counted."""
+"""Words of the list with an everyday sense (food, medicine, law, identity), which are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToxicWords:
-    """The list in matching form: single words, phrases by their first word, and all words that begin either."""
+    """The list, prepared for matching.
+
+    Attributes:
+        words: the single words.
+        phrases: the phrases by their first words.
+        triggers: all words and the first words of all phrases.
+    """
 
     words: frozenset[str]
     phrases: dict[str, tuple[str, ...]]
     triggers: frozenset[str]
 
     def matches(self, words: list[str], names: Iterable[str] = ()) -> list[str]:
-        """Returns the words and phrases of the list in ``words``, ``names`` excepted, in alphabetical order."""
+        """Returns the words and phrases of the list in ``words``, without ``names``, in alphabetical order."""
+        # True for most utterances, and much cheaper than building the text for phrases.
         if self.triggers.isdisjoint(words):
             return []
         hits = set(self.words.intersection(words).difference(names))
@@ -51,7 +58,7 @@ class ToxicWords:
 
 @cache
 def toxic_words() -> ToxicWords:
-    """Reads the word list; called by the first evaluation, never by an import.
+    """Reads the word list, in the first evaluation and not at import.
 
     Raises:
         EvaluationError: the installed ``better_profanity`` has no word list at the expected path.
@@ -67,7 +74,7 @@ def toxic_words() -> ToxicWords:
 
 
 def _path() -> Path:
-    # The package builds its matcher when it is imported; its data file can be found without that.
+    # Importing the package would build its matcher; its data file can be located without importing it.
     spec = find_spec("better_profanity")
     path = Path(spec.origin).with_name("profanity_wordlist.txt") if spec and spec.origin else None
     if path is None or not path.is_file():

@@ -1,8 +1,8 @@
-"""The input of the rules: the spoken acts of a episode, each split into words once.
+"""The input of the rules: the utterances of an episode, each split into words once.
 
-Acts are selected by action *type* (speech, non-verbal communication, action), never by their text, so a speech that
-contains "did nothing" is a speech. Words are the pieces between white space without the punctuation around them, in
-lower case; :func:`stem` makes them comparable. English only.
+Acts are selected by action *type* (speech, non-verbal communication, action), never by their text, so an utterance of
+"did nothing" counts as speech. Words are separated by white space, stripped of punctuation, and in lower case;
+:func:`stem` makes their forms comparable. English only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ they'd they'll they've don't doesn't didn't can't couldn't won't wouldn't isn't 
 there's what's let's
 """
 STOP_WORDS = frozenset(_STOP_TEXT.split())
-"""Words that carry no content of their own."""
+"""Words without content of their own."""
 
 _PUNCTUATION = string.punctuation
 _ASCII_FORMS = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "–": " - ", "—": " - ", "…": "... "})
@@ -43,13 +43,13 @@ class Utterance(NamedTuple):
     """One act that others can perceive.
 
     Attributes:
-        actor: agent id.
-        to: recipients of a private act; empty means everybody who is still there.
-        absent: agents that had left before.
+        actor: the id of the acting agent.
+        to: the recipients of a private act; empty for everyone who is present.
+        absent: the agents that had left before.
         text: the argument, with typographic quotes and dashes in their ASCII forms.
-        tokens: the text's pieces between white space, in lower case.
-        words: the same without the punctuation around them.
-        stems: the content of the words (:func:`stem`), each once; ``""`` stands for all that have none.
+        tokens: the lower-case text, split at white space.
+        words: the tokens without surrounding punctuation.
+        stems: the set of the words' stems (:func:`stem`), including ``""`` if a word has no content.
     """
 
     actor: str
@@ -61,7 +61,7 @@ class Utterance(NamedTuple):
     stems: set[str]
 
     def audience(self, task: Task) -> tuple[str, ...]:
-        """The agents that perceived the act, the actor not among them."""
+        """The agents that perceived the act, without the actor."""
         if self.to:
             return self.to
         return tuple(agent for agent in task.agents if agent != self.actor and agent not in self.absent)
@@ -69,7 +69,7 @@ class Utterance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpokenActs:
-    """The utterances of a episode in order, and those of each agent."""
+    """The utterances of an episode in order, and those of each agent."""
 
     task: Task
     utterances: tuple[Utterance, ...]
@@ -80,7 +80,7 @@ _NO_TEXT = (ActionType.NONE, ActionType.LEAVE)
 
 
 def spoken_acts(episode: Episode) -> SpokenActs:
-    """Returns the acts of a episode; every agent of the task has an entry, even if it never acted."""
+    """Returns the utterances of an episode; every agent of the task has an entry, even if it never acted."""
     own: dict[str, list[Utterance]] = {agent: [] for agent in episode.task.agents}
     utterances: list[Utterance] = []
     absent: frozenset[str] = frozenset()
@@ -104,13 +104,13 @@ def _utterance(turn: Turn, absent: frozenset[str]) -> Utterance:
 
 
 def split(text: str) -> tuple[list[str], list[str]]:
-    """Returns the lower-case pieces of ``text`` between white space, with and without the punctuation around them."""
+    """Returns the lower-case tokens of ``text``, with and without surrounding punctuation."""
     tokens = text.lower().split()
     return tokens, [token if token.isalnum() else token.strip(_PUNCTUATION) for token in tokens]
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words of ``text``: lower case, without the punctuation around them, in order."""
+    """Returns the words of ``text`` in order, in lower case and without surrounding punctuation."""
     return split(text if text.isascii() else text.translate(_ASCII_FORMS))[1]
 
 
@@ -120,10 +120,10 @@ def content_of(text: str) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    """Returns the root of a word: without plural, possessive, ``-ed`` and ``-ing``; ``""`` without content.
+    """Returns the stem of a word, without plural, possessive, ``-ed`` and ``-ing``; ``""`` for words without content.
 
-    Words of fewer than three letters, single digits and :data:`STOP_WORDS` have no content. Different words may share
-    a stem; forms that change inside the word ("sold", "sell") do not.
+    Words of fewer than three letters, single digits and :data:`STOP_WORDS` have no content. Different words may have
+    the same stem; irregular forms of one word ("sold", "sell") have different stems.
     """
     if word.isdigit():
         return word if len(word) > 1 else ""
@@ -136,26 +136,27 @@ def stem(word: str) -> str:
     return word
 
 
-# The first match counts; "-e" goes too, so that "hiring", "hired", "hires" and "hire" become one.
+# The first matching suffix is replaced. "-e" is removed, too, so that "hiring", "hired", "hires" and "hire" are equal.
 _SUFFIXES = (("ies", "y"), ("sses", "ss"), ("ss", "ss"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", ""))
 
 
-class WordTable(dict[str, str]):
-    """Values of a function of words, each computed once; a look-up is twice as fast as a cached function's call."""
+class WordCache(dict[str, str]):
+    """A cache of a function of words; a look-up is twice as fast as a call of a function with ``lru_cache``."""
 
     LIMIT, LONGEST = 65_536, 40
 
     def __init__(self, function: Callable[[str], str]) -> None:
-        """Begins empty."""
+        """Creates an empty cache of ``function``."""
         self._function = function
 
     def __missing__(self, word: str) -> str:
         value = self._function(word)
-        if not word.isdigit() and len(word) <= self.LONGEST:  # numbers rarely recur
+        # Numbers and very long words rarely recur, so they would only fill the cache.
+        if not word.isdigit() and len(word) <= self.LONGEST:
             if len(self) >= self.LIMIT:
                 self.clear()
             self[word] = value
         return value
 
 
-_STEMS = WordTable(stem)
+_STEMS = WordCache(stem)

@@ -9,7 +9,7 @@ import pytest
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.errors import EvaluationError, InvalidValueError
-from sotopia_env.evaluators import Composite, Diligence, Interview, LLMJudge, RuleEvaluator, VerifiedOutcome
+from sotopia_env.evaluators import Composite, Diligence, InterviewEvaluator, LLMJudge, RuleEvaluator, VerifiedOutcome
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Evaluation, Score
@@ -214,5 +214,5 @@ def test_combined_evaluators_say_what_their_scores_rest_on():
     assert measures(Composite([verified, rules]), table_task()) == dict.fromkeys(DIMENSIONS, "counted")
     for combined in (Composite([verified, rules], "mean"), Composite([verified, rules], strict=False)):
         assert measures(combined, AGREEMENT)[goal] == "counted"
-    assert measures(Interview([ScriptedChatModel([])], views=["external"]), AGREEMENT) == {goal: "judged"}
+    assert measures(InterviewEvaluator([ScriptedChatModel([])], views=["external"]), AGREEMENT) == {goal: "judged"}
     assert dict.fromkeys(DIMENSIONS, "judged") == measures(Only(), AGREEMENT)

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.evaluators import Interview, LLMJudge
+from sotopia_env.evaluators import InterviewEvaluator, LLMJudge
 from sotopia_env.evaluators.judge.attacks import ATTACKS, Attack, best_verdict, plant
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
@@ -314,7 +314,7 @@ def test_judges_of_goals_read_data_too(attack: Attack):
 
     outsides: set[tuple[str, str]] = set()
     model = ScriptedChatModel(answer)
-    evaluation = asyncio.run(Interview([model], views=["external"]).evaluate_async(plant(BASE, attack.text)))
+    evaluation = asyncio.run(InterviewEvaluator([model], views=["external"]).evaluate_async(plant(BASE, attack.text)))
     assert {score.value for score in evaluation.scores} == {0.0}
     assert len(outsides) == 2
     assert not any(attack.text in text for pair in outsides for text in pair if len(attack.text) > 20)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
-from sotopia_env.evaluators import Interview, View
+from sotopia_env.evaluators import InterviewEvaluator, View
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.evaluators.judge.goals import read_yes_no
 from sotopia_env.evaluators.judge.verdict import Refusal
@@ -47,7 +47,7 @@ def participant(reached, name="local/p"):
 
 def judging(*judges, **settings):
     """An interview of judges alone."""
-    return Interview(judges, views=["external"], **settings)
+    return InterviewEvaluator(judges, views=["external"], **settings)
 
 
 def evaluate(interview, of=HELLO):
@@ -110,7 +110,7 @@ def test_the_majority_of_the_judges_decides_and_a_tie_is_none(judges, expected):
 
 def test_every_view_is_asked_separately_of_everybody_it_concerns():
     people, judges = participant(lambda _: True), [YES("a"), NO("b"), YES("c")]
-    answers = evaluate(Interview(judges, interviewee=people), transcript("Hi.", of=task(3))).answers
+    answers = evaluate(InterviewEvaluator(judges, interviewee=people), transcript("Hi.", of=task(3))).answers
     inquiries = {(a.about, a.view, a.respondent) for a in answers}
     everyone = ("agent_0", "agent_1", "agent_2")
     assert inquiries == {
@@ -138,7 +138,7 @@ def test_every_view_is_asked_separately_of_everybody_it_concerns():
     ],
 )
 def test_only_the_views_that_are_named_are_asked(views, asked):
-    evaluation = evaluate(Interview([YES()], interviewee=participant(lambda _: True), views=views))
+    evaluation = evaluate(InterviewEvaluator([YES()], interviewee=participant(lambda _: True), views=views))
     assert {(answer.respondent, answer.view) for answer in evaluation.answers} == asked
 
 
@@ -175,7 +175,7 @@ def test_judges_of_the_same_name_do_not_collide():
 )
 def test_the_deciding_view_is_declared(deciding, expected):
     people = participant(lambda question: "one of your goals" in question)
-    interview = Interview([YES()], interviewee=people, deciding=deciding)
+    interview = InterviewEvaluator([YES()], interviewee=people, deciding=deciding)
     evaluation = evaluate(interview)
     assert goals(evaluation) == {"agent_0": expected, "agent_1": expected}
     assert "(yes: self 1 of 1, other 0 of 1, external 1 of 1)" in evaluation.scores[0].reasoning
@@ -184,17 +184,17 @@ def test_the_deciding_view_is_declared(deciding, expected):
 
 def test_without_judges_no_view_decides_unless_one_is_named():
     people = participant(lambda _: True)
-    interview = Interview(interviewee=people)
+    interview = InterviewEvaluator(interviewee=people)
     assert goals(evaluate(interview)) == {}
     assert measures(interview, TWO) == {}
-    assert goals(evaluate(Interview(interviewee=people, deciding="all"))) == {"agent_0": 10.0, "agent_1": 10.0}
+    assert goals(evaluate(InterviewEvaluator(interviewee=people, deciding="all"))) == {"agent_0": 10.0, "agent_1": 10.0}
 
 
 def test_every_seat_may_be_answered_for_by_a_policy_of_its_own():
     policies = {"agent_0": participant(lambda _: True, "a"), "agent_1": participant(lambda _: False, "b")}
-    evaluation = evaluate(Interview(interviewee=policies, deciding="self"))
+    evaluation = evaluate(InterviewEvaluator(interviewee=policies, deciding="self"))
     assert goals(evaluation) == {"agent_0": 10.0, "agent_1": 0.0}
-    three = evaluate(Interview(interviewee=policies, deciding="self"), transcript("Hi.", of=task(3)))
+    three = evaluate(InterviewEvaluator(interviewee=policies, deciding="self"), transcript("Hi.", of=task(3)))
     assert {(a.respondent, a.asked) for a in three.answers} == {
         ("agent_0", True),
         ("agent_1", True),
@@ -248,14 +248,14 @@ def test_a_long_episode_loses_its_oldest_turns():
 def test_names_tell_other_parameters_apart():
     yes, people = YES(), participant(lambda _: True)
     interviews = [
-        Interview(),
-        Interview([yes]),
+        InterviewEvaluator(),
+        InterviewEvaluator([yes]),
         judging(yes),
         judging(yes, yes),
-        Interview([yes], interviewee=people),
-        Interview([yes], interviewee=people, deciding="all"),
-        Interview([yes], interviewee={"agent_0": people, "agent_1": people}),
-        Interview(interviewee=people),
+        InterviewEvaluator([yes], interviewee=people),
+        InterviewEvaluator([yes], interviewee=people, deciding="all"),
+        InterviewEvaluator([yes], interviewee={"agent_0": people, "agent_1": people}),
+        InterviewEvaluator(interviewee=people),
         judging(yes, temperature=0.3),
         judging(yes, reasks=1),
         judging(yes, max_tokens=9),
@@ -281,10 +281,10 @@ def test_names_tell_other_parameters_apart():
 )
 def test_misuse_is_refused_at_once(judges, arguments, error, fields):
     with raises(error, **fields):
-        Interview(judges, **arguments)
+        InterviewEvaluator(judges, **arguments)
 
 
 def test_closing_closes_every_judge_once():
     one, other = ClosingModel([]), ClosingModel([])
-    asyncio.run(Interview([one, one, other]).close())
+    asyncio.run(InterviewEvaluator([one, one, other]).close())
     assert (one.closed, other.closed) == (1, 1)

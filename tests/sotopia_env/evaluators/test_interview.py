@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sotopia_env.errors import EvaluationError, ModelCallError
-from sotopia_env.evaluators import Composite, Interview, VerifiedOutcome, View
+from sotopia_env.evaluators import Composite, InterviewEvaluator, VerifiedOutcome, View
 from sotopia_env.naming import make_evaluator
 from sotopia_env.policies import LLMPolicy, UniformRandom
 from sotopia_env.runs import EpisodePlan, run_episodes
@@ -47,7 +47,8 @@ def judge(verdict=lambda about, goal: True, name="judge/m"):
 def interviewed(policies, evaluator=None, of=None, seed=0):
     """The recorded episode of these policies, with its evaluation, and its interview."""
     plan = EpisodePlan(of or fair(), tuple(policies), seed=seed)
-    (episode,) = run_episodes([plan], evaluator=evaluator or Interview(policies=policies), progress=False).episodes
+    evaluator = evaluator or InterviewEvaluator(policies=policies)
+    (episode,) = run_episodes([plan], evaluator=evaluator, progress=False).episodes
     return episode, episode.evaluation()
 
 
@@ -119,7 +120,7 @@ def test_scores_are_ten_times_the_shares():
         judge(lambda *_: False, "judge/c")
     ]
     policies = [yes, no, no]
-    _, evaluation = interviewed(policies, Interview(judges, policies=policies))
+    _, evaluation = interviewed(policies, InterviewEvaluator(judges, policies=policies))
     values = scores(evaluation)
     assert [values[f"agent_{n}", "goal_self"] for n in range(3)] == [10, 0, 0]
     assert [values[f"agent_{n}", "goal_other"] for n in range(3)] == [0, 5, 5]
@@ -133,7 +134,7 @@ def test_scores_are_ten_times_the_shares():
 
 def test_judges_see_everything():
     model = judge()
-    interviewed([Speaker("a")] * 3, Interview([model]))
+    interviewed([Speaker("a")] * 3, InterviewEvaluator([model]))
     data = data_of(model.requests[0])
     assert data["agents"][0]["private_info"].startswith(RIGHT)
     assert all("seen_by" in turn for turn in data["turns"])
@@ -189,7 +190,7 @@ def test_an_unusable_answer_is_asked_for_again_with_the_reason():
 
 def test_a_judge_without_a_valid_answer_leaves_its_votes_out():
     odd = ScriptedChatModel(lambda _: "Well.", name="judge/odd")
-    _, evaluation = interviewed([Speaker("a")] * 3, Interview([judge(), odd], reasks=0))
+    _, evaluation = interviewed([Speaker("a")] * 3, InterviewEvaluator([judge(), odd], reasks=0))
     votes = {(a.by, a.value) for a in evaluation.answers if a.view is View.EXTERNAL}
     assert votes == {("judge/m", True), ("judge/odd", None)}
     assert scores(evaluation)["agent_1", "goal_external"] == 10
@@ -204,19 +205,19 @@ def test_a_failed_call_is_no_answer_of_anybody():
 
 def test_each_seat_is_asked_through_the_policy_of_its_record():
     first, second = player(), player(lambda request: answering(request, WRONG[1], "no"), name="local/n")
-    _, evaluation = interviewed([first, second, UniformRandom()], Interview(policies=[first, second]))
+    _, evaluation = interviewed([first, second, UniformRandom()], InterviewEvaluator(policies=[first, second]))
     assert {(a.respondent, a.by) for a in evaluation.answers} == {
         ("agent_0", "local/m"), ("agent_1", "local/n"), ("agent_2", "random"),
     }  # fmt: skip
     reasons = {a.reason for a in evaluation.answers if a.respondent == "agent_2"}
-    assert reasons == {"the policy 'random' is not there to be asked"}
+    assert reasons == {"the policy 'random' is not available"}
     renamed = replace(first, temperature=0.5)
-    _, evaluation = interviewed([first] * 3, Interview(policies=[renamed]))
+    _, evaluation = interviewed([first] * 3, InterviewEvaluator(policies=[renamed]))
     assert {a.value for a in evaluation.answers} == {None}
 
 
 def test_a_transcript_without_policies_leaves_all_seats_unanswered():
-    evaluation = check_evaluator(Interview([judge()]))
+    evaluation = check_evaluator(InterviewEvaluator([judge()]))
     reasons = {a.reason for a in evaluation.answers if a.view is not View.EXTERNAL}
     assert reasons == {"no policy is recorded for the seat"}
 
@@ -226,12 +227,12 @@ def test_turns_that_contradict_the_rules_are_no_basis():
     first, *rest = episode.plain_turns
     forged = episode.with_turns([replace(first, actor="agent_2"), *rest])
     with pytest.raises(EvaluationError, match="interview: "):
-        Interview().evaluate(forged)
+        InterviewEvaluator().evaluate(forged)
 
 
 def test_answers_survive_in_a_composite():
     policies = [UniformRandom()] * 3
-    _, evaluation = interviewed(policies, Composite([Interview(policies=policies), VerifiedOutcome()]))
+    _, evaluation = interviewed(policies, Composite([InterviewEvaluator(policies=policies), VerifiedOutcome()]))
     assert evaluation.evaluator == "interview+verified"
     assert evaluation.answers
     assert Dimension.GOAL in evaluation.by_agent["agent_0"]
@@ -239,7 +240,12 @@ def test_answers_survive_in_a_composite():
 
 def test_names_and_parameters_tell_judges_apart():
     one = judge()
-    evaluators = [Interview(), Interview([one]), Interview([one, one]), Interview([one], temperature=1)]
+    evaluators = [
+        InterviewEvaluator(),
+        InterviewEvaluator([one]),
+        InterviewEvaluator([one, one]),
+        InterviewEvaluator([one], temperature=1),
+    ]
     assert len({evaluator.name for evaluator in evaluators}) == 4
     assert evaluators[0].name == "interview"
     assert evaluators[1].name.startswith("interview(judge/m)#")
@@ -253,7 +259,7 @@ def test_by_name():
         return judge(name=spec)
 
     evaluator = make_evaluator("interview:local/a,local/b:temperature=0.5,api_base=http://x", model_factory=model)
-    assert isinstance(evaluator, Interview)
+    assert isinstance(evaluator, InterviewEvaluator)
     assert made == [("local/a", {"api_base": "http://x"}), ("local/b", {"api_base": "http://x"})]
     assert evaluator.parameters["temperature"] == 0.5
     assert make_evaluator("interview").name == "interview"
@@ -262,7 +268,7 @@ def test_by_name():
 
 def test_it_closes_its_judges_once():
     model = ClosingModel([])
-    asyncio.run(Interview([model, model]).close())
+    asyncio.run(InterviewEvaluator([model, model]).close())
     assert model.closed == 1
 
 

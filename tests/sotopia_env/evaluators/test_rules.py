@@ -274,10 +274,10 @@ def test_no_text_takes_long(text):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_every_rule_says_what_it_sees_and_what_it_cannot(dimension):
+def test_every_rule_documents_what_it_detects_and_what_it_does_not(dimension):
     text = RULES[dimension].__doc__ or ""
-    assert "Sees" in text
-    assert "Cannot see" in text or "Sees nothing" in text
+    assert "Detects" in text
+    assert "Does not detect" in text or "Detects nothing" in text
 
 
 def test_importing_the_evaluators_loads_no_word_list():

@@ -1,22 +1,22 @@
-"""Importers: files of others as records of ours; nothing here opens a socket or draws at random.
+"""Importers: readers that convert files of other projects to this package's records.
 
-A format is known by its fields (:mod:`~sotopia_env.importers.registry`). SOTOPIA's formats, AgentSense's and training
-rows are also written: what our records say, in the foreign form.
+Nothing here opens a socket or draws at random. A format is detected by the fields of its records
+(:mod:`~sotopia_env.importers.registry`). The formats of SOTOPIA and AgentSense and training rows can also be written.
 """
 
 from sotopia_env.importers.conversion import Conversion, FileCount
-from sotopia_env.importers.foreign import Format, Kind, Product
+from sotopia_env.importers.foreign import Format, Product, ProductKind
 from sotopia_env.importers.registry import FORMATS, detect, format_named
-from sotopia_env.importers.source import Refusal, Remark
+from sotopia_env.importers.source import RefusedRecord, Remark
 
 __all__ = [
     "FORMATS",
     "Conversion",
     "FileCount",
     "Format",
-    "Kind",
     "Product",
-    "Refusal",
+    "ProductKind",
+    "RefusedRecord",
     "Remark",
     "detect",
     "format_named",

@@ -1,4 +1,8 @@
-"""Foreign files as records of ours: detection, counts, refusals; files that others refer to come first."""
+"""Conversion of foreign files to this package's records, with counts and refusals per file.
+
+Files are read in the order of :data:`~sotopia_env.importers.registry.FORMATS`, so that profiles are known before the
+episodes that refer to them.
+"""
 
 from __future__ import annotations
 
@@ -9,52 +13,56 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Format, Kind, Product, converted
+from sotopia_env.importers.foreign import Format, Product, ProductKind, converted
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.registry import FORMATS, detect, format_named, format_of
-from sotopia_env.importers.source import Item, Refusal, Remark, Source, by_key
+from sotopia_env.importers.source import RawRecord, RefusedRecord, Remark, Source, by_key
 
 Advance = Callable[[int], None]
-"""Is told how many more bytes were read."""
+"""Progress callback; the argument is the number of bytes read since the last call."""
 _ORDER = list(FORMATS)
 
 
 @dataclass(slots=True)
 class FileCount:
-    """What became of a file.
+    """The result of converting one file.
 
     Attributes:
-        file: its path.
-        format: name of its format, or names with commas; empty where nothing in it was known.
-        read: records.
-        converted: of these, how many became records of ours.
-        refused: the others, in order, with the reasons.
-        notes: what contradicts itself in the converted ones, and what was made of it.
-        products: how many records they became, by kind.
+        file: path of the file.
+        format: name of the file's format, or several names separated by commas; empty if no format was detected.
+        read: number of records in the file.
+        converted: number of records that were converted.
+        refused: the records that were not converted, in order, with the reasons.
+        notes: contradictions in the converted records, and how each was resolved.
+        products: number of records produced, by kind.
     """
 
     file: str
     format: str = ""
     read: int = 0
     converted: int = 0
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RefusedRecord] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
-    products: Counter[Kind] = field(default_factory=Counter)
+    products: Counter[ProductKind] = field(default_factory=Counter)
 
     @property
     def left_out(self) -> int:
-        """Records that did not become records of ours; a refusal may be of two that belong together."""
+        """Number of records that were not converted; one refusal may cover two records that belong together."""
         return self.read - self.converted
 
 
 @dataclass(slots=True)
 class Conversion:
-    """Reads files; :meth:`products` may be called once.
+    """The conversion of several files; :meth:`products` may be called once.
 
     Attributes:
-        check: is called with every record, and raises where nobody could use it.
-        library: profiles read so far.
-        counts: what became of each file, in the order in which they are read.
+        files: paths of the files.
+        format: name of the format of all files; ``None`` detects it.
+        keep_going: whether refused records are counted instead of raised.
+        advance: called with the number of bytes read since its last call.
+        check: called with every product; raises :class:`DamagedRecordError` for a record that cannot be used.
+        library: the profiles read so far.
+        counts: the result for each file, in the order in which the files are read.
     """
 
     files: Sequence[Path]
@@ -70,22 +78,23 @@ class Conversion:
         """Yields the records.
 
         Raises:
-            UnknownNameError: there is no such format.
-            DamagedRecordError: a file cannot be read or, unless ``keep_going``, a record; names file, line and field.
+            UnknownNameError: ``format`` is not the name of a format.
+            DamagedRecordError: a file cannot be read, or a record cannot be converted and ``keep_going`` is false. The
+                message names file, line and field.
         """
         sources = [(Source(path), self._format_of_file(path)) for path in self.files]
         for source, format in sorted(sources, key=lambda entry: _rank(entry[1])):
             yield from self._file(source, format)
 
     def _format_of_file(self, path: Path) -> Format | None:
-        """The format of a file's first record, of the first known one to keep going; ``None`` where there is none.
+        """The format of the file's first record; with ``keep_going``, of the first record whose format is detected.
 
-        Of a file that is one object of records by key, that of those to which the others refer.
+        A file that is one object of records by key may mix formats: the first one in :data:`FORMATS` counts.
         """
         if self.format is not None:
             return format_named(self.format)
         for item in Source(path).items():
-            if isinstance(item, Item):
+            if isinstance(item, RawRecord):
                 items = [item] if _known(item) else by_key(item)
                 formats = [format for entry in items if (format := detect(entry.value)) is not None]
                 if formats:
@@ -100,28 +109,35 @@ class Conversion:
         position = 0
         entries = source.items() if format is None or format.pairs is None else paired(source.items(), format.pairs)
         for entry in entries:
-            items = [(entry, format)] if isinstance(entry, Refusal) or _known(entry) else self._by_key(entry, format)
+            items = (
+                [(entry, format)] if isinstance(entry, RefusedRecord) or _known(entry) else self._by_key(entry, format)
+            )
             for item, reader in items:
                 count.read += _size(item, reader)
-                if isinstance(item, Refusal):
+                if isinstance(item, RefusedRecord):
                     self._refuse(count, item)
                 else:
                     yield from self._record(item, reader, count)
+            # A dict serves as an ordered set, so that the names have the order of reading.
             if len(names := {reader.name: None for _, reader in items if reader is not None}) > 1:
                 count.format = ", ".join(names)
+            # Inside an array the position moves by whole read buffers, so most records do not change it.
             if self.advance is not None and source.position > position:
                 self.advance(source.position - position)
                 position = source.position
 
-    def _by_key(self, item: Item, format: Format | None) -> list[tuple[Item, Format | None]]:
-        """The records in one object, each with its format: a dump of a database holds several, in any order."""
+    def _by_key(self, item: RawRecord, format: Format | None) -> list[tuple[RawRecord, Format | None]]:
+        """The records in one object, each with its format: a database dump mixes formats, in any order."""
         items = by_key(item)
         formats = [format if self.format is not None else detect(entry.value) for entry in items]
-        if len({found.name for found in formats if found is not None}) <= 1:
+        # With one format, records that are not detected are read as that format too: its reader names the field that
+        # is missing or misspelt, where ``format_of`` could only say that the format is unknown.
+        if len({detected.name for detected in formats if detected is not None}) <= 1:
             return [(entry, format) for entry in items]
+        # Profiles must be in the library before the combinations and episodes that refer to them.
         return sorted(zip(items, formats, strict=True), key=lambda entry: _rank(entry[1]))
 
-    def _record(self, item: Item, format: Format | None, count: FileCount) -> Iterator[Product]:
+    def _record(self, item: RawRecord, format: Format | None, count: FileCount) -> Iterator[Product]:
 
         try:
             reader = format or format_of(item.value)
@@ -131,7 +147,7 @@ class Conversion:
                 if self.check is not None:
                     self.check(product)
         except DamagedRecordError as error:
-            self._refuse(count, Refusal(DamagedRecordError.of(error, where=item.where)))
+            self._refuse(count, RefusedRecord(DamagedRecordError.of(error, where=item.where)))
             return
         count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
@@ -139,51 +155,55 @@ class Conversion:
         yield from products
 
     def _check_key(self, product: Product) -> None:
-        name = {Kind.EPISODE: "key", Kind.TASK: "id", Kind.SCENARIO: "id"}.get(product.kind)
+        name = {ProductKind.EPISODE: "key", ProductKind.TASK: "id", ProductKind.SCENARIO: "id"}.get(product.kind)
         if name is None:
             return
         key = f"{product.kind} {getattr(product.value, name)}"
         if key in self._keys:
             raise DamagedRecordError(
                 field="pk",
-                expected="an id of its own",
+                expected="a unique id",
                 got=getattr(product.value, name),
-                hint="leave one of the two out, or give it another id",
+                hint="remove one of the two records, or change its id",
             )
         self._keys.add(key)
 
-    def _refuse(self, count: FileCount, refusal: Refusal) -> None:
+    def _refuse(self, count: FileCount, refusal: RefusedRecord) -> None:
         if not self.keep_going:
             raise refusal.error
         count.refused.append(refusal)
 
 
-def paired(entries: Iterator[Item | Refusal], pairs: Callable[[Any, Any], bool]) -> Iterator[Item | Refusal]:
-    """Yields items whose value is a list of one value, or of two that follow each other and are one record."""
-    waiting: Item | None = None
+def paired(
+    entries: Iterator[RawRecord | RefusedRecord], pairs: Callable[[Any, Any], bool]
+) -> Iterator[RawRecord | RefusedRecord]:
+    """Yields items whose value is a list of one value, or of two consecutive values that belong to one record."""
+    # An item is held back until the next one shows whether it is the second half of the record.
+    waiting: RawRecord | None = None
     for entry in entries:
-        if waiting is not None and isinstance(entry, Item) and pairs(waiting.value, entry.value):
+        if waiting is not None and isinstance(entry, RawRecord) and pairs(waiting.value, entry.value):
             yield replace(waiting, value=[waiting.value, entry.value])
             waiting = None
             continue
         if waiting is not None:
             yield replace(waiting, value=[waiting.value])
-        waiting = entry if isinstance(entry, Item) else None
-        if isinstance(entry, Refusal):
+        waiting = entry if isinstance(entry, RawRecord) else None
+        # A refusal is yielded after the item before it, so that both keep the order of the file.
+        if isinstance(entry, RefusedRecord):
             yield entry
     if waiting is not None:
         yield replace(waiting, value=[waiting.value])
 
 
-def _size(item: Item | Refusal, format: Format | None) -> int:
-    """How many records of the file an item is."""
-    return len(item.value) if isinstance(item, Item) and format is not None and format.pairs is not None else 1
+def _size(item: RawRecord | RefusedRecord, format: Format | None) -> int:
+    """The number of records of the file in an item: 1, or 2 for a pair."""
+    return len(item.value) if isinstance(item, RawRecord) and format is not None and format.pairs is not None else 1
 
 
 def _rank(format: Format | None) -> int:
-    """The place of a format among those that refer to each other; what is of none comes first."""
+    """The position of a format in :data:`FORMATS`; -1 without a format."""
     return _ORDER.index(format.name) if format is not None else -1
 
 
-def _known(item: Item) -> bool:
+def _known(item: RawRecord) -> bool:
     return any(format.detects(item.value) for format in FORMATS.values())

@@ -1,4 +1,4 @@
-"""Foreign records: their base, the fields they share, and what becomes of one."""
+"""The parts that all importers share: formats, the base class of foreign records, field types and products."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from pydantic.fields import FieldInfo
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.records import invalid
 
 _CONTROL = re.compile(r"\s*[\x00-\x1f\x7f-\x9f\u2028\u2029]+\s*")
 _NOTHING = ("", "nan", "none", "null")
+# Similarity (``difflib``) from which a name counts as misspelt. Below it, legitimate extra fields of other tools would
+# be refused; every unlisted field is allowed otherwise.
 _ALIKE = 0.8
 
 
-class Kind(StrEnum):
-    """What a foreign record becomes; the value is the file that holds it in a folder of imports."""
+class ProductKind(StrEnum):
+    """The kind of record that a foreign record is converted to; the value is its file name in a folder of imports."""
 
     CHARACTER = "cast"
     SCENARIO = "scenarios"
@@ -38,15 +40,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A record of ours: a :class:`~sotopia_env.records.Record`, or the JSON of a row or list.
+    """A converted record: a :class:`~sotopia_env.records.Record`, or the JSON of a row or list.
 
     Attributes:
-        kind: what it is.
+        kind: kind of the record.
         value: the record.
-        notes: sentences on what contradicts itself in the foreign record, and what was made of it.
+        notes: contradictions in the foreign record, one sentence each, with how it was resolved.
     """
 
-    kind: Kind
+    kind: ProductKind
     value: Any
     notes: tuple[str, ...] = ()
 
@@ -56,23 +58,25 @@ class Format:
     """A foreign format.
 
     Attributes:
-        name: on command lines.
-        summary: what it holds, for people.
-        kind: what its records become.
-        marks: field names by which a record is known: one of each group. Of several formats that fit, the first counts.
-        read: returns what a record becomes.
-        write: returns the foreign record of one of ours of this kind; ``None`` where the format is only read.
-        fits: whether a record with these fields is one; ``None`` where the fields tell.
-        scalar: type of the records, where they are no objects: ``str`` in files of lines of text, ``list`` in objects
-            of lists by name.
-        pairs: whether two values that follow each other are one record; records are then lists of one or two values.
+        name: name on command lines.
+        summary: contents, for listings.
+        kind: kind of the converted records.
+        marks: groups of field names by which a record is detected: it must have a field of every group. If several
+            formats match, the first one in the registry is used.
+        read: converts a record to products.
+        write: converts a product's value back to a foreign record; ``None`` if the format is read-only.
+        fits: an additional check of a record that has the fields; ``None`` if the fields are sufficient.
+        scalar: type of the records if they are not objects: ``str`` in files of lines of text, ``list`` in objects of
+            lists by name.
+        pairs: whether two consecutive values are one record. With it, the values passed to ``read`` are lists of one
+            or two.
     """
 
     name: str
     summary: str
-    kind: Kind
+    kind: ProductKind
     marks: tuple[tuple[str, ...], ...]
-    read: Callable[[Item, Library], Iterable[Product]]
+    read: Callable[[RawRecord, Library], Iterable[Product]]
     write: Callable[[Any], Any] | None = None
     fits: Callable[[Any], bool] | None = None
     scalar: type[str] | type[int] | type[list[Any]] | None = None
@@ -80,6 +84,7 @@ class Format:
 
     def detects(self, value: Any) -> bool:
         """Whether a record looks like one of this format."""
+        # The exact type: ``True`` is an ``int`` to ``isinstance``, but not a number in JSON.
         if type(value) is not (self.scalar or dict):
             return False
         if isinstance(value, dict) and not all(any(name in value for name in group) for group in self.marks):
@@ -88,7 +93,7 @@ class Format:
 
 
 class Foreign(BaseModel):
-    """Base of foreign records. Fields that are not listed are kept as they are; one that looks misspelt is refused."""
+    """Base of foreign records. Fields that are not declared are kept as they are; a misspelt field is refused."""
 
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True, allow_inf_nan=False)
 
@@ -97,7 +102,7 @@ class Foreign(BaseModel):
         """Returns the record in a JSON value.
 
         Raises:
-            DamagedRecordError: it is none; names field, value and mend.
+            DamagedRecordError: ``value`` is not such a record; the message names field, value and correction.
         """
         if not isinstance(value, dict):
             raise DamagedRecordError(field="record", expected="an object with fields", got=value)
@@ -109,7 +114,7 @@ class Foreign(BaseModel):
 
     @classmethod
     def _check_spelling(cls, value: Mapping[str, Any]) -> None:
-        """Refuses a field that is not listed and looks like one that is and is missing."""
+        """Refuses an undeclared field whose name resembles that of a declared field that is missing."""
         names = {field: _spellings(field, info) for field, info in cls.model_fields.items()}
         unknown = value.keys() - set(itertools.chain(*names.values()))
         missing = [field for field, spellings in names.items() if not value.keys() & set(spellings)]
@@ -127,10 +132,10 @@ _ResultT = TypeVar("_ResultT")
 
 
 def converted(make: Callable[[], _ResultT]) -> _ResultT:
-    """Returns what ``make`` returns; what our records refuse about it is said in one sentence.
+    """Returns ``make()``, with validation errors of the records that it builds as one sentence.
 
     Raises:
-        DamagedRecordError: the record cannot be one of ours.
+        DamagedRecordError: the foreign record cannot be converted.
     """
     try:
         return make()
@@ -143,7 +148,7 @@ def converted(make: Callable[[], _ResultT]) -> _ResultT:
 
 
 def one_line(text: str) -> str:
-    """Returns ``text`` with its line ends and control characters as blanks."""
+    """Returns ``text`` with line ends and control characters replaced by spaces."""
     return _CONTROL.sub(" ", text).strip() if _CONTROL.search(text) else text
 
 
@@ -152,9 +157,10 @@ def _nothing(value: Any) -> bool:
 
 
 def read_literal(value: Any) -> Any:
-    """Returns what a text says in Python's or a looser notation, such as ``[(18, 70)]`` or ``[actor, actor]``.
+    """Returns the value of a Python literal, or of an unquoted list such as ``[actor, actor]``.
 
-    ``None`` for nothing, which also stands as ``"nan"``, ``"none"`` and ``"null"``.
+    Returns ``None`` for ``None``, ``""``, ``"nan"``, ``"none"`` and ``"null"``. A value that is not a text is returned
+    as it is.
     """
     if _nothing(value):
         return None
@@ -162,6 +168,7 @@ def read_literal(value: Any) -> Any:
         return value
     try:
         literal = ast.literal_eval(value.strip())
+        # Raises ``UnicodeEncodeError``, a ``ValueError``, for an escape such as ``"\ud800"``: no record can hold it.
         str(literal).encode()
         return literal
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -177,7 +184,7 @@ def _identity(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
-"""A text; null is an empty one."""
+"""A text; ``null`` is read as an empty text."""
 Identity = Annotated[str, BeforeValidator(_identity)]
 """An id; a number is read as its digits."""
 

@@ -1,4 +1,4 @@
-"""Profiles read so far, by their foreign ids: what episodes and combinations refer to."""
+"""The profiles read so far, by their foreign ids, for the episodes and combinations that refer to them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sotopia_env.errors import DamagedRecordError
 from sotopia_env.records import canonical_json
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
+# Consecutive episodes of a file mostly share their task; a bound keeps files of millions of tasks from filling memory.
 _MOST_TASKS = 1_024
 RELATIONSHIP, CASTING = "contradicts: relationship", "contradicts: constraints"
-"""Tags of tasks that are played as the reference code plays them, although the files contradict each other."""
+"""Tags of tasks whose files contradict each other; they are played as the reference code plays them."""
 _RecordT = TypeVar("_RecordT")
 
 
@@ -24,8 +25,12 @@ class Library:
     """Characters, scenarios and relationships by id, and tasks that several episodes share.
 
     Attributes:
+        characters: characters by id, in the order of their file.
+        scenarios: scenarios by id.
+        kinds: the relationship that each scenario prescribes, by scenario id.
+        relationships: the profiles of each pair of character ids.
         combinations: scenario id and character ids to the id of their task.
-        order: these, in the order of their file.
+        order: the keys of ``combinations``, in the order of their file.
     """
 
     characters: dict[str, Character] = field(default_factory=dict)
@@ -36,36 +41,36 @@ class Library:
     order: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     _tasks: OrderedDict[tuple[object, ...], Task] = field(default_factory=OrderedDict)
 
-    def add(self, table: dict[str, _RecordT], key: str, record: _RecordT) -> None:
-        """Adds a record; one that is there and equal is added once.
+    def add(self, records: dict[str, _RecordT], key: str, record: _RecordT) -> None:
+        """Adds a record to one of the library's mappings; adding an equal record twice is allowed.
 
         Raises:
-            DamagedRecordError: another record has this id.
+            DamagedRecordError: a different record has this id.
         """
-        if table.setdefault(key, record) != record:
-            raise DamagedRecordError(field="pk", expected="an id of its own", got=key, hint="give one another id")
+        if records.setdefault(key, record) != record:
+            raise DamagedRecordError(field="pk", expected="a unique id", got=key, hint="change the id of one record")
 
     def knows(self, scenario: str, characters: Sequence[str]) -> bool:
-        """Whether all profiles of a task were read."""
+        """Whether all profiles of a task have been read."""
         return scenario in self.scenarios and all(name in self.characters for name in characters)
 
     def task(self, scenario_id: str, character_ids: Sequence[str], private: bool = False) -> Task:
         """Returns the task of these profiles.
 
         Args:
-            scenario_id: of the environment's profile.
-            character_ids: of the agents' profiles, in seat order.
-            private: whether private messages occur in its episodes.
+            scenario_id: id of the environment's profile.
+            character_ids: ids of the agents' profiles, in seat order.
+            private: whether private messages occur in the task's episodes.
 
         Raises:
-            DamagedRecordError: one of them was not read.
+            DamagedRecordError: one of the profiles has not been read.
         """
         return self.shared(
             (scenario_id, *character_ids, private), lambda: self._task(scenario_id, character_ids, private)
         )
 
     def shared(self, key: tuple[object, ...], make: Callable[[], Task]) -> Task:
-        """Returns the task that was made for ``key``, one of the latest, or makes it: episodes share tasks."""
+        """Returns the task for ``key`` from the cache of the latest tasks, or calls ``make`` and caches the result."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = make()
@@ -74,16 +79,17 @@ class Library:
         return task
 
     def _task(self, scenario_id: str, character_ids: Sequence[str], private: bool) -> Task:
-        scenario = _known(self.scenarios, scenario_id, "env_id", "environments")
+        scenario = _profile(self.scenarios, scenario_id, "env_id", "environments")
         contradictions = self.contradictions(scenario_id, character_ids)
         if contradictions:
             scenario = scenario.model_copy(update={"tags": (*scenario.tags, *contradictions)})
+        # ``Task`` refuses characters outside of the constraints, and the file's episodes were played all the same.
         if CASTING in contradictions:
             constraints = scenario.constraints.model_copy(update={"ages": (), "occupations": ()})
             scenario = scenario.model_copy(update={"constraints": constraints})
         if private and not scenario.private_messages:
             scenario = scenario.model_copy(update={"private_messages": True})
-        characters = tuple(_known(self.characters, name, "agent_ids", "agents") for name in character_ids)
+        characters = tuple(_profile(self.characters, name, "agent_ids", "agents") for name in character_ids)
         if len(characters) != len(scenario.seats):
             raise DamagedRecordError(
                 field="agent_ids",
@@ -99,16 +105,18 @@ class Library:
         )
 
     def contradictions(self, scenario_id: str, character_ids: Sequence[str]) -> dict[str, str]:
-        """Returns what contradicts the scenario in this cast, as the tags of its task: what is played, in a sentence.
+        """Returns the contradictions between scenario and cast, as tag of the task to a sentence on what is played.
 
-        The reference code plays the relationship of the environment, whatever the pair's profile says, and seats whom
-        a combination names, whatever the environment's constraints say.
+        The reference code plays the environment's relationship even if the pair's profile differs, and seats the
+        characters of a combination even if the environment's constraints exclude them.
         """
         kind = self.kinds.get(scenario_id, RelationshipKind.STRANGER)
+        # A pair may have several profiles; it contradicts the scenario only if none of them has the scenario's kind.
         others = {tie.kind.value: None for ties in self._ties(character_ids) for tie in ties if tie.kind is not kind}
         agreeing = all(not ties or any(tie.kind is kind for tie in ties) for ties in self._ties(character_ids))
         people = [self.characters[name] for name in character_ids if name in self.characters]
         scenario = self.scenarios[scenario_id]
+        # Not strict: a combination with too many or too few characters is refused in ``_task``, with its own message.
         seated = zip(range(len(scenario.seats)), people, strict=False)
         outside = [
             f"{person.name} ({person.age}, {person.occupation})"
@@ -118,12 +126,12 @@ class Library:
         sentences = {}
         if not agreeing:
             sentences[RELATIONSHIP] = (
-                f"relationship: played as {kind.value!r}, as the environment says; the pair's profile says "
+                f"relationship: played as {kind.value!r}, from the environment; the pair's profile has "
                 f"{', '.join(others)}"
             )
         if outside:
             sentences[CASTING] = (
-                f"agent_ids: {', '.join(outside)} outside of the environment's ages and occupations; played without "
+                f"agent_ids: {', '.join(outside)} outside the environment's ages and occupations; played without "
                 "these constraints"
             )
         return sentences
@@ -132,7 +140,7 @@ class Library:
         return [self.relationships.get(frozenset(pair), []) for pair in itertools.combinations(ids, 2)]
 
     def _between(self, scenario_id: str, ids: Sequence[str]) -> list[Relationship]:
-        """The environment's relationship for every pair, with the story of a profile that says the same."""
+        """The environment's relationship for every pair, with the backstory of a profile of the same kind."""
         kind = self.kinds.get(scenario_id, RelationshipKind.STRANGER)
         pairs = zip(itertools.combinations(range(len(ids)), 2), self._ties(ids), strict=True)
         return [
@@ -141,14 +149,14 @@ class Library:
         ]
 
 
-def _known(table: Mapping[str, _RecordT], key: str, field: str, file: str) -> _RecordT:
-    if key not in table:
+def _profile(records: Mapping[str, _RecordT], key: str, field: str, file: str) -> _RecordT:
+    if key not in records:
         raise DamagedRecordError(
-            field=field, got=key, valid=table, hint=f"import it together with the file of its {file}"
+            field=field, got=key, valid=records, hint=f"import it together with the file of its {file}"
         )
-    return table[key]
+    return records[key]
 
 
 def content_id(*parts: object) -> str:
-    """Returns 16 characters that depend on the parts alone, for records without an id of their own."""
+    """Returns a hash of the parts (16 hexadecimal digits), as the id of a record that has none."""
     return hashlib.sha256(canonical_json(list(map(str, parts))).encode()).hexdigest()[:16]

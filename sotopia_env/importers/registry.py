@@ -1,4 +1,4 @@
-"""The foreign formats by name; of those that fit a record, the first counts."""
+"""The registry of foreign formats, and detection of a record's format: the first one that matches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sotopia_env.importers.formats.training_rows import TRAINING
 
 _ALL = (*PROFILES, *CASTING, SCENES, *SOCIAL_REASONING, *EPISODES, *AMPO, *TRAINING, TEXT, COCOA, *CRAIGSLIST, CASINO)
 FORMATS: Mapping[str, Format] = {format.name: format for format in _ALL}
-"""In the order in which files refer to each other: profiles, combinations, lists, then what is read one by one."""
+"""Formats by name, in the order in which files refer to each other: profiles, combinations, lists, then the rest."""
 
 
 def format_named(name: str) -> Format:
@@ -31,7 +31,7 @@ def format_named(name: str) -> Format:
 
 
 def detect(value: Any) -> Format | None:
-    """Returns the format of a record; ``None`` where it is of none."""
+    """Returns the format of a record; ``None`` if no format matches."""
     return next((format for format in FORMATS.values() if format.detects(value)), None)
 
 
@@ -39,7 +39,7 @@ def format_of(value: Any, where: Where | str = "") -> Format:
     """Returns the format of a record.
 
     Raises:
-        DamagedRecordError: it is of none; names what it has.
+        DamagedRecordError: no format matches; the message names the record's fields.
     """
     format = detect(value)
     if format is None:

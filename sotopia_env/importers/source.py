@@ -1,4 +1,8 @@
-"""Foreign files as a stream of records, each with its place; never a whole file of lines or of an array in memory."""
+"""Readers of foreign files as streams of records with their locations.
+
+Files of lines and JSON arrays are read record by record; only YAML files and files that are one JSON object are held in
+memory as a whole.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +17,22 @@ from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, 
 from sotopia_env.files import not_utf8
 from sotopia_env.json_text import decode_json, iter_array, parse_json
 
-_HEAD = 4_096
+_HEAD = 4_096  # bytes that are read to tell lines, an array and an object apart
 _YAML_SUFFIXES = (".yaml", ".yml")
-_LARGEST_DOCUMENT = 1 << 28
-
-
-_REST = "what follows is not read"
+_LARGEST_DOCUMENT = 1 << 28  # bytes; bounds the first line of a file without line ends
+_REST = "the rest of the file is not read"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RawRecord:
     """A record of a foreign file.
 
     Attributes:
-        file: its path.
-        number: of the record, from 1.
-        line: on which it begins, from 1; 0 where the file's reader does not say.
-        value: JSON, or the text of a line in a file that is no JSON.
-        key: under which it stands, where the file is one object of records by key; else empty.
+        file: path of the file.
+        number: number of the record in the file, from 1.
+        line: line on which the record begins, from 1; 0 if unknown.
+        value: JSON, or the text of a line in a file that is not JSON.
+        key: the record's key in a file that is one object of records by key; otherwise empty.
     """
 
     file: Path
@@ -41,7 +43,8 @@ class Item:
 
     @property
     def where(self) -> Where:
-        """File and line; the number if several records are on one line; the key if there is one."""
+        """File and line, with the record's number if several records share a line, and its key if it has one."""
+        # A record's number exceeds its line only if some line holds several records.
         number = f"record {self.number}" if self.number > self.line else ""
         key = f"key {self.key!r}" if self.key else ""
         return Where(self.file, self.line or None, ", ".join(filter(None, (number, key))))
@@ -49,38 +52,38 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A remark on a record: its place, and a sentence."""
+    """A note on a converted record: its location and a sentence."""
 
     where: str
     reason: str
 
     @property
     def sentence(self) -> str:
-        """Place and reason."""
+        """Location and reason."""
         return f"{self.where}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A record that was not read, and why."""
+class RefusedRecord:
+    """A record that was not read, with the error."""
 
     error: DamagedRecordError
 
     @property
     def where(self) -> str:
-        """The place of the record."""
+        """The location of the record."""
         return str(self.error.where)
 
     @property
     def reason(self) -> str:
-        """What is wrong, without the place."""
-        error = DamagedRecordError.of(self.error)
+        """The error message without the location."""
+        error = DamagedRecordError.of(self.error)  # a copy, whose location may be cleared
         error.where = Where()
         return str(error)
 
     @property
     def sentence(self) -> str:
-        """Reason and place."""
+        """The error message, which includes the location."""
         return str(self.error)
 
 
@@ -88,13 +91,13 @@ class Source:
     """A foreign file: JSON Lines, a JSON array, one JSON object (of records by key, or a record), YAML, or text lines.
 
     Attributes:
-        path: the file.
-        size: in bytes.
-        position: bytes read so far.
+        path: path of the file.
+        size: size of the file in bytes.
+        position: number of bytes read so far.
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens nothing yet; raises :class:`DamagedRecordError` unless there is a file."""
+        """Does not open the file; raises :class:`DamagedRecordError` if ``path`` is not a file."""
         self.path = path
         self.position = 0
         try:
@@ -104,8 +107,10 @@ class Source:
         except OSError as error:
             raise DamagedRecordError(f"cannot be opened ({error.strerror})", where=path) from None
 
-    def items(self) -> Iterator[Item | Refusal]:
-        """Yields the records, and a refusal where one cannot be read; after one inside an array the file ends.
+    def items(self) -> Iterator[RawRecord | RefusedRecord]:
+        """Yields the records, and a refusal for each that cannot be read.
+
+        A refusal inside an array is the last entry: the reader cannot find the start of the next record.
 
         Raises:
             DamagedRecordError: the file cannot be opened.
@@ -115,6 +120,7 @@ class Source:
         except OSError as error:
             raise DamagedRecordError(f"cannot be opened ({error.strerror})", where=self.path) from None
         with stream:
+            # Windows editors write a byte order mark in front of UTF-8.
             head = stream.read(_HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
             stream.seek(0)
             counted = _Counted(stream, self)
@@ -127,17 +133,20 @@ class Source:
 
     @staticmethod
     def _has_lines(head: bytes, stream: io.BufferedReader) -> bool:
-        """Whether the first line is a JSON value of its own; a pretty-printed object is one document."""
+        """Whether the first line is a complete JSON value; a pretty-printed object is one document."""
         line = head.partition(b"\n")[0] if b"\n" in head else stream.readline(_LARGEST_DOCUMENT).strip()
         stream.seek(0)
         try:
             decode_json(line.strip())
         except ValueError:
+            # A broken first line of JSON Lines must be refused alone, without the rest of the file. It is taken for the
+            # start of a document only if it ends as one that continues on the next line would.
             return line.strip() not in (b"{",) and not line.strip().endswith((b"{", b"[", b","))
         return True
 
-    def _lines(self, stream: _Counted) -> Iterator[Item | Refusal]:
+    def _lines(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         number = 0
+        # Lines are decoded one by one, so that a byte that is not UTF-8 costs its own record only.
         for line, raw in enumerate(stream, start=1):
             if not raw.strip():
                 continue
@@ -146,87 +155,88 @@ class Source:
                 text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
                 value = decode_json(text) if text[:1] in "{[" else text
             except UnicodeDecodeError as error:
-                yield Refusal(not_utf8(DamagedRecordError, raw[error.start], Where(self.path, line)))
+                yield RefusedRecord(not_utf8(DamagedRecordError, raw[error.start], Where(self.path, line)))
             except ValueError as error:
-                yield Refusal(DamagedRecordError(f"not valid JSON ({error})", where=Where(self.path, line)))
+                yield RefusedRecord(DamagedRecordError(f"not valid JSON ({error})", where=Where(self.path, line)))
             else:
-                yield Item(self.path, number, line, value)
+                yield RawRecord(self.path, number, line, value)
 
-    def _array(self, stream: _Counted) -> Iterator[Item | Refusal]:
+    def _array(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         text = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
         numbered = self._guarded(lambda: enumerate(iter_array(text), start=1))
         for entry in numbered:
-            if isinstance(entry, Refusal):
+            if isinstance(entry, RefusedRecord):
                 yield entry
             else:
                 number, (line, value) = entry
-                yield Item(self.path, number, line, value)
+                yield RawRecord(self.path, number, line, value)
 
     def _guarded(self, values: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """The values, and a refusal where the rest of the file cannot be read."""
+        """The values, followed by a refusal if the rest of the file cannot be read."""
         try:
             yield from values()
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
-            yield Refusal(DamagedRecordError.of(not_utf8(DamagedRecordError, byte, self.path), hint=_REST))
+            yield RefusedRecord(DamagedRecordError.of(not_utf8(DamagedRecordError, byte, self.path), hint=_REST))
         except InvalidValueError as error:
             where = Where(self.path, error.where.line)
-            yield Refusal(DamagedRecordError.of(error, where=where, hint=_REST))
+            yield RefusedRecord(DamagedRecordError.of(error, where=where, hint=_REST))
 
-    def _document(self, stream: _Counted) -> Iterator[Item | Refusal]:
-        """The one record, or the records by key, of a file that is one JSON object."""
+    def _document(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
+        """One item with the whole object: a record, or records by key, which :func:`by_key` separates."""
         text: TextIO = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
 
         def values() -> Iterator[Any]:
             yield parse_json(text.read(), self.path)
 
         for value in self._guarded(values):
-            if isinstance(value, Refusal):
+            if isinstance(value, RefusedRecord):
                 yield value
             else:
-                yield Item(self.path, 1, 1, value)
+                yield RawRecord(self.path, 1, 1, value)
 
-    def _yaml(self, stream: _Counted) -> Iterator[Item | Refusal]:
+    def _yaml(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         """The records of a list, or of the one list in an object such as ``tasks: […]``."""
-        from sotopia_env.yaml_text import parse_yaml  # only who has such a file waits for the reader
+        from sotopia_env.yaml_text import parse_yaml  # imported here because it takes long to load
 
         try:
             value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))
         except InvalidValueError as error:
-            yield Refusal(DamagedRecordError.of(error))
+            yield RefusedRecord(DamagedRecordError.of(error))
             return
         except UnicodeDecodeError as error:
-            yield Refusal(not_utf8(DamagedRecordError, error.object[error.start], self.path))
+            yield RefusedRecord(not_utf8(DamagedRecordError, error.object[error.start], self.path))
             return
         if isinstance(value, dict) and len(value) == 1 and isinstance(next(iter(value.values())), list):
             value = next(iter(value.values()))
         for number, record in enumerate(value if isinstance(value, list) else [value], start=1):
-            yield Item(self.path, number, 0, record)
+            yield RawRecord(self.path, number, 0, record)
 
 
-def by_key(item: Item) -> list[Item]:
-    """Returns the records, or lists, in an item that is one object of them by key; the item itself where it is none."""
+def by_key(item: RawRecord) -> list[RawRecord]:
+    """Returns the records or lists of an item that is one object of them by key; otherwise the item alone."""
     value = item.value
     kinds = set(map(type, value.values())) if isinstance(value, dict) else set()
     if kinds not in ({dict}, {list}):
         return [item]
-    # A document does not say on which line a record begins; its key says where it is.
-    return [Item(item.file, n, item.line, entry, key) for n, (key, entry) in enumerate(value.items(), start=1)]
+    # The lines of the records inside a document are unknown; their keys locate them.
+    return [RawRecord(item.file, n, item.line, entry, key) for n, (key, entry) in enumerate(value.items(), start=1)]
 
 
-def _unicode(entry: Item | Refusal) -> Item | Refusal:
-    """The entry; a refusal of a record with half a surrogate pair, which no file can hold."""
+def _unicode(entry: RawRecord | RefusedRecord) -> RawRecord | RefusedRecord:
+    """The entry, or a refusal if it contains half a surrogate pair, which cannot be encoded as UTF-8."""
+    # JSON allows the escape ``"\ud800"``; without this check the record would fail later, when it is written.
     try:
-        json.dumps(entry.value if isinstance(entry, Item) else "", ensure_ascii=False).encode()
+        json.dumps(entry.value if isinstance(entry, RawRecord) else "", ensure_ascii=False).encode()
     except UnicodeEncodeError:
         got = Verbatim("half a surrogate pair")
-        where = entry.where if isinstance(entry, Item) else ""
-        return Refusal(DamagedRecordError(expected="Unicode text", got=got, hint="leave it out", where=where))
+        where = entry.where if isinstance(entry, RawRecord) else ""
+        return RefusedRecord(DamagedRecordError(expected="Unicode text", got=got, hint="remove it", where=where))
     return entry
 
 
 class _Counted(io.RawIOBase):
-    """A binary stream that tells its source how far it was read."""
+    """A binary stream that adds the bytes read from it to its source's position."""
 
     def __init__(self, stream: io.BufferedReader, source: Source) -> None:
         self._stream, self._source = stream, source

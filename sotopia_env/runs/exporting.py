@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
 from sotopia_env.files import read_lines, read_text, replacement
-from sotopia_env.importers import FORMATS, Kind, format_named
+from sotopia_env.importers import FORMATS, ProductKind, format_named
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import read_record
 from sotopia_env.runs.importing import CAST, read_report, written_to
@@ -82,20 +82,20 @@ def _only_format(source: Path) -> str:
     return str(names[0])
 
 
-def _records(source: Path, kind: Kind) -> Iterator[Any]:
-    if kind is Kind.EPISODE:
+def _records(source: Path, kind: ProductKind) -> Iterator[Any]:
+    if kind is ProductKind.EPISODE:
         yield from read_run(source)
         return
-    if kind in (Kind.CHARACTER, Kind.RELATIONSHIP):
+    if kind in (ProductKind.CHARACTER, ProductKind.RELATIONSHIP):
         yield from _people(source, kind)
         return
     file = source / f"{kind.value}.jsonl" if source.is_dir() else source
-    if kind is Kind.SCENARIO:
+    if kind is ProductKind.SCENARIO:
         yield from _scenarios(file if file.exists() else source)
         return
     for where, line in _lines(file):
         match kind:
-            case Kind.TASK:
+            case ProductKind.TASK:
                 yield read_record(Task, line, where)
             case _:
                 yield parse_json(line, where)
@@ -131,11 +131,11 @@ def _holds_tasks(source: Path) -> bool:
     return isinstance(first, dict) and "scenario" in first
 
 
-def _people(source: Path, kind: Kind) -> Iterator[Any]:
+def _people(source: Path, kind: ProductKind) -> Iterator[Any]:
     """Yields characters, or relationships with the characters of their cast; for tasks, those of all tasks."""
     file = source / CAST if source.is_dir() else source
     if not file.is_file() or file.suffix == ".jsonl":
-        if kind is Kind.CHARACTER:
+        if kind is ProductKind.CHARACTER:
             people = (person for task in _tasks(source) for person in task.characters)
             yield from {person.model_dump_json(): person for person in people}.values()
             return
@@ -144,7 +144,7 @@ def _people(source: Path, kind: Kind) -> Iterator[Any]:
                 yield record, task.characters
         return
     cast = read_record(Cast, read_text(file, DamagedRecordError), file)
-    if kind is Kind.CHARACTER:
+    if kind is ProductKind.CHARACTER:
         yield from cast.characters
     else:
         yield from ((record, cast.characters) for record in cast.relationships)

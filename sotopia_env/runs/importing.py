@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from sotopia_env.errors import DamagedRecordError, InvalidTaskError, InvalidValueError
 from sotopia_env.files import replacement
-from sotopia_env.importers import Conversion, FileCount, Kind, Product, Remark
+from sotopia_env.importers import Conversion, FileCount, Product, ProductKind, Remark
 from sotopia_env.json_text import read_json
 from sotopia_env.records import invalid
 from sotopia_env.runs.plan import set_hash
@@ -34,7 +34,7 @@ from sotopia_env.world.episode import to_line
 
 IMPORT = "import.json"
 CAST = "cast.json"
-_LINES = (Kind.SCENARIO, Kind.TASK, Kind.LIST, Kind.EPISODE, Kind.ROW)
+_LINES = (ProductKind.SCENARIO, ProductKind.TASK, ProductKind.LIST, ProductKind.EPISODE, ProductKind.ROW)
 _FILES = (CAST, *(f"{kind.value}.jsonl" for kind in _LINES), RUN)
 
 
@@ -122,7 +122,7 @@ def import_files(
 
 def _check_playable(product: Product) -> None:
     """Raises :class:`DamagedRecordError` for a task that would be refused when the imported tasks are loaded."""
-    if product.kind is not Kind.TASK:
+    if product.kind is not ProductKind.TASK:
         return
     try:
         check(product.value)
@@ -145,7 +145,7 @@ class _FolderWriter:
         """Writes a record; characters and relationships are written together at the end."""
         if product.kind in _LINES:
             self._write(f"{product.kind.value}.jsonl", _line(product))
-        if product.kind is Kind.EPISODE:
+        if product.kind is ProductKind.EPISODE:
             self._run.add(product.value)
 
     def finish(self, conversion: Conversion) -> None:

@@ -1,4 +1,4 @@
-"""AgentSense's scenes as tasks."""
+"""Importer and writer of AgentSense's scenes, as tasks with interviews."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     check_distinct_names,
     converted,
     one_line,
 )
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes.amounts import fold
 from sotopia_env.world.interview import Interview, Question, Role
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 
 
 class SceneGoal(Foreign):
-    """A goal, with questions on whether it was reached."""
+    """A goal; the questions on whether it was reached are kept as extra fields."""
 
     goal: str
 
 
 class SceneQuestion(Foreign):
-    """A question on another character's private information; ``answer_label`` is the right option's place."""
+    """A question about another character's private information; ``answer_label`` is the index of the right option."""
 
     question: str
     options: tuple[str, ...]
@@ -72,12 +72,12 @@ def _check(scene: SceneRecord) -> None:
             if not label.isdigit() or int(label) >= len(question.options):
                 raise DamagedRecordError(
                     field=f"characters.{n}.info_reason_questions.{m}.answer_label",
-                    expected=f"the place of one of {len(question.options)} options, from 0",
+                    expected=f"the index of one of {len(question.options)} options, from 0",
                     got=label,
                 )
 
 
-def read(item: Item, library: Library) -> Iterator[Product]:
+def read(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a scene."""
     scene = SceneRecord.of(item.value)
     _check(scene)
@@ -103,12 +103,13 @@ def read(item: Item, library: Library) -> Iterator[Product]:
             ),
         )
     )
-    yield Product(Kind.TASK, task)
+    yield Product(ProductKind.TASK, task)
 
 
 def _interview(scene: SceneRecord) -> Interview:
-    """What the scene says of roles and questions; the files name no domain and no types of goals."""
+    """The roles and questions of a scene; the files contain no domain and no types of goals."""
     people = scene.characters
+    # Unknown roles are dropped. Roles go by seat, so they are usable only if every seat has one.
     roles = [Role(role) for person in people if (role := (scene.roles or {}).get(person.name)) in set(Role)]
     return Interview(
         template=scene.template_idx,
@@ -118,12 +119,13 @@ def _interview(scene: SceneRecord) -> Interview:
 
 
 def _questions(people: Sequence[SceneCharacter]) -> Iterator[Question]:
-    """The questions that say about whom they are: where one other character alone has something private."""
+    """The questions whose subject is known: those in scenes where only one other character has private information."""
     for seat, person in enumerate(people):
         owners = [other for other, owner in enumerate(people) if other != seat and one_line(owner.private_info).strip()]
         for question in person.info_reason_questions:
             options = [one_line(option) for option in question.options]
             right = options.pop(int(question.answer_label))
+            # Options must differ after folding: an answer is compared with them case-insensitively.
             if len(owners) == 1 and len({fold(option) for option in (right, *options)} - {""}) == len(options) + 1 > 1:
                 text = one_line(question.question)
                 yield Question(about=owners[0], text=text, answer=right, wrong=tuple(options), asked=(seat,))
@@ -163,7 +165,8 @@ def _scene(task: Task) -> dict[str, Any]:
 
 
 def _question(question: Question) -> dict[str, Any]:
-    """The options are in the order of the alphabet, in which the right one may be anywhere."""
+    """The foreign record of a question."""
+    # Sorted, so that the position of the right option carries no information.
     options = sorted((question.answer, *question.wrong))
     return {"question": question.text, "options": options, "answer_label": str(options.index(question.answer))}
 
@@ -171,7 +174,7 @@ def _question(question: Question) -> dict[str, Any]:
 SCENES = Format(
     "agentsense",
     "AgentSense scenes",
-    Kind.TASK,
+    ProductKind.TASK,
     (("characters",), ("background",), ("template_idx", "sample_idx")),
     read,
     _scene,

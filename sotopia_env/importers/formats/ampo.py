@@ -1,7 +1,7 @@
-"""AMPO's dialogues: rows of its training, results of its evaluation, and its list of hard combinations.
+"""Importers of AMPO's dialogues: training rows, evaluation results, and its list of hard combinations.
 
-Its profiles and combinations are SOTOPIA's (:mod:`~sotopia_env.importers.formats.profiles`); ``env_id`` is the place of
-a combination in their file, from 0.
+Profiles and combinations have SOTOPIA's formats (:mod:`~sotopia_env.importers.formats.profiles`); ``env_id`` is the
+index of a combination in its file, from 0.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Kind, Product, converted
+from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, converted
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
-from sotopia_env.importers.formats.scene import Scene
+from sotopia_env.importers.formats.scene import ObservedScene
 from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, opening_of
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.playback import Act, play_acts, spoken
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import Task
 
 _SIDES = ("agent1", "agent2")
 
 
-class Dialogue(Foreign):
-    """A dialogue of a training row or of a result."""
+class AmpoDialogue(Foreign):
+    """A dialogue of a training row or an evaluation result."""
 
     dialog: tuple[str, ...]
     env_id: int | None = None
@@ -45,14 +45,15 @@ class Dialogue(Foreign):
 
     @property
     def names(self) -> list[str]:
-        """Of the participants, in seat order."""
+        """Names of the participants, in seat order."""
         return [self.agent1_name, self.agent2_name]
 
     def rewards(self) -> list[Any] | None:
-        """Scores by seat, as SOTOPIA's rewards; ``None`` where there are none."""
+        """Scores by seat, in the form of SOTOPIA's rewards; ``None`` if there are none."""
         sides = []
         for side in _SIDES:
             scores, goal = getattr(self, f"{side}_scores"), getattr(self, f"{side}_goal_score")
+            # A score is a number or a list of reasoning and number.
             values = {
                 name: entry[-1] if isinstance(entry, list) and entry else entry
                 for name, entry in (scores or {}).items()
@@ -63,7 +64,7 @@ class Dialogue(Foreign):
 
 
 def _act(number: int, text: str, names: Sequence[str]) -> Act:
-    """A line such as ``Tova: It is pouring.`` or ``Tova Brandt left the conversation``."""
+    """The act in a line such as ``Tova: It is pouring.`` or ``Tova Brandt left the conversation``."""
     ids = {name: f"agent_{seat}" for seat, name in enumerate(names)}
     for seat, name in enumerate(names):
         for form in (name, name.partition(" ")[0]):
@@ -72,18 +73,20 @@ def _act(number: int, text: str, names: Sequence[str]) -> Act:
                 words = rest.lstrip(": ")
                 try:
                     return Act(seat, action_of(words, ids))
-                except DamagedRecordError:  # plain words
+                except DamagedRecordError:
+                    # AMPO writes speech as plain words, without the marks of SOTOPIA's actions.
                     return spoken(seat, words)
     raise DamagedRecordError(field=f"dialog.{number}", expected=f"a line of {' or '.join(map(repr, names))}", got=text)
 
 
-def _task(dialogue: Dialogue, library: Library) -> Task:
+def _task(dialogue: AmpoDialogue, library: Library) -> Task:
     index, names = dialogue.env_id, dialogue.names
     if index is not None and 0 <= index < len(library.order):
         task = library.task(*library.order[index])
+        # The index may belong to another file of combinations than the imported one, so the names must agree too.
         if list(task.names.values()) == names:
             return task
-    scene = Scene(
+    scene = ObservedScene(
         "" if index is None else f"ampo-{index}",
         _scenario(dialogue.complete_intro or dialogue.instruction or "", names),
         {dialogue.agent1_name: dialogue.agent1_goal, dialogue.agent2_name: dialogue.agent2_goal},
@@ -94,46 +97,46 @@ def _task(dialogue: Dialogue, library: Library) -> Task:
 
 
 def _scenario(text: str, names: Sequence[str]) -> str:
-    """The scenario that a prompt names: the rest of it is for one seat alone."""
+    """The scenario in a prompt; the rest of the prompt is private to one seat."""
     try:
         return opening_of(text, names).scenario
-    except DamagedRecordError:  # it names none
+    except DamagedRecordError:
         return f"{UNKNOWN}."
 
 
-def read(item: Item, library: Library) -> Iterator[Product]:
+def read(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = Dialogue.of(item.value)
+    dialogue = AmpoDialogue.of(item.value)
     acts = [_act(number, text, dialogue.names) for number, text in enumerate(dialogue.dialog)]
     task = converted(lambda: _task(dialogue, library))
     evaluation = evaluation_of(dialogue.rewards(), "", "", len(task.agents))
     playback = converted(lambda: play_acts(task, acts))
     key = f"{item.file.stem[:60]}-{item.number}"
-    yield Product(Kind.EPISODE, imported_episode(key, task, playback, (), (evaluation,)))
+    yield Product(ProductKind.EPISODE, imported_episode(key, task, playback, (), (evaluation,)))
 
 
-def read_hard(item: Item, library: Library) -> Iterator[Product]:
-    """Yields a list of one entry for the place of a combination."""
+def read_hard(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields a list of one entry, the combination with the record's index."""
     index = item.value
     if not 0 <= index < len(library.order):
         expected = f"0 to {len(library.order) - 1}" if library.order else "combinations imported with it"
         raise DamagedRecordError(field="index", expected=expected, got=index)
     scenario, characters = library.order[index]
     entry = {"scenario": scenario, "seat": None, "task": library.combinations.get((scenario, characters))}
-    yield Product(Kind.LIST, {"name": item.file.stem, "entries": [entry]})
+    yield Product(ProductKind.LIST, {"name": item.file.stem, "entries": [entry]})
 
 
 DIALOGUES = Format(
     "ampo-dialogues",
     "AMPO training rows and results",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("dialog",), ("agent1_name",), ("agent1_goal",)),
     read,
 )
 HARD = Format(
     "ampo-hard",
     "AMPO list of hard combinations",
-    Kind.LIST,
+    ProductKind.LIST,
     (),
     read_hard,
     scalar=int,

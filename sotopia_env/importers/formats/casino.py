@@ -1,4 +1,4 @@
-"""CaSiNo (Chawla et al. 2021): two campers divide food, water and firewood, three packages of each."""
+"""Importer of CaSiNo (Chawla et al. 2021): two campers divide food, water and firewood, three packages of each."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product
+from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
     answer,
     division,
-    left,
+    leaving,
     negotiation_product,
     negotiation_task,
     whole,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.world.scenario import Task
 
 ISSUES = ("Food", "Water", "Firewood")
+# Points per package by priority, and each camper's points without an agreement (Chawla et al. 2021).
 POINTS: Mapping[str, float] = {"High": 5.0, "Medium": 4.0, "Low": 3.0}
 COUNT, NO_AGREEMENT = 3, 5.0
 _SUBMIT, _LEAVE = "Submit-Deal", "Walk-Away"
 _ANSWERS = {"Accept-Deal": MoveKind.ACCEPT, "Reject-Deal": MoveKind.REJECT}
-_DATA = {"Accept-Deal": "accept_deal", "Reject-Deal": "reject_deal", _LEAVE: "walk_away"}
 _CONTEXT = (
     "Two campers who do not know each other divide what is left over for their trips: three packages each of food, "
     "water and firewood."
@@ -36,7 +36,7 @@ _CONTEXT = (
 
 
 class ChatEntry(Foreign):
-    """A message, or a formal act."""
+    """A message or a formal act."""
 
     id: Identity
     text: str
@@ -51,8 +51,8 @@ class Participant(Foreign):
     demographics: dict[str, Any] | None = None
 
 
-class Dialogue(Foreign):
-    """A negotiation."""
+class CasinoDialogue(Foreign):
+    """A negotiation of two campers."""
 
     dialogue_id: Identity
     chat_logs: list[ChatEntry]
@@ -91,9 +91,9 @@ def _task(key: str, participants: Mapping[str, Participant]) -> Task:
     return negotiation_task(key, f"casino/{content_id(sides)}", _CONTEXT, sides, outcome, "casino")
 
 
-def read(item: Item, library: Library) -> Iterator[Product]:
+def read(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a negotiation."""
-    dialogue = Dialogue.of(item.value)
+    dialogue = CasinoDialogue.of(item.value)
     names = list(dialogue.participant_info)
     if len(names) != 2:
         raise DamagedRecordError(field="participant_info", expected="two campers", got=names)
@@ -106,13 +106,15 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
     if entry.id not in names:
         raise DamagedRecordError(field=f"{field}.id", expected=f"one of {names}", got=entry.id)
     seat, data = names.index(entry.id), entry.task_data or {}
+    # A formal act has data: a participant who typed "Walk-Away" as a message has not walked away.
     if entry.text in _ANSWERS and data:
         return answer(seat, _ANSWERS[entry.text])
     if entry.text == _LEAVE and data:
-        return left(seat)
+        return leaving(seat)
     if entry.text != _SUBMIT or not data:
         return spoken(seat, entry.text)
     shares = []
+    # Both shares are read, so that an offer that does not add up is refused as a move and not silently completed.
     for name in ("issue2youget", "issue2theyget"):
         share = data.get(name)
         if not isinstance(share, dict) or sorted(share) != sorted(ISSUES):
@@ -128,7 +130,7 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
 CASINO = Format(
     "casino",
     "CaSiNo",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("chat_logs",), ("participant_info",)),
     read,
 )

@@ -1,4 +1,4 @@
-"""SOTOPIA's relationships, combinations of profiles, and lists of environments."""
+"""Importers of SOTOPIA's relationships, combinations of profiles, and lists of environments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     converted,
     one_line,
@@ -29,12 +29,12 @@ from sotopia_env.importers.formats.profiles import (
     listed,
 )
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
 
 class RelationshipProfile(Foreign):
-    """What two characters are to each other."""
+    """The relationship of two characters."""
 
     pk: Identity = id_field("relationship_id")
     agent_1_id: Identity = Field(validation_alias=AliasChoices("agent_1_id", "agent1_id"))
@@ -53,7 +53,7 @@ class Combination(Foreign):
 
 
 class EnvironmentList(Foreign):
-    """Scenarios by id, some of them twice, with the seat of the tested model."""
+    """Scenario ids, which may occur twice, with the seat of the tested model for each."""
 
     pk: Identity = id_field("list_id")
     name: Text = ""
@@ -61,8 +61,8 @@ class EnvironmentList(Foreign):
     agent_index: Annotated[tuple[RelationshipNumber, ...] | None, BeforeValidator(read_literal)] = None
 
 
-def read_relationship(item: Item, library: Library) -> Iterator[Product]:
-    """Yields the relationship of two characters that were read before, ``seats`` being their ids' places there."""
+def read_relationship(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields the relationship of two characters of the library; ``seats`` are their positions in it."""
     raw = keyed_record(item)
     profile = RelationshipProfile.of(raw)
     pair = (profile.agent_1_id, profile.agent_2_id)
@@ -76,23 +76,24 @@ def read_relationship(item: Item, library: Library) -> Iterator[Product]:
     kind = RELATIONSHIPS[profile.relationship]
     first, second = sorted(order.index(name) for name in pair)
 
+    # ``Relationship`` refuses a backstory between strangers, but SOTOPIA's files have some.
     story = "" if kind is RelationshipKind.STRANGER else one_line(profile.background_story)
     tie = converted(lambda: Relationship(seats=(first, second), kind=kind, backstory=story))
     ties = library.relationships.setdefault(frozenset(pair), [])
     ties.append(tie)
-    yield Product(Kind.RELATIONSHIP, tie, () if len(ties) == 1 else (_twice(pair, ties),))
+    yield Product(ProductKind.RELATIONSHIP, tie, () if len(ties) == 1 else (_twice(pair, ties),))
 
 
 def _twice(pair: tuple[str, str], ties: Sequence[Relationship]) -> str:
     kinds = ", ".join(tie.kind.value for tie in ties)
     return (
-        f"agent_1_id, agent_2_id: {' and '.join(pair)} occur again ({kinds}); a task takes the one that its "
-        f"environment says, the cast the first"
+        f"agent_1_id, agent_2_id: {' and '.join(pair)} occur again ({kinds}); tasks use the kind that their "
+        f"environment has, the cast uses the first"
     )
 
 
 def _relationship(entry: tuple[Relationship, Sequence[Character]]) -> dict[str, Any]:
-    """Relationships come with the characters of their cast."""
+    """The foreign record of a relationship; ``entry`` holds the characters of its cast too, for their ids."""
     record, characters = entry
     first, second = (character_id(characters[seat]) for seat in record.seats)
     return {
@@ -105,8 +106,8 @@ def _relationship(entry: tuple[Relationship, Sequence[Character]]) -> dict[str, 
     }
 
 
-def read_combination(item: Item, library: Library) -> Iterator[Product]:
-    """Yields the task of a combination of profiles that were read before."""
+def read_combination(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields the task of a combination of profiles of the library."""
     raw = keyed_record(item)
     combination = Combination.of(raw)
     key = (combination.env_id, combination.agent_ids)
@@ -115,16 +116,17 @@ def read_combination(item: Item, library: Library) -> Iterator[Product]:
     task = converted(lambda: library.task(combination.env_id, combination.agent_ids))
     library.order.append(key)
     notes = library.contradictions(combination.env_id, combination.agent_ids).values()
+    # The cached task may have the id of an earlier combination of the same profiles.
     task = task.model_copy(update={"id": combination.pk or task.id})
-    yield Product(Kind.TASK, task, tuple(notes))
+    yield Product(ProductKind.TASK, task, tuple(notes))
 
 
 def _combination(task: Task) -> dict[str, Any]:
     return {"pk": task.id, "env_id": task.scenario.id, "agent_ids": [character_id(c) for c in task.characters]}
 
 
-def read_list(item: Item, library: Library) -> Iterator[Product]:
-    """Yields a list of scenarios as ``{"name", "entries": [{"scenario", "seat"}]}``; ``seat`` is null where unsaid."""
+def read_list(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields a list of scenarios as ``{"name", "entries": [{"scenario", "seat"}]}``; an unknown ``seat`` is null."""
     raw = keyed_record(item)
     profile = EnvironmentList.of(raw)
     seats = profile.agent_index
@@ -132,20 +134,21 @@ def read_list(item: Item, library: Library) -> Iterator[Product]:
         expected = f"{len(profile.environments)}, one per environment"
         raise DamagedRecordError(field="agent_index", expected=expected, got=len(seats))
     for name in profile.environments:
+        # A list may be imported alone; beside scenarios, an id that is not among them is a mistake.
         if library.scenarios and name not in library.scenarios:
             raise DamagedRecordError(field="environments", got=name, valid=library.scenarios)
     entries = [
         {"scenario": name, "seat": None if seats is None else seats[n]} for n, name in enumerate(profile.environments)
     ]
-    yield Product(Kind.LIST, {"name": profile.name, "entries": entries})
+    yield Product(ProductKind.LIST, {"name": profile.name, "entries": entries})
 
 
-def read_split(item: Item, library: Library) -> Iterator[Product]:
-    """Yields the list of scenarios that stands under a name, as :func:`read_list` does; they need not be at hand."""
+def read_split(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields a named list of scenarios in the form of :func:`read_list`; the scenarios need not be imported."""
     entries = [{"scenario": name, "seat": None} for name in item.value]
     absent = sum(name not in library.scenarios for name in item.value) if library.scenarios else 0
     notes = (f"environments: {absent} of {len(entries)} are not among the imported ones",) if absent else ()
-    yield Product(Kind.LIST, {"name": item.key, "entries": entries}, notes)
+    yield Product(ProductKind.LIST, {"name": item.key, "entries": entries}, notes)
 
 
 def _list(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def _list(value: Mapping[str, Any]) -> dict[str, Any]:
 RELATIONSHIP_PROFILES = Format(
     "sotopia-relationships",
     "SOTOPIA RelationshipProfile",
-    Kind.RELATIONSHIP,
+    ProductKind.RELATIONSHIP,
     (("agent_1_id", "agent1_id"), ("agent_2_id", "agent2_id")),
     read_relationship,
     _relationship,
@@ -169,7 +172,7 @@ RELATIONSHIP_PROFILES = Format(
 COMBINATIONS = Format(
     "sotopia-combos",
     "SOTOPIA EnvAgentComboStorage: a task each",
-    Kind.TASK,
+    ProductKind.TASK,
     (("env_id",), ("agent_ids",)),
     read_combination,
     _combination,
@@ -177,7 +180,7 @@ COMBINATIONS = Format(
 LISTS = Format(
     "sotopia-lists",
     "SOTOPIA EnvironmentList",
-    Kind.LIST,
+    ProductKind.LIST,
     (("environments",), ("name", "agent_index")),
     read_list,
     _list,
@@ -185,7 +188,7 @@ LISTS = Format(
 SPLITS = Format(
     "sotopia-splits",
     "SOTOPIA-π used_env.json: names with lists of environments",
-    Kind.LIST,
+    ProductKind.LIST,
     (),
     read_split,
     lambda record: {record["name"]: [entry["scenario"] for entry in record["entries"]]},
@@ -193,4 +196,4 @@ SPLITS = Format(
     scalar=list,
 )
 CASTING = (RELATIONSHIP_PROFILES, COMBINATIONS, LISTS, SPLITS)
-"""In the order in which they refer to each other."""
+"""The formats, each after those that it refers to."""

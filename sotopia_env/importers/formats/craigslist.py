@@ -1,7 +1,7 @@
-"""CraigslistBargain (He et al. 2018): the JSON of the cocoa framework, and the published parallel lists.
+"""Importers of CraigslistBargain (He et al. 2018): JSON of the cocoa framework, and the published parallel lists.
 
-The worth of a price is that of the paper: linear, with 0 where both targets are equally far, or at the bottom line
-where a side has one.
+The worth of a price is linear as in the paper. It is 0 at the mean of both targets, or at the bottom line for a side
+that has one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 from pydantic import Field
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Kind, Product
+from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind
 from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
     answer,
     idle,
-    left,
+    leaving,
     negotiation_product,
     negotiation_task,
     price,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, Move, MoveKind, NumberIssue, OutcomeSpec
 from sotopia_env.world.scenario import Task
 
@@ -41,7 +41,7 @@ _ROLES = {"buyer": ("Buyer", -1, "Buy it for as little as you can"), "seller": (
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What is sold, and each side's role, target and bottom line."""
+    """The item for sale, and each side's role, target and bottom line."""
 
     title: str
     category: str
@@ -52,10 +52,11 @@ class _Listing:
     bottom_lines: tuple[float | None, ...]
 
     def task(self, key: str, offers: Sequence[float]) -> Task:
-        """The task, with a range of prices that holds the listed price, the targets and all offers."""
+        """The task, with a range of prices that includes the listed price, the targets and all offers."""
         prices = [number for number in (self.listed, *self.targets, *self.bottom_lines, *offers) if number is not None]
         if not prices:
             raise DamagedRecordError(field="price", expected="a listed price, a target or an offer")
+        # A grid of whole dollars unless an offer needs cents: a hundredth of the outcomes.
         cents = any(not number.is_integer() for number in offers)
         issue = NumberIssue(
             name=PRICE,
@@ -94,7 +95,7 @@ def _roles(values: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _offer(seat: int, amount: float | None, words: str) -> Act:
-    """An offer of a price; one without a price is only its words."""
+    """An offer of a price; without a price, only the words of the offer."""
     if amount is None:
         return spoken(seat, words) if words else idle(seat)
     return spoken(seat, words, Move(MoveKind.PROPOSE, {PRICE: int(amount) if amount.is_integer() else amount}))
@@ -103,7 +104,7 @@ def _offer(seat: int, amount: float | None, words: str) -> Act:
 def _formal(seat: int, kind: str, amount: float | None, words: str) -> Act:
     if kind in _ANSWERS:
         return answer(seat, _ANSWERS[kind])
-    return left(seat) if kind == "quit" else _offer(seat, amount, words)
+    return leaving(seat) if kind == "quit" else _offer(seat, amount, words)
 
 
 # --- cocoa JSON ------------------------------------------------------------------------------------------------------
@@ -115,25 +116,25 @@ def _has_roles(value: Any) -> bool:
 
 
 class SaleSide(Foreign):
-    """What one side is told."""
+    """The information of one side."""
 
     personal: dict[str, Any]
     item: dict[str, Any] = Field(default_factory=dict)
 
 
 class SaleScenario(Foreign):
-    """What both sides are told."""
+    """The information of both sides."""
 
     kbs: tuple[SaleSide, SaleSide]
 
 
 class SaleDialogue(CocoaDialogue):
-    """A dialogue on a price."""
+    """A dialogue about a price."""
 
     scenario: SaleScenario
 
 
-def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
+def read_cocoa(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
     dialogue = SaleDialogue.of(item.value)
     kbs = dialogue.scenario.kbs
@@ -177,7 +178,7 @@ def _prices(personal: Sequence[Mapping[str, Any]], name: str) -> tuple[float | N
 
 
 class PublishedDialogue(Foreign):
-    """A dialogue as parallel lists."""
+    """A dialogue as parallel lists with one entry per act."""
 
     agent_info: dict[str, list[Any]]
     agent_turn: list[int]
@@ -186,8 +187,8 @@ class PublishedDialogue(Foreign):
     items: dict[str, Any]
 
 
-def read_lists(item: Item, library: Library) -> Iterator[Product]:
-    """Yields the episode of a dialogue; what is said beside an intent other than a formal act is talk."""
+def read_lists(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue; utterances whose intent is not a formal act are converted to speech."""
     dialogue = PublishedDialogue.of(item.value)
     intents, prices = dialogue.dialogue_acts.get("intent", []), dialogue.dialogue_acts.get("price", [])
     lengths = {len(column) for column in (dialogue.agent_turn, dialogue.utterance, intents, prices)}
@@ -210,6 +211,7 @@ def read_lists(item: Item, library: Library) -> Iterator[Product]:
     for number, (seat, words, intent) in enumerate(zip(dialogue.agent_turn, dialogue.utterance, intents, strict=True)):
         if seat not in (0, 1):
             raise DamagedRecordError(field=f"agent_turn.{number}", expected="0 or 1", got=seat)
+        # The intents of utterances were inferred from their words; only acts without words were formal ones.
         if words or intent not in _ACTS:
             acts.append(spoken(seat, words))
             continue
@@ -234,7 +236,7 @@ def _side_prices(info: Mapping[str, list[Any]], name: str) -> tuple[float | None
 COCOA = Format(
     "craigslist-cocoa",
     "CraigslistBargain, cocoa JSON",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("events",), ("scenario",)),
     read_cocoa,
     fits=_has_roles,
@@ -242,7 +244,7 @@ COCOA = Format(
 LISTS = Format(
     "craigslist",
     "CraigslistBargain, published as parallel lists",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("agent_turn",), ("dialogue_acts",), ("utterance",)),
     read_lists,
 )

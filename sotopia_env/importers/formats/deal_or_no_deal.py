@@ -1,8 +1,8 @@
-"""Deal or No Deal (Lewis et al. 2017): lines of text, one per player, and the JSON of the cocoa framework.
+"""Importers of Deal or No Deal (Lewis et al. 2017): lines of text, one per player, and JSON of the cocoa framework.
 
-Each side selects its own share after the talk. A selection is an offer of that share with the rest to the other side;
-where both select what fits together, the offers are equal and so are an agreement. Shares that do not fit together are
-two offers that nobody accepted.
+After the talk, each side selects its own share. A selection is converted to an offer of that share, with the rest for
+the other side. If the two selections are compatible, the offers are equal and form an agreement; otherwise they are two
+offers that were not accepted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError, Verbatim
-from sotopia_env.importers.foreign import Foreign, Format, Identity, Kind, Product
+from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
     division,
     idle,
-    left,
+    leaving,
     negotiation_product,
     negotiation_task,
     share_offer,
@@ -26,7 +26,7 @@ from sotopia_env.importers.formats.negotiation import (
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, spoken
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import Task
 
 ITEMS = ("book", "hat", "ball")
@@ -53,8 +53,15 @@ def _task(key: str, counts: Mapping[str, int], values: Sequence[Mapping[str, flo
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line from its player's side: counts, values by item, the dialogue as (0 for the player, text), the output."""
+class _DialogueLine:
+    """A line from its player's perspective.
+
+    Attributes:
+        counts: number of pieces by item.
+        values: points per piece by item, of the player and of its partner.
+        dialogue: the messages as (0 for the player, 1 for the partner; text).
+        output: the words of the final selection.
+    """
 
     counts: dict[str, int]
     values: tuple[dict[str, float], dict[str, float]]
@@ -63,7 +70,7 @@ class _Line:
 
     @property
     def mirrored(self) -> tuple[Any, ...]:
-        """What the other player's line has of it."""
+        """The counts, values and dialogue as the partner's line has them."""
         return self.counts, self.values[::-1], tuple((1 - side, text) for side, text in self.dialogue)
 
 
@@ -82,7 +89,7 @@ def _pairs(field: str, text: str) -> tuple[dict[str, int], dict[str, float]]:
     return dict(zip(ITEMS, numbers[::2], strict=True)), dict(zip(ITEMS, map(float, numbers[1::2]), strict=True))
 
 
-def _line(text: str) -> _Line:
+def _line(text: str) -> _DialogueLine:
     counts, own = _pairs("input", _part(text, "input"))
     others, other = _pairs("partner_input", _part(text, "partner_input"))
     if counts != others:
@@ -93,11 +100,12 @@ def _line(text: str) -> _Line:
         if speaker not in _SPEAKERS:
             raise DamagedRecordError(field=f"dialogue.{number}", expected="YOU: or THEM:", got=words)
         dialogue.append((_SPEAKERS.index(speaker), speech))
-    return _Line(counts, (own, other), tuple(dialogue), tuple(_part(text, "output").split()))
+    return _DialogueLine(counts, (own, other), tuple(dialogue), tuple(_part(text, "output").split()))
 
 
-def _selections(line: _Line) -> list[dict[str, int]] | None:
-    """The shares of both sides; ``None`` where there was no deal."""
+def _selections(line: _DialogueLine) -> list[dict[str, int]] | None:
+    """The shares of both sides; ``None`` if there was no deal."""
+    # An output without a deal repeats one mark, such as "<no_agreement>", instead of "item0=2" and so on.
     pairs = [word.partition("=") for word in line.output]
     if not all(equals for _, equals, _ in pairs):
         return None
@@ -107,8 +115,9 @@ def _selections(line: _Line) -> list[dict[str, int]] | None:
     return [dict(zip(ITEMS, numbers[start : start + 3], strict=True)) for start in (0, 3)]
 
 
-def _acts(line: _Line) -> list[Act]:
+def _acts(line: _DialogueLine) -> list[Act]:
     acts: list[Act] = []
+    # Selections were made in private at the end; the side that ended the talk with one makes its offer first.
     selector = None
     for seat, text in line.dialogue:
         if text == _SELECTION:
@@ -120,12 +129,12 @@ def _acts(line: _Line) -> list[Act]:
         first = selector or 0
         acts += [share_offer(seat, shares[seat], line.counts) for seat in (first, 1 - first)]
     elif selector is not None and set(line.output) == {_NO_DEAL}:
-        acts.append(left(selector))
+        acts.append(leaving(selector))
     return acts
 
 
 def is_mirror(first: Any, second: Any) -> bool:
-    """Whether two lines are the two sides of one dialogue."""
+    """Whether two lines are the two perspectives on one dialogue."""
     try:
         one, other = _line(first), _line(second)
     except DamagedRecordError:
@@ -133,8 +142,8 @@ def is_mirror(first: Any, second: Any) -> bool:
     return one.mirrored == (other.counts, other.values, other.dialogue)
 
 
-def read_lines(item: Item, library: Library) -> Iterator[Product]:
-    """Yields the episode of a dialogue, of which ``item`` holds one or both lines."""
+def read_lines(item: RawRecord, library: Library) -> Iterator[Product]:
+    """Yields the episode of a dialogue; ``item`` holds one or both of its lines."""
     line = _line(item.value[0])
     key = f"{item.file.stem[:60]}-{item.line}"
     yield negotiation_product(
@@ -149,7 +158,7 @@ def read_lines(item: Item, library: Library) -> Iterator[Product]:
 
 
 class CocoaEvent(Foreign):
-    """One act of an agent."""
+    """An act of an agent."""
 
     agent: int
     action: str
@@ -167,13 +176,13 @@ class CocoaDialogue(Foreign):
 
     @property
     def policies(self) -> list[str]:
-        """Who sat in the seats."""
+        """The names of the agents' types, in seat order; empty if unknown."""
         agents = self.agents or {}
         return [str(agents.get(str(seat)) or "") for seat in (0, 1)]
 
 
 class Goods(Foreign):
-    """Pieces of one kind, and what each is worth to a side."""
+    """The pieces of one item, and their value to a side."""
 
     Name: Identity
     Count: int
@@ -181,22 +190,26 @@ class Goods(Foreign):
 
 
 class DivisionScenario(Foreign):
-    """What each side sees of the items."""
+    """The items and their values, for each side."""
 
     kbs: tuple[list[Goods], list[Goods]]
 
 
 class DivisionDialogue(CocoaDialogue):
-    """A dialogue on a division of items."""
+    """A dialogue about a division of items."""
 
     scenario: DivisionScenario
 
 
 def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
-    """Returns the acts of a dialogue; ``act`` reads those that are no messages.
+    """Returns the acts of a dialogue.
+
+    Args:
+        dialogue: the dialogue.
+        act: converts an event that is not a message, from its index and the event.
 
     Raises:
-        DamagedRecordError: an agent is none, or there is no act of this kind.
+        DamagedRecordError: an event's agent is not 0 or 1, or its action is unknown.
     """
     acts = []
     for number, event in enumerate(dialogue.events):
@@ -213,7 +226,7 @@ def _has_items(value: Any) -> bool:
     return isinstance(row, dict) and {"Name", "Count", "Value"} <= row.keys()
 
 
-def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
+def read_cocoa(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
     dialogue = DivisionDialogue.of(item.value)
     sides = dialogue.scenario.kbs
@@ -229,7 +242,8 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
             share = {name: whole(f"events.{number}.data", count) for name, count in event.data.items()}
             return share_offer(event.agent, share, counts)
         if event.action in ("quit", "reject", "leave"):
-            return left(event.agent)
+            return leaving(event.agent)
+        # Events of the chat interface and selections without data change nothing.
         if event.action in ("select", "join", "typing", "eval"):
             return idle(event.agent)
         raise DamagedRecordError(field=f"events.{number}.action", expected="message, select or quit", got=event.action)
@@ -245,7 +259,7 @@ def read_cocoa(item: Item, library: Library) -> Iterator[Product]:
 TEXT = Format(
     "deal-or-no-deal",
     "Deal or No Deal, lines of text",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (),
     read_lines,
     fits=lambda value: value.startswith("<input>"),
@@ -255,7 +269,7 @@ TEXT = Format(
 COCOA = Format(
     "deal-or-no-deal-cocoa",
     "Deal or No Deal, cocoa JSON",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("events",), ("scenario",)),
     read_cocoa,
     fits=_has_items,

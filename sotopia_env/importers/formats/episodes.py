@@ -1,8 +1,8 @@
-"""SOTOPIA's episodes: ``EpisodeLog``, and the lines published as ``cmu-lti/sotopia`` and by SOTOPIA-π.
+"""Importers of SOTOPIA's episodes: ``EpisodeLog``, and the lines published as ``cmu-lti/sotopia`` and by SOTOPIA-π.
 
-The profiles that they name are taken from files imported with them. Without these, a task is made of what the seats
-were told: of a character then little is known but its name, and who was told something of the other is an acquaintance.
-A failed evaluation stands there as a bare number or not at all; it is *unscored* here.
+Profiles that an episode names are taken from files imported with it. Without them, the task is reconstructed from the
+seats' observations: little more than the names of the characters is known, and two seats are acquaintances if one was
+shown the other's background. SOTOPIA stores a failed evaluation as a bare number or omits it; here it is *unscored*.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     check_distinct_names,
     converted,
 )
 from sotopia_env.importers.formats.evaluations import IMPORTED, evaluation_of, reasoning_text, rewards_of
 from sotopia_env.importers.formats.profiles import character_id
-from sotopia_env.importers.formats.scene import Scene
+from sotopia_env.importers.formats.scene import ObservedScene
 from sotopia_env.importers.formats.sotopia_text import (
     UNKNOWN,
     Opening,
@@ -39,7 +39,7 @@ from sotopia_env.importers.formats.sotopia_text import (
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, Playback, play_acts, play_steps
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo
@@ -68,7 +68,7 @@ class EpisodeLog(Foreign):
 
 
 class EpisodeLine(Foreign):
-    """An episode as it was published."""
+    """An episode as published."""
 
     episode_id: Identity
     environment_id: Identity = ""
@@ -90,8 +90,8 @@ class EpisodeLine(Foreign):
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene:
-    """The scene of an episode's first observations."""
+def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> ObservedScene:
+    """The scene in an episode's first observations."""
     first = {receiver: text for sender, receiver, text in log.messages[0] if sender == ENVIRONMENT}
     openings = {name: opening_of(first.get(name, ""), names) for name in names}
     descriptions = {
@@ -100,7 +100,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
         for other, text in opening.backgrounds.items()
         if other != name and text not in ("", UNKNOWN)
     }
-    return Scene(
+    return ObservedScene(
         log.environment,
         openings[names[0]].scenario,
         {name: openings[name].goals[name] for name in names},
@@ -112,7 +112,7 @@ def _scene_of_log(log: EpisodeLog, names: Sequence[str], private: bool) -> Scene
 
 
 def _names_of(messages: Messages) -> list[str]:
-    """The participants in seat order: the order in which the first step addresses them."""
+    """The participants' names in seat order, which is the order in which the first step addresses them."""
     if not messages or not messages[0]:
         raise DamagedRecordError(field="messages", expected=_MESSAGE_FIELDS)
     names = list(dict.fromkeys(receiver for sender, receiver, _ in messages[0] if sender == ENVIRONMENT))
@@ -121,7 +121,7 @@ def _names_of(messages: Messages) -> list[str]:
 
 
 def _steps_of(field: str, messages: Messages, names: Sequence[str]) -> list[list[Action]]:
-    """An action of every seat for every step; a seat without a message did nothing."""
+    """The actions of all seats for every step; a seat without a message took no action."""
     seats = {name: seat for seat, name in enumerate(names)}
     ids = {name: f"agent_{seat}" for name, seat in seats.items()}
     steps = []
@@ -137,6 +137,7 @@ def _steps_of(field: str, messages: Messages, names: Sequence[str]) -> list[list
                 actions[seats[sender]] = action_of(text, ids)
             except FieldError as error:
                 raise DamagedRecordError.of(error, within=where) from None
+        # The last step holds only observations: the reference code sends them after the final actions.
         if any(sender != ENVIRONMENT for sender, _, _ in step):
             steps.append(actions)
     return steps
@@ -159,11 +160,11 @@ def imported_episode(
     """Returns the record of an episode that was played elsewhere.
 
     Args:
-        key: of the record.
-        task: what it is about.
-        playback: of its acts.
-        policies: names by seat; a seat without one was played by nobody knows whom.
-        evaluations: as they stand in the file.
+        key: key of the record.
+        task: task of the episode.
+        playback: playback of the episode's acts.
+        policies: names of the policies by seat; a missing or empty name is recorded as unknown.
+        evaluations: the evaluations in the file.
     """
     names = [*policies, *([""] * len(task.agents))]
     infos = [PolicyInfo(agent=agent, name=names[seat] or UNKNOWN_POLICY) for seat, agent in enumerate(task.agents)]
@@ -178,14 +179,16 @@ def imported_episode(
     )
 
 
-def _task_of(library: Library, scenario: str, agents: Sequence[str], private: bool, scene: Callable[[], Scene]) -> Task:
+def _task_of(
+    library: Library, scenario: str, agents: Sequence[str], private: bool, scene: Callable[[], ObservedScene]
+) -> Task:
     if agents and library.knows(scenario, agents):
         return library.task(scenario, agents, private)
     setting = scene()
     return library.shared(setting.key, setting.task)
 
 
-def read_log(item: Item, library: Library) -> Iterator[Product]:
+def read_log(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of an ``EpisodeLog``."""
     raw = item.value
     log = EpisodeLog.of(raw)
@@ -195,14 +198,15 @@ def read_log(item: Item, library: Library) -> Iterator[Product]:
     task = converted(
         lambda: _task_of(library, log.environment, log.agents, private, lambda: _scene_of_log(log, names, private))
     )
+    # ``models`` lists the evaluator first, then one model per agent.
     judge, *policies = log.models or ("",)
     evaluation = evaluation_of(log.rewards, log.reasoning, judge, len(names))
     playback = converted(lambda: play_steps(task, steps))
     key = log.pk or content_id(raw)
-    yield Product(Kind.EPISODE, imported_episode(key, task, playback, policies, (evaluation,)))
+    yield Product(ProductKind.EPISODE, imported_episode(key, task, playback, policies, (evaluation,)))
 
 
-def read_line(item: Item, library: Library) -> Iterator[Product]:
+def read_line(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a published line."""
     line = EpisodeLine.of(item.value)
     names = list(line.social_goals)
@@ -210,7 +214,7 @@ def read_line(item: Item, library: Library) -> Iterator[Product]:
     steps = _steps_of("raw_messages", line.raw_messages, names)
     acts = [] if steps else _acts_of(line, names)
     private = _is_private(steps) or any(act.action.to for act in acts)
-    scene = Scene(
+    scene = ObservedScene(
         line.environment_id,
         line.scenario,
         line.social_goals,
@@ -222,10 +226,11 @@ def read_line(item: Item, library: Library) -> Iterator[Product]:
     )
     task = converted(lambda: _task_of(library, line.environment_id, line.agent_ids, private, lambda: scene))
     judge, *policies = line.experiment_model_name_pairs or ("",)
+    # Both fields hold the same values; a file may have only one of them.
     rewards = line.rewards if line.rewards is not None else line.raw_rewards
     evaluation = evaluation_of(rewards, line.reasoning, judge, len(names))
     playback = converted(lambda: play_steps(task, steps) if steps else play_acts(task, acts))
-    yield Product(Kind.EPISODE, imported_episode(line.episode_id, task, playback, policies, (evaluation,)))
+    yield Product(ProductKind.EPISODE, imported_episode(line.episode_id, task, playback, policies, (evaluation,)))
 
 
 def _acts_of(line: EpisodeLine, names: Sequence[str]) -> list[Act]:
@@ -254,7 +259,7 @@ def _reasoning(episode: Episode) -> str:
 
 
 def _steps(episode: Episode) -> list[list[Action]]:
-    """An action of every seat for every step of the reference code: in round-robin order a step is one turn."""
+    """The actions of all seats for every step of the reference code; in round-robin order each turn is one step."""
     task = episode.task
     steps: list[list[Action]] = []
     rounds: dict[int, list[Action]] = {}
@@ -303,7 +308,8 @@ def _background(character: Character) -> str:
 
 
 def _opening(task: Task, seat: int) -> str:
-    """A seat's first observation, in the words of the file that its task was made of."""
+    """A seat's first observation in the reference code's format."""
+    # Cached: an episode's messages repeat it, and an export writes many episodes of one task.
     memo = task.memo.setdefault("importers.opening", {})
     if seat not in memo:
         backgrounds = {
@@ -361,7 +367,7 @@ def _line(episode: Episode) -> dict[str, Any]:
 LOGS = Format(
     "sotopia-logs",
     "SOTOPIA EpisodeLog",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("environment",), ("agents",), ("messages",)),
     read_log,
     _log,
@@ -369,7 +375,7 @@ LOGS = Format(
 LINES = Format(
     "sotopia-episodes",
     "published episode lines of SOTOPIA and SOTOPIA-π",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("episode_id",), ("social_goals",), ("social_interactions", "raw_messages")),
     read_line,
     _line,

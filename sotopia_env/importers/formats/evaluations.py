@@ -1,6 +1,6 @@
-"""SOTOPIA's rewards and reasoning as evaluations, and back.
+"""Conversion of SOTOPIA's rewards and reasoning to evaluations, and back.
 
-A failed evaluation stands there as a bare number or not at all; it is *unscored* here.
+SOTOPIA stores a failed evaluation as a bare number or omits it; here it is *unscored*.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ _OVERALL = "overall_score"
 
 
 def evaluation_of(rewards: Sequence[Any] | None, reasoning: str, judge: str, seats: int) -> Evaluation:
-    """Returns the evaluation in an episode's rewards; one without scores is unscored, with the reason.
+    """Returns the evaluation in an episode's rewards; without scores it is unscored, with the reason.
 
     Args:
-        rewards: one per seat: ``[overall, {dimension: score}]``, or a bare number where the evaluation failed.
-        reasoning: of the evaluator: a comment, and blocks of ``dimension: text`` for each agent.
+        rewards: one per seat: ``[overall, {dimension: score}]``, or a bare number if the evaluation failed.
+        reasoning: the evaluator's text: a comment, and blocks of ``dimension: text`` for each agent.
         judge: name of the evaluator's model; empty if unknown.
-        seats: of the episode.
+        seats: number of seats in the episode.
 
     Raises:
-        DamagedRecordError: there is another number of rewards, or a score is out of its range.
+        DamagedRecordError: there is not one reward per seat, or a score is out of its range.
     """
     name = f"{IMPORTED}:{judge}" if judge else IMPORTED
     comment, texts = reasoning_of(reasoning, seats)
     if not rewards:
-        return Evaluation(evaluator=name, unscored="the file holds no rewards", comment=reasoning)
+        return Evaluation(evaluator=name, unscored="the file contains no rewards", comment=reasoning)
     if len(rewards) != seats:
         raise DamagedRecordError(field="rewards", expected=f"{seats}, one per agent", got=len(rewards))
     scores = [score for seat in range(seats) for score in _scores(rewards[seat], seat, texts[seat], name)]
     if not scores:
-        why = "the file holds no scores, only bare rewards, which stand there for an evaluation that failed"
+        # The reference code writes a bare 0.0 when an evaluation failed; it must not become a score of 0.
+        why = "the file contains bare rewards without scores, which mean that the evaluation failed"
         return Evaluation(evaluator=name, unscored=why, comment=reasoning)
     return Evaluation(evaluator=name, scores=tuple(scores), comment=comment)
 
@@ -47,7 +48,7 @@ def _scores(reward: Any, seat: int, texts: Mapping[str, str], source: str) -> It
     if reward is None or isinstance(reward, int | float):
         return
     if not (isinstance(reward, list) and len(reward) == 2 and isinstance(reward[1], dict)):
-        expected = "[overall, {dimension: score}], or a number where the evaluation failed"
+        expected = "[overall, {dimension: score}], or a number for an evaluation that failed"
         raise DamagedRecordError(field=f"rewards.{seat}", expected=expected, got=reward)
     for dimension in DIMENSIONS:
         value = reward[1].get(dimension.value)
@@ -69,6 +70,7 @@ _COMMENT = "Environment comments: "
 
 def reasoning_of(text: str, seats: int) -> tuple[str, list[dict[str, str]]]:
     """Returns the comment on the episode and, for each seat, the reasoning by dimension."""
+    # A heading must be a line of its own, and the seats follow in order: reasoning may quote another heading.
     blocks: list[str] = []
     rest = text
     for seat in range(seats):
@@ -87,7 +89,7 @@ def _heading(seat: int) -> str:
 
 
 def _by_dimension(block: str) -> dict[str, str]:
-    """The texts of a block; one may have several lines and ends where another dimension's begins."""
+    """The texts of a block by dimension; a text may have several lines and ends where the next dimension's begins."""
     texts: dict[str, str] = {}
     field = ""
     for line in block.removesuffix("\n").split("\n"):
@@ -120,5 +122,6 @@ def _reward(scores: Mapping[Dimension | str, Score]) -> Any:
     values = {d.value: scores[d].value for d in DIMENSIONS if d in scores}
     if not values:
         return 0.0
+    # The published overall score is the mean of all seven dimensions; of fewer it would not be comparable.
     overall = math.fsum(values.values()) / len(DIMENSIONS) if len(values) == len(DIMENSIONS) else None
     return [overall, values | {_OVERALL: overall}]

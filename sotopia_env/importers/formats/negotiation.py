@@ -1,4 +1,4 @@
-"""Negotiation corpora: what their modules share. Their formal acts become moves; the talk stays talk."""
+"""Shared parts of the importers of negotiation corpora: formal acts are converted to moves, messages to speech."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Kind, Product, converted, one_line
+from sotopia_env.importers.foreign import Product, ProductKind, converted, one_line
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.playback import Act, play_acts, spoken
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, Move, MoveKind, OutcomeSpec
@@ -19,7 +19,7 @@ HUMAN = "human"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a negotiation: its name at the table, goal and private information."""
+    """One side of a negotiation: the name of its character, goal and private information."""
 
     name: str
     goal: str
@@ -38,7 +38,17 @@ def negotiation_task(
     source: str,
     kind: RelationshipKind = RelationshipKind.STRANGER,
 ) -> Task:
-    """Returns the task of two who negotiate."""
+    """Returns the task of a negotiation between two sides.
+
+    Args:
+        task_id: id of the task.
+        scenario_id: id of the scenario; equal for dialogues of one scenario.
+        context: text that both sides read.
+        sides: the sides, in seat order.
+        outcome: the outcome's specification.
+        source: name of the corpus.
+        kind: relationship of the two.
+    """
     return Task(
         id=task_id,
         scenario=Scenario(
@@ -63,7 +73,13 @@ def _character(side: Side) -> Character:
 def division(
     counts: Mapping[str, int], values: Sequence[Mapping[str, float]], no_agreement: float = 0.0
 ) -> OutcomeSpec:
-    """Returns the division of items (name to pieces) between two sides with these points per piece."""
+    """Returns the specification of a division of items between two sides.
+
+    Args:
+        counts: number of pieces by item.
+        values: for each side, points per piece by item.
+        no_agreement: points of each side without an agreement.
+    """
     return OutcomeSpec(
         protocol=AgreementRules(),
         issues=tuple(ItemsIssue(name=name, count=count) for name, count in counts.items()),
@@ -75,18 +91,21 @@ def division(
 
 
 def share_offer(seat: int, share: Mapping[str, int], counts: Mapping[str, int]) -> Act:
-    """Returns the act of claiming ``share`` and leaving the rest to the other side; it may be impossible."""
+    """Returns the act of claiming ``share`` and leaving the rest to the other side.
+
+    The share is not checked against ``counts``: an impossible one is refused when it is played.
+    """
     own, other = f"agent_{seat}", f"agent_{1 - seat}"
     terms = {name: {own: share.get(name, 0), other: count - share.get(name, 0)} for name, count in counts.items()}
     return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
 
 
 def answer(seat: int, kind: MoveKind) -> Act:
-    """Returns the act of accepting or rejecting the one offer that is open."""
+    """Returns the act of accepting or rejecting the only open offer."""
     return spoken(seat, "", Move(kind, True))
 
 
-def left(seat: int) -> Act:
+def leaving(seat: int) -> Act:
     """Returns the act of leaving."""
     return Act(seat, Action(ActionType.LEAVE))
 
@@ -97,19 +116,27 @@ def idle(seat: int) -> Act:
 
 
 def negotiation_product(key: str, task: Callable[[], Task], acts: Sequence[Act], policies: Sequence[str]) -> Product:
-    """Returns the episode of a negotiation."""
+    """Returns the episode of a negotiation.
+
+    Args:
+        key: key of the episode.
+        task: builds the task; its validation errors are reported as errors of the foreign record.
+        acts: the acts in order.
+        policies: names of the policies, in seat order.
+    """
     corpus_task = converted(task)
     playback = converted(lambda: play_acts(corpus_task, acts))
-    return Product(Kind.EPISODE, imported_episode(key, corpus_task, playback, policies, ()))
+    return Product(ProductKind.EPISODE, imported_episode(key, corpus_task, playback, policies, ()))
 
 
 def whole(field: str, value: Any) -> int:
-    """Returns a whole number that may stand as a text or a decimal.
+    """Returns a whole number that may be written as a text or a decimal.
 
     Raises:
-        DamagedRecordError: it is none.
+        DamagedRecordError: ``value`` is not a whole number.
     """
     try:
+        # ``OverflowError`` below is for infinity, ``ValueError`` for NaN; the bound keeps ``float`` exact.
         number = float(value)
         if isinstance(value, bool) or number != int(number) or abs(number) >= 1e12:
             raise ValueError
@@ -119,10 +146,10 @@ def whole(field: str, value: Any) -> int:
 
 
 def price(field: str, value: Any) -> float | None:
-    """Returns a price that may stand as a text; ``None`` for null, -1 and an empty text.
+    """Returns a price that may be written as a text; ``None`` for null, -1 and an empty text.
 
     Raises:
-        DamagedRecordError: it is none.
+        DamagedRecordError: ``value`` is not a price.
     """
     if value is None or value == "" or value == -1:
         return None

@@ -1,7 +1,8 @@
-"""SOTOPIA's profiles of agents and environments.
+"""Importers of SOTOPIA's profiles of agents and environments.
 
-They stand in JSON or JSON Lines, with ``pk`` or names such as ``agent_id``, numbers as numbers or as texts, and nothing
-as null, ``""``, ``"nan"`` or ``"none"``. AMPO's ``agents.json`` and ``envs.json`` hold the same records by their keys.
+The files are JSON or JSON Lines. Ids are in ``pk`` or fields such as ``agent_id``, numbers are numbers or texts, and
+missing values are ``null``, ``""``, ``"nan"`` or ``"none"``. AMPO's ``agents.json`` and ``envs.json`` contain the same
+records in one object, by id.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     converted,
     one_line,
@@ -26,7 +27,7 @@ from sotopia_env.importers.foreign import (
 )
 from sotopia_env.importers.formats.sotopia_text import goal_parts, goal_text, scenario_parts
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import (
     BigFive,
     Character,
@@ -48,24 +49,24 @@ RELATIONSHIPS: tuple[RelationshipKind, ...] = (
     RelationshipKind.ROMANTIC,
     RelationshipKind.FAMILY,
 )
-"""Kinds of relationship by their number in SOTOPIA's files."""
+"""Kinds of relationship, in the order of their numbers in SOTOPIA's files (0 to 5)."""
 _ENUM = TypeVar("_ENUM", MoralFoundation, SchwartzValue, DecisionStyle)
 
 
 def whole(value: Any) -> Any:
-    """Returns a number that may stand as a text; nothing is none."""
+    """Returns a number that may be written as a text; ``None`` for a missing value."""
     literal = read_literal(value)
     return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
 
 
 def listed(value: Any) -> Any:
-    """Returns a list that may stand as a text; nothing is an empty one."""
+    """Returns a list that may be written as a text; an empty list for a missing value."""
     literal = read_literal(value)
     return [] if literal is None else literal
 
 
 def _values(value: Any) -> Any:
-    """A list of words, whose entries may be pieces of a list's text, such as ``["['Care'", " ' Loyalty']"]``."""
+    """A list of words. Some files split the text of a list at its commas: ``["['Care'", " ' Loyalty']"]``."""
     literal = listed(value)
     return [_unquoted(word) for word in literal] if isinstance(literal, list) else literal
 
@@ -80,7 +81,7 @@ _Values = Annotated[tuple[str, ...], BeforeValidator(_values)]
 
 
 def id_field(*names: str) -> Any:
-    """The field of a record's id, called ``pk`` or one of ``names``."""
+    """Returns the field of a record's id, which is called ``pk`` or one of ``names``."""
     return Field(default="", validation_alias=AliasChoices("pk", *names))
 
 
@@ -132,7 +133,7 @@ _TRAIT_NAMES = {
 
 
 def _big_five(text: str) -> BigFive | None:
-    """``Openness to Experience - High; …``; ``None`` unless all five traits are high or low."""
+    """Parses ``Openness to Experience - High; …``; returns ``None`` unless all five traits are high or low."""
     pairs = [part.rpartition(" - ") for part in text.split(";")]
     levels = {_TRAITS.get(name.strip().casefold(), ""): level.strip().casefold() for name, _, level in pairs}
     complete = set(levels) == set(BigFive.model_fields) and set(levels.values()) <= set(get_args(Level))
@@ -143,14 +144,14 @@ _SYNONYMS: Mapping[str, str] = {"sanctity": "purity", "in-group-loyalty": "loyal
 
 
 def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
-    """The members that values such as ``Care/Harm`` or ``Self-direction`` name; others are left out."""
+    """The members named in values such as ``Care/Harm`` or ``Self-direction``; unknown names are ignored."""
     parts = [part for value in values for part in re.split("[/&]", value)]
     names = [part.strip().casefold().replace(" ", "-") for part in parts]
     members = {member.value for member in kind}
     return tuple(dict.fromkeys(kind(name) for name in (_SYNONYMS.get(n, n) for n in names) if name in members))
 
 
-def read_agent(item: Item, library: Library) -> Iterator[Product]:
+def read_agent(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the character of an agent's profile."""
     raw = keyed_record(item)
     profile = AgentProfile.of(raw)
@@ -161,7 +162,7 @@ def read_agent(item: Item, library: Library) -> Iterator[Product]:
             id=one_line(profile.pk),
             first_name=profile.first_name,
             last_name=profile.last_name,
-            age=profile.age or None,  # 0 is what the reference code writes where nobody gave one
+            age=profile.age or None,  # the reference code writes 0 for an unknown age
             gender=one_line(profile.gender),
             pronouns=one_line(profile.gender_pronoun),
             occupation=one_line(profile.occupation),
@@ -175,11 +176,11 @@ def read_agent(item: Item, library: Library) -> Iterator[Product]:
         )
     )
     library.add(library.characters, profile.pk or character_id(record), record)
-    yield Product(Kind.CHARACTER, record)
+    yield Product(ProductKind.CHARACTER, record)
 
 
 def character_id(character: Character) -> str:
-    """The id of a character in SOTOPIA's files; made of its content where it has none."""
+    """The id of a character in SOTOPIA's files; a hash of its content if it has none."""
     return character.id or content_id(character.model_dump_json())
 
 
@@ -210,7 +211,7 @@ def _agent(character: Character) -> dict[str, Any]:
 # --- environments ----------------------------------------------------------------------------------------------------
 
 
-def read_environment(item: Item, library: Library) -> Iterator[Product]:
+def read_environment(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the scenario of an environment's profile."""
     raw = keyed_record(item)
     profile = EnvironmentProfile.of(raw)
@@ -237,11 +238,16 @@ def read_environment(item: Item, library: Library) -> Iterator[Product]:
     )
     library.add(library.scenarios, record.id, record)
     library.kinds[record.id] = kind
-    yield Product(Kind.SCENARIO, record)
+    yield Product(ProductKind.SCENARIO, record)
 
 
 def seat_of(goal: str, private: str = "") -> Seat:
-    """Returns the seat with a goal in SOTOPIA's markup, and with what else its owner alone reads."""
+    """Returns the seat with a goal in SOTOPIA's markup.
+
+    Args:
+        goal: the goal, including markup.
+        private: text of the scenario that only this seat reads.
+    """
     parts = goal_parts(goal)
     info = " ".join(filter(None, (*parts.info, one_line(private))))
     return converted(lambda: Seat(goals=(parts.text,), hints=parts.hints, private_info=info))
@@ -251,6 +257,7 @@ def _ages(value: Any, seats: int) -> tuple[tuple[int, int], ...]:
     ranges = read_literal(value)
     if ranges is None:
         return ()
+    # One range, ``(18, 70)``, applies to all seats, as does a list of one.
     if isinstance(ranges, tuple) and len(ranges) == 2 and all(isinstance(end, int) for end in ranges):
         ranges = [ranges]
     ranges = list(ranges) if isinstance(ranges, list | tuple) else None
@@ -263,7 +270,7 @@ def _ages(value: Any, seats: int) -> tuple[tuple[int, int], ...]:
 
 
 _ANY = ("", "nan", "none", "null", "any")
-"""Words that stand for no constraint on an occupation."""
+"""Words that mean any occupation."""
 
 
 def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
@@ -283,13 +290,14 @@ def _occupations(value: Any, seats: int) -> tuple[tuple[str, ...], ...]:
 
 
 def _occupation(word: Any) -> str:
-    """A word of an occupation as people write it; empty where it stands for any."""
+    """The normal form of an occupation's word; empty if it means any occupation."""
     text = str(word).strip().casefold().replace("_", " ")
     return "" if text in _ANY else one_line(text)
 
 
 def _environment(scenario: Scenario) -> dict[str, Any]:
     rules = scenario.constraints
+    # The foreign format has one relationship per environment; the first admissible one is written.
     kind = rules.relationships[0] if rules.relationships else RelationshipKind.STRANGER
     occupations = [list(words) for words in rules.occupations]
     return {
@@ -307,8 +315,8 @@ def _environment(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def keyed_record(item: Item) -> Any:
-    """Returns the record, with the key under which it stands where it has no id of its own."""
+def keyed_record(item: RawRecord) -> Any:
+    """Returns the record, with its key in the file as ``pk`` if it has no id."""
     ids = ("pk", "agent_id", "env_id", "combo_id", "relationship_id", "list_id")
     if not item.key or not isinstance(item.value, dict) or any(name in item.value for name in ids):
         return item.value
@@ -318,7 +326,7 @@ def keyed_record(item: Item) -> Any:
 AGENTS = Format(
     "sotopia-agents",
     "SOTOPIA AgentProfile",
-    Kind.CHARACTER,
+    ProductKind.CHARACTER,
     (("first_name",), ("occupation", "big_five", "public_info", "personality_and_values", "secret")),
     read_agent,
     _agent,
@@ -326,7 +334,7 @@ AGENTS = Format(
 ENVIRONMENTS = Format(
     "sotopia-environments",
     "SOTOPIA EnvironmentProfile",
-    Kind.SCENARIO,
+    ProductKind.SCENARIO,
     (("scenario",), ("agent_goals",)),
     read_environment,
     _environment,

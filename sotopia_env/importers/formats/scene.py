@@ -1,4 +1,4 @@
-"""Tasks made of what a file of episodes tells, where the profiles are not at hand."""
+"""Tasks reconstructed from the observations in a file of episodes, for files without profiles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sotopia_env.world.scenario import Character, Relationship, RelationshipKind
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What a file of episodes tells of a task.
+class ObservedScene:
+    """The parts of a task that appear in a file of episodes.
 
     Attributes:
-        id: of the scenario.
-        context: with its markup.
-        goals: by name, in seat order.
-        backgrounds: what each was told of itself, by name.
-        descriptions: what each was told of the others, by name of who was told and of whom.
-        codename: of the scenario.
+        id: id of the scenario; empty if unknown.
+        context: the scenario's text, including markup.
+        goals: goals by name, in seat order.
+        backgrounds: each participant's own background as shown to it, by name.
+        descriptions: the others' backgrounds as shown to a participant, by the names of reader and described.
+        codename: codename of the scenario.
         private: whether private messages occur.
-        ids: of the characters, in seat order; empty where the file has none.
+        ids: ids of the characters, in seat order; empty if the file has none.
     """
 
     id: str
@@ -39,12 +39,12 @@ class Scene:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for equal scenes."""
+        """A hashable key that is equal for equal scenes."""
         parts = (*self.goals.items(), *self.backgrounds.items(), *self.descriptions.items())
         return (self.id, self.context, parts, self.codename, self.private, *self.ids)
 
     def task(self) -> Task:
-        """Returns the task as far as it is known."""
+        """Returns the task; unknown fields of its characters are empty."""
         names = list(self.goals)
         ids = self.ids if len(self.ids) == len(names) else [""] * len(names)
         marked = scenario_parts(self.context)
@@ -65,9 +65,9 @@ class Scene:
         )
 
     def _character(self, name: str, id: str) -> Character:
-        """Whoever was told nothing of the background reads nothing of it here."""
+        """The character of a participant; a background that only it was shown remains private."""
         first, _, last = name.partition(" ")
-        description = next((text for (_, whom), text in self.descriptions.items() if whom == name), "")
+        description = next((text for (_, described), text in self.descriptions.items() if described == name), "")
         own = one_line(self.backgrounds.get(name, ""))
         private = {"background": own} if own and own != one_line(description) else {}
         return Character(
@@ -83,5 +83,6 @@ class Scene:
 
     def _kind(self, names: Sequence[str], pair: tuple[int, int]) -> RelationshipKind:
         one, other = (names[seat] for seat in pair)
-        is_told = self.descriptions.get((one, other)) or self.descriptions.get((other, one))
-        return RelationshipKind.ACQUAINTANCE if is_told else RelationshipKind.STRANGER
+        is_described = self.descriptions.get((one, other)) or self.descriptions.get((other, one))
+        # The weakest kinds that reproduce the observations: strangers are shown no background, acquaintances are.
+        return RelationshipKind.ACQUAINTANCE if is_described else RelationshipKind.STRANGER

@@ -1,8 +1,9 @@
-"""SocialReasoning-Bench's marketplace and calendar tasks (microsoft/social-reasoning-bench), as tasks with outcomes.
+"""Importer of SocialReasoning-Bench's marketplace and calendar tasks (microsoft/social-reasoning-bench).
 
-Each is one issue between two seats, and GOAL/10 of the verified outcome is the benchmark's Outcome Optimality: the
-share of the best price, or slot, that the other side can also accept. Due Diligence is measured by
-:mod:`sotopia_env.evaluators.diligence`. In both the seat that opens there is ``agent_0``: the seller, the requestor.
+Each task is an agreement on one issue between two seats. GOAL/10 of the verified outcome equals the benchmark's Outcome
+Optimality: the share of the best price or slot that the other side can also accept.
+:mod:`sotopia_env.evaluators.diligence` measures Due Diligence. ``agent_0`` is the seat that opens in the benchmark: the
+seller or the requestor.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     check_distinct_names,
     converted,
@@ -26,18 +27,18 @@ from sotopia_env.importers.foreign import (
 )
 from sotopia_env.importers.formats.negotiation import Side, negotiation_task
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, NumberIssue, OutcomeSpec
 from sotopia_env.world.scenario import RelationshipKind
 
 PRICE, SLOT = "price", "slot"
 CONFLICT = -1.0
-"""Worth of a slot that is taken in the own calendar: less than no meeting, so that nobody gains by a conflict."""
+"""Worth of a slot that conflicts with a seat's own calendar; below 0, the worth of no meeting."""
 _SOURCE = "SocialReasoning-Bench"
 
 
 class Party(Foreign):
-    """A side: what it is told, and what it is told beyond that where it is to attack the other."""
+    """A side with its instructions, and additional instructions if it is to attack the other side."""
 
     instruction_message: str
     is_malicious: bool = False
@@ -46,25 +47,25 @@ class Party(Foreign):
 
     @property
     def briefing(self) -> str:
-        """Everything that it alone reads."""
+        """All instructions that only this side reads."""
         return " ".join(filter(None, map(one_line, (self.instruction_message.strip(), self.malicious_prompt.strip()))))
 
 
 class Trader(Party):
-    """A buyer or seller; beyond the reservation price no deal is better."""
+    """A buyer or seller; a price beyond the reservation price is worse than no deal."""
 
     reservation_price: float = Field(ge=0, lt=1e9)
 
 
 class Listing(Foreign):
-    """What is sold."""
+    """The product for sale."""
 
     name: str
     listed_price: float = Field(ge=0, lt=1e9)
 
 
 class MarketplaceTask(Foreign):
-    """A negotiation of one price."""
+    """A negotiation of a price."""
 
     id: Identity
     hash: Text = ""
@@ -73,7 +74,7 @@ class MarketplaceTask(Foreign):
     buyer: Trader
 
 
-class Entry(Foreign):
+class CalendarEntry(Foreign):
     """An entry of a calendar, with times such as ``08:00``."""
 
     title: str
@@ -83,12 +84,12 @@ class Entry(Foreign):
 
     @property
     def line(self) -> str:
-        """Times and title."""
+        """The times and title on one line."""
         return f"{self.start_time}-{self.end_time} {one_line(self.title)}{' (private)' if self.is_secret else ''}"
 
 
 class Preference(Foreign):
-    """How welcome a slot is, from 0 to 1."""
+    """A slot and its preference score, from 0 to 1."""
 
     start_time: str
     end_time: str
@@ -96,12 +97,12 @@ class Preference(Foreign):
 
     @property
     def slot(self) -> str:
-        """The option's name."""
+        """The name of the slot as an option of the issue."""
         return f"{self.start_time}-{self.end_time}"
 
 
 class Meeting(Foreign):
-    """The meeting that is asked for."""
+    """The requested meeting."""
 
     title: str
     description: Text = ""
@@ -109,21 +110,22 @@ class Meeting(Foreign):
 
 
 class Planner(Party):
-    """Somebody with a calendar and preferences."""
+    """A party with a calendar and preferences."""
 
     name: str
-    calendar: tuple[Entry, ...]
+    calendar: tuple[CalendarEntry, ...]
     preferences: tuple[Preference, ...] = Field(min_length=1)
 
     def worth(self, slot: Preference) -> float:
-        """The preference for a slot, :data:`CONFLICT` where the calendar has something in it."""
+        """The preference for a slot; :data:`CONFLICT` if it overlaps a calendar entry, 0 if it has no preference."""
+        # Times are zero-padded ("08:00"), so comparing them as text orders them.
         if any(entry.start_time < slot.end_time and entry.end_time > slot.start_time for entry in self.calendar):
             return CONFLICT
         return next((own.score for own in self.preferences if own.slot == slot.slot), 0.0)
 
 
 class Requester(Planner):
-    """Who asks for the meeting."""
+    """The party that requests the meeting."""
 
     requested_meeting: Meeting
 
@@ -137,11 +139,12 @@ class CalendarTask(Foreign):
     assistant: Planner
 
 
-def read_marketplace(item: Item, library: Library) -> Iterator[Product]:
+def read_marketplace(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a marketplace record."""
     record = MarketplaceTask.of(item.value)
     product, seller, buyer = record.product, record.seller, record.buyer
     prices = (product.listed_price, seller.reservation_price, buyer.reservation_price)
+    # The range of prices starts at 0 and contains all known prices; whole dollars keep the outcome space small.
     issue = NumberIssue(
         name=PRICE,
         low=Decimal(0),
@@ -166,11 +169,12 @@ def _dollars(price: float) -> str:
     return f"${price:g}" if price.is_integer() and price < 1e6 else f"${price:.2f}"
 
 
-def read_calendar(item: Item, library: Library) -> Iterator[Product]:
+def read_calendar(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a calendar record."""
     record = CalendarTask.of(item.value)
     people = (record.requestor, record.assistant)
     check_distinct_names([person.name for person in people])
+    # The options are the slots of either side; both sides have a worth for each (0 for a slot they do not list).
     slots = {slot.slot: slot for person in people[::-1] for slot in person.preferences}
     worth = tuple(
         AdditiveWorth(issues={SLOT: {name: person.worth(slot) for name, slot in slots.items()}}) for person in people
@@ -199,7 +203,8 @@ def _task(
     spec: OutcomeSpec,
     parties: Sequence[Party],
 ) -> Product:
-    """The task of a record, tagged with the seat that is told to attack and with what it attacks."""
+    """The task of a record, tagged with the attacking seat and the target of the attack."""
+    # The key distinguishes records that share an id, such as one task with and without an attack.
     key = record.hash or content_id(context, *(party.briefing for party in parties))
     task_id = f"{format}/{record.id}/{key}"
     kind = RelationshipKind.KNOW_BY_NAME if isinstance(record, CalendarTask) else RelationshipKind.STRANGER
@@ -210,20 +215,20 @@ def _task(
         if party.is_malicious
     ]
     scenario = task.scenario.model_copy(update={"tags": (format, *attacks)})
-    return Product(Kind.TASK, task.model_copy(update={"scenario": scenario}))
+    return Product(ProductKind.TASK, task.model_copy(update={"scenario": scenario}))
 
 
 MARKETPLACE = Format(
     "srb-marketplace",
     "SocialReasoning-Bench marketplace tasks",
-    Kind.TASK,
+    ProductKind.TASK,
     (("product",), ("seller",), ("buyer",)),
     read_marketplace,
 )
 CALENDAR = Format(
     "srb-calendar",
     "SocialReasoning-Bench calendar tasks",
-    Kind.TASK,
+    ProductKind.TASK,
     (("requestor",), ("assistant",)),
     read_calendar,
 )

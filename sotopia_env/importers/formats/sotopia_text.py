@@ -1,4 +1,4 @@
-"""Texts of SOTOPIA's files: actions, markup in scenarios and goals, the block that opens an observation."""
+"""Parsers and writers of the texts in SOTOPIA's files: actions, markup in scenarios and goals, first observations."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ UNKNOWN = "Unknown"
 
 
 def action_of(text: str, ids: Mapping[str, str]) -> Action:
-    """Returns the action that a text of an episode's messages stands for.
+    """Returns the action in a text of an episode's messages.
 
     Args:
-        text: such as ``said: "Hello."``; what is said may hold quotes and lines of its own, up to the last quote.
-        ids: name to agent id, of the recipients of private actions.
+        text: the text, such as ``said: "Hello."``. Speech extends to the last quote and may contain quotes and lines.
+        ids: agent ids by name, for the recipients of private actions.
 
     Raises:
-        DamagedRecordError: it is in none of the forms, or a recipient is nobody.
+        DamagedRecordError: the text has none of the known forms, or a recipient is not a participant.
     """
     to, words = _recipients(text.removeprefix(" "), ids)
     if words.startswith(_SPEECH):
         argument = words[len(_SPEECH) :]
+        # The last quote, as speech may contain quotes; speech without a closing quote is used as it is.
         end = argument.rfind('"')
         return Action(ActionType.SPEAK, argument if end < 0 else argument[:end], to)
     if words.strip() in (_NOTHING, _LEFT):
@@ -47,6 +48,7 @@ def _recipients(text: str, ids: Mapping[str, str]) -> tuple[tuple[str, ...], str
     if not text.startswith(_PRIVATE):
         return (), text
     names, _, words = text[len(_PRIVATE) :].partition(f"]{_PRIVATE_END}")
+    # The reference code formats the recipients as a Python list, whose quotes depend on apostrophes in the names.
     try:
         recipients = [ids[name] for name in ast.literal_eval(f"{names}]")]
     except (KeyError, ValueError, SyntaxError, TypeError):
@@ -55,7 +57,7 @@ def _recipients(text: str, ids: Mapping[str, str]) -> tuple[tuple[str, ...], str
 
 
 def action_text(action: Action, names: Mapping[str, str]) -> str:
-    """Returns the text of an action; ``names`` by agent id."""
+    """Returns the text of an action; ``names`` are the participants' names by agent id."""
     aside = f"{_PRIVATE}{[names[agent] for agent in action.to]}{_PRIVATE_END}" if action.to else ""
     match action.action_type:
         case ActionType.NONE:
@@ -72,7 +74,7 @@ def action_text(action: Action, names: Mapping[str, str]) -> str:
 
 _VIEWER = re.compile(r"""<p\s+viewer=["']?([\w-]+)["']?\s*>(.*?)</p>""", re.DOTALL)
 _TAGS = "extra_info|strategy_hint|clarification_hint"
-# Without another tag inside: hints stand inside of extra information, and are taken out first.
+# Matches elements without another tag inside: hints occur inside extra information and must be removed first.
 _INNERMOST = re.compile(rf"<({_TAGS})>((?:(?!</?(?:{_TAGS})>).)*)</\1>", re.DOTALL)
 _STRAY = re.compile(rf"</?(?:{_TAGS})>")
 _EMPTY_PARENTHESES = re.compile(r"[ \t]*\(\s*\)")
@@ -82,13 +84,13 @@ _ENTRY = re.compile(r"[^:.;]{1,40}: ")
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A text without its markup.
+    """The parts of a text with markup.
 
     Attributes:
-        text: what everybody it is for reads.
-        private: what one seat reads, by viewer (``agent_0``); ``environment`` is for evaluators alone.
+        text: the text outside of the markup, for all its readers.
+        private: the text for single seats, by viewer (``agent_0``); ``environment`` is for evaluators only.
         info: additional information for the goal's owner.
-        hints: for the goal's owner.
+        hints: hints for the goal's owner.
     """
 
     text: str
@@ -98,7 +100,7 @@ class Marked:
 
 
 def scenario_parts(text: str) -> Marked:
-    """Returns a scenario's text, and what only some may read of it."""
+    """Returns a scenario's public text and its private parts by viewer."""
     private: dict[str, str] = {}
     for viewer, words in _VIEWER.findall(text):
         private[viewer] = f"{private.get(viewer, '')} {words.strip()}".strip()
@@ -117,19 +119,19 @@ def goal_parts(text: str) -> Marked:
 
 
 def clean(text: str) -> str:
-    """Returns a text with markup as one line, without tags that have no end and parentheses that held only markup."""
+    """Returns a text as one line, without unclosed tags and without parentheses that contained only markup."""
     return _joined_lines(_EMPTY_PARENTHESES.sub("", _STRAY.sub(" ", text)).strip())
 
 
 def _joined_lines(text: str) -> str:
-    """The lines of a text as one; of a list's lines, one ends with a semicolon."""
+    """The lines of a text joined to one; list entries are separated by semicolons."""
     lines = _LINE_END.split(text) if "\n" in text else [text]
     parts = [f"{line};" if _is_listed(line, successor) else line for line, successor in itertools.pairwise(lines)]
     return one_line(" ".join([*parts, lines[-1]]))
 
 
 def _is_listed(line: str, successor: str) -> bool:
-    """Whether a line needs a mark before the next: it has none, or both are entries, such as ``Company: X, Inc.``."""
+    """Whether ``line`` needs a separator: it has no punctuation, or both are entries such as ``Company: X, Inc.``."""
     return bool(line) and (line[-1] not in ".,;:!?" or bool(_ENTRY.match(line) and _ENTRY.match(successor)))
 
 
@@ -146,7 +148,7 @@ _SCENARIO, _PARTICIPANTS, _START = "Scenario: ", "Participants: ", "Conversation
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What one seat was told before the first turn: the scenario, backgrounds and goals by name as far as it knew."""
+    """A seat's first observation: the scenario, and the backgrounds and goals that the seat knew, by name."""
 
     scenario: str
     backgrounds: Mapping[str, str]
@@ -157,8 +159,10 @@ def opening_of(text: str, names: Sequence[str]) -> Opening:
     """Returns the opening in a seat's first observation.
 
     Raises:
-        DamagedRecordError: it names no scenario.
+        DamagedRecordError: the observation does not contain a scenario.
     """
+    # Parsed by the heads of known sections, each of which counts once: authors' texts have lines, colons and blank
+    # lines, and may repeat a head.
     heads = {_SCENARIO: "scenario", _PARTICIPANTS: "participants", _START: "start"}
     heads |= {f"{name}'s {what}: ": f"{what} of {name}" for name in names for what in ("background", "goal")}
     parts: dict[str, str] = {}
@@ -194,10 +198,10 @@ def opening_text(opening: Opening) -> str:
 
 
 def interactions_of(text: str, names: Sequence[str]) -> list[tuple[int, str]]:
-    """Returns seat and text of the turns in ``social_interactions``.
+    """Returns the seat and text of each turn in ``social_interactions``.
 
-    A turn begins after a blank line with a name and a form of action. One that opens a quote ends only with a quote, so
-    what is said may hold blank lines.
+    A turn begins after a blank line, with a name and a form of action. A turn that opens a quote ends only with a
+    quote, so speech may contain blank lines.
 
     Raises:
         DamagedRecordError: the text does not begin with a turn.
@@ -218,6 +222,7 @@ def interactions_of(text: str, names: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _turn_of(block: str, names: Sequence[str]) -> tuple[int, str] | None:
+    # Longer names first: one name may be the beginning of another, as "Ann Lee" is of "Ann Leeds".
     for seat, name in sorted(enumerate(names), key=lambda entry: -len(entry[1])):
         if block.startswith(name):
             words = block[len(name) :].removeprefix(":").removeprefix(" ")
@@ -227,10 +232,11 @@ def _turn_of(block: str, names: Sequence[str]) -> tuple[int, str] | None:
 
 
 def interactions_text(turns: Sequence[tuple[str, Action]], names: Mapping[str, str]) -> str:
-    """Returns ``social_interactions`` of turns by agent id; those in which nothing was done are left out."""
+    """Returns the text of ``social_interactions`` for turns of (agent id, action); idle turns are omitted."""
     lines = []
     for agent, action in turns:
         if action.action_type is not ActionType.NONE:
+            # The reference code writes the colon after the name for these two types only.
             colon = ":" if action.action_type in _FORMS.values() else ""
             lines.append(f"{names[agent]}{colon} {action_text(action, names)}")
     return "\n\n".join(lines)

@@ -1,8 +1,8 @@
-"""SOTOPIA-RL's files: episodes with a value for every utterance, and rows of prompt, answer and perhaps a value.
+"""Importers of SOTOPIA-RL's files: episodes with a value per utterance, and rows of prompt, answer and optional value.
 
-Rows become what the reward model reads: ``prompt`` as chat messages, ``completion``, ``value``, and the ``scenario`` by
-which they are split. A value that nobody gave is null, never 0: in annotated files a whole ``0`` stands for an
-utterance that was not attributed, and an attribution of -1 for one that failed.
+Rows are converted to the reward model's input: ``prompt`` as chat messages, ``completion``, ``value``, and the
+``scenario`` by which they are split. A missing value is null, never 0: in annotated files an integer ``0`` means that
+the utterance was not attributed, and an attribution of -1 that the attribution failed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sotopia_env.importers.foreign import (
     Foreign,
     Format,
     Identity,
-    Kind,
     Product,
+    ProductKind,
     Text,
     converted,
 )
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
-from sotopia_env.importers.formats.scene import Scene
+from sotopia_env.importers.formats.scene import ObservedScene
 from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, play_acts
-from sotopia_env.importers.source import Item
+from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.action import to_json
 from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Episode
@@ -51,11 +51,12 @@ class AnnotatedEpisode(Foreign):
 
 
 def _value(field: str, value: Any) -> float | None:
-    """The value of an utterance; ``None`` where it has none."""
+    """The value of an utterance; ``None`` if it has none."""
     if isinstance(value, dict):
         if value.get("attribution") == -1:
             return None
         value = value.get("reward")
+    # The type matters: the reference code writes ``0`` for an utterance without attribution and ``0.0`` for a value.
     if value is None or (type(value) is int and value == 0):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -73,10 +74,11 @@ def _speaker(key: str) -> str:
     return name
 
 
-def read_annotated(item: Item, library: Library) -> Iterator[Product]:
+def read_annotated(item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode, and a row for every utterance of the seat that has a value."""
     record = AnnotatedEpisode.of(item.value)
     speakers = [_speaker(key) for key in record.attributed_utterances]
+    # The file names one seat only; a partner that never spoke gets a placeholder name.
     others = [name for name in dict.fromkeys(speakers) if name != record.agent] or [_PARTNER]
     is_first = speakers[0] == record.agent if record.is_first_speaker is None else record.is_first_speaker
     names = [record.agent, *others] if is_first else [*others, record.agent]
@@ -89,7 +91,7 @@ def read_annotated(item: Item, library: Library) -> Iterator[Product]:
         except DamagedRecordError as error:
             raise DamagedRecordError.of(error, within=f"attributed_utterances.{key}") from None
     goals = {name: record.goal if name == record.agent else UNKNOWN for name in names}
-    scene = Scene("", record.scenario, goals, {}, {})
+    scene = ObservedScene("", record.scenario, goals, {}, {})
     task = converted(lambda: library.shared(scene.key, scene.task))
     seat = names.index(record.agent)
     rewards = None
@@ -98,16 +100,17 @@ def read_annotated(item: Item, library: Library) -> Iterator[Product]:
     evaluation = evaluation_of(rewards, "", "", len(names))
     playback = converted(lambda: play_acts(task, acts))
     episode = imported_episode(f"{record.episode_id}/{seat}", task, playback, (), (evaluation,))
-    yield Product(Kind.EPISODE, episode)
+    yield Product(ProductKind.EPISODE, episode)
     keys = [key for key, name in zip(record.attributed_utterances, speakers, strict=True) if name == record.agent]
     values = [_value(f"attributed_utterances.{key}", record.attributed_utterances[key][1]) for key in keys]
     yield from _rows(episode, f"agent_{seat}", values, content_id(record.scenario))
 
 
 def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str) -> Iterator[Product]:
-    """A row for every act of a seat that has a value: what the seat was told before it, and the act."""
+    """A row for every act of ``seat`` that has a value, with the seat's observation before the act as the prompt."""
     state = initial_state(episode.task, episode.rules, episode.seed)
     rest = iter(values)
+    # The playback inserted silent turns that are not in the file and have no value.
     acted = {index for index, item in enumerate(episode.turns) if item.turn.actor == seat}
     silent = [index for index in sorted(acted) if episode.turns[index].turn.action.action_type.value == "none"]
     inserted = set(silent[: max(0, len(acted) - len(values))])
@@ -126,7 +129,7 @@ def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str
                 "turn": turn.index,
                 "format": "chat",
             }
-            yield Product(Kind.ROW, row)
+            yield Product(ProductKind.ROW, row)
         state = transition(state, turn.attempted or turn.action)
 
 
@@ -134,7 +137,7 @@ def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str
 
 
 class InputRow(Foreign):
-    """Prompt and answer, of SFT and GRPO; with a value, of the reward model."""
+    """Prompt and answer, for SFT and GRPO; with a value, for the reward model."""
 
     input: str
     output: str
@@ -142,7 +145,7 @@ class InputRow(Foreign):
 
 
 class AlpacaRow(Foreign):
-    """The older form, also SOTOPIA-π's: the prompt stands in ``instruction`` or in ``input``."""
+    """The older format, also of SOTOPIA-π: the prompt is in ``instruction``, in ``input`` or in both."""
 
     instruction: Text = ""
     input: Text = ""
@@ -153,7 +156,7 @@ class AlpacaRow(Foreign):
 
 
 class PromptRow(Foreign):
-    """A rebuilt prompt with its answer."""
+    """A reconstructed prompt with its answer."""
 
     prompt: str
     result: str
@@ -163,7 +166,8 @@ _SCENARIO = "Scenario:"
 
 
 def _row(messages: list[tuple[str, str]], answer: str, value: Any) -> dict[str, Any]:
-    """A row; it is split by the scenario that its prompt names, else by the prompt."""
+    """A row, whose ``scenario`` is a hash of the scenario in the prompt, or of the last message if it names none."""
+    # Rows of one scenario must not be split between training and evaluation: their prompts differ in a few turns only.
     lines = [line.strip() for _, text in messages for line in text.split("\n")]
     scenario = next((line for line in lines if line.startswith(_SCENARIO)), None)
     return {
@@ -192,9 +196,7 @@ def _alpaca_row(raw: Any) -> dict[str, Any]:
     row = AlpacaRow.of(raw)
     prompt = "\n".join(filter(None, (row.instruction, row.input)))
     if not prompt:
-        raise DamagedRecordError(
-            field="instruction, input", expected="a prompt in one of them", hint="leave the row out"
-        )
+        raise DamagedRecordError(field="instruction, input", expected="a prompt in one of them", hint="remove the row")
     before = [message for pair in row.history or () for message in zip(("user", "assistant"), pair, strict=True)]
     system = [("system", row.system)] if row.system else []
     return _row([*system, *before, ("user", prompt)], row.output, row.value)
@@ -246,16 +248,16 @@ def _row_format(
     read: Callable[[Any], dict[str, Any]],
     write: Callable[[Mapping[str, Any]], dict[str, Any]],
 ) -> Format:
-    def product(item: Item, library: Library) -> Iterator[Product]:
-        yield Product(Kind.ROW, read(item.value))
+    def product(item: RawRecord, library: Library) -> Iterator[Product]:
+        yield Product(ProductKind.ROW, read(item.value))
 
-    return Format(name, summary, Kind.ROW, marks, product, write)
+    return Format(name, summary, ProductKind.ROW, marks, product, write)
 
 
 ANNOTATED = Format(
     "sotopia-rl-annotated",
     "SOTOPIA-RL episodes with values of utterances",
-    Kind.EPISODE,
+    ProductKind.EPISODE,
     (("attributed_utterances",), ("agent",)),
     read_annotated,
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers import FORMATS, Conversion, Kind
+from sotopia_env.importers import FORMATS, Conversion, ProductKind
 from sotopia_env.world import TurnOrder
 from sotopia_env.world.dynamics import SilenceRule, StopReason
 from sotopia_env.world.episode import Episode, replay, to_line
@@ -19,13 +19,13 @@ PROFILES = [FILES[name] for name in ("sotopia-agents", "sotopia-environments", "
 
 def episode_of(folder, record, *profiles):
     products, conversion = convert(folder, [record], *profiles)
-    (episode,) = [product.value for product in products if product.kind is Kind.EPISODE]
+    (episode,) = [product.value for product in products if product.kind is ProductKind.EPISODE]
     restored = Episode.model_validate_json(to_line(episode))
     assert restored == episode
     replay(restored)
     format = next(count.format for count in conversion.counts if "episode" in count.format or "log" in count.format)
     written = FORMATS[format].write(restored)
-    (again,) = [p.value for p in convert(folder, [written], *profiles)[0] if p.kind is Kind.EPISODE]
+    (again,) = [p.value for p in convert(folder, [written], *profiles)[0] if p.kind is ProductKind.EPISODE]
     assert comparable(again) == comparable(restored)
     return restored
 

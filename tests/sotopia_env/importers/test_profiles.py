@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers import FORMATS, Kind
+from sotopia_env.importers import FORMATS, ProductKind
 from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
 from sotopia_env.tasks import starter_tasks
@@ -31,7 +31,7 @@ def of_kind(products, kind):
 
 def test_what_a_profile_does_not_say_is_unknown(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
-    tova, ilan, uma = of_kind(products, Kind.CHARACTER)
+    tova, ilan, uma = of_kind(products, ProductKind.CHARACTER)
     assert (tova.name, tova.age, tova.decision_style, tova.big_five.openness) == (
         records.TOVA,
         37,
@@ -46,7 +46,7 @@ def test_what_a_profile_does_not_say_is_unknown(tmp_path):
 
 def test_markup_and_constraints_become_fields(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
-    umbrella, stage = of_kind(products, Kind.SCENARIO)
+    umbrella, stage = of_kind(products, ProductKind.SCENARIO)
     assert umbrella.context == "Two colleagues share one umbrella.\nIt rains."
     keep, borrow = umbrella.seats
     assert (keep.goals, keep.private_info, keep.hints) == (("Keep the umbrella",), "You have a cold", ("Cough",))
@@ -59,7 +59,7 @@ def test_markup_and_constraints_become_fields(tmp_path):
 
 def test_combinations_become_tasks_with_the_relationship_of_the_environment(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
-    first, second = of_kind(products, Kind.TASK)
+    first, second = of_kind(products, ProductKind.TASK)
     assert (first.id, first.relationships[0].kind) == ("C1", RelationshipKind.ACQUAINTANCE)
     assert first.relationships[0].backstory == "They met at a chess club."
     assert (second.id, second.relationships[0].kind) == ("C2", RelationshipKind.FRIEND)  # the pair's profile: stranger
@@ -68,7 +68,7 @@ def test_combinations_become_tasks_with_the_relationship_of_the_environment(tmp_
 
 def test_nobody_at_the_table_reads_what_is_for_evaluators(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
-    task = of_kind(products, Kind.TASK)[0]
+    task = of_kind(products, ProductKind.TASK)[0]
     texts = [observe(initial_state(task, Rules(), 0), agent).text for agent in task.agents]
     assert not any("The bus is late" in text or "ISTJ" in text for text in texts)
     assert ["Your bus goes at six" in text for text in texts] == [False, True]

@@ -6,7 +6,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers import Kind
+from sotopia_env.importers import ProductKind
 from sotopia_env.runs.importing import import_files
 from sotopia_env.tasks import read_selection
 from sotopia_env.world import Cast, RelationshipKind, Rules
@@ -226,7 +226,7 @@ def test_hints_inside_of_information_and_unclosed_tags_leave_nothing_behind(tmp_
         "Call Bo <extra_info>never closed",
     ]
     products, _ = convert(tmp_path, [environment("E1", agent_goals=goals)])
-    (scenario,) = [product.value for product in products if product.kind is Kind.SCENARIO]
+    (scenario,) = [product.value for product in products if product.kind is ProductKind.SCENARIO]
     keep, call = scenario.seats
     assert (keep.goals, keep.private_info, keep.hints) == (("Keep it",), "A C", ("B", "D"))
     assert call.goals == ("Call Bo  never closed",)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.errors import DamagedRecordError
-from sotopia_env.importers import Kind
+from sotopia_env.importers import ProductKind
 from sotopia_env.runs.exporting import export_records
 from sotopia_env.runs.importing import import_files
 from sotopia_env.world import Role, TaskSet
@@ -114,11 +114,11 @@ def of_kind(products, kind):
 
 def test_annotated_episodes_become_episodes_and_rows(tmp_path):
     products, conversion = convert(tmp_path, [ANNOTATED])
-    (episode,) = of_kind(products, Kind.EPISODE)
+    (episode,) = of_kind(products, ProductKind.EPISODE)
     restored = Episode.model_validate_json(to_line(episode))
     replay(restored)
     assert episode.evaluation().by_agent["agent_1"]["goal"].value == 4
-    rows = of_kind(products, Kind.ROW)
+    rows = of_kind(products, ProductKind.ROW)
     assert [(row["turn"], row["value"]) for row in rows] == [(1, 2.67), (7, 0.0)]
     assert json.loads(rows[0]["completion"][0]["content"])["argument"] == "Yes.\n\nIt is."
     assert "It is pouring." in rows[0]["prompt"][-1]["content"]
@@ -202,7 +202,7 @@ THIRD = {"name": "Una", "goals": [{"goal": "Go home."}], "private_info": "Una is
 def test_what_a_scene_does_not_say_is_unknown(tmp_path, changes, questions, roles):
     scene = {**SCENE, **changes}
     products, _ = convert(tmp_path, [scene])
-    (task,) = of_kind(products, Kind.TASK)
+    (task,) = of_kind(products, ProductKind.TASK)
     interview = task.scenario.interview
     assert (len(interview.questions), len(interview.roles)) == (questions, roles)
 

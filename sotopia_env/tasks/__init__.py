@@ -1,6 +1,6 @@
-"""Procedural task families with verified outcomes, task files, and the task sets of the package.
+"""Procedural task families with verified outcomes, readers of task files, and the task sets of the package.
 
-Nothing is generated or read at import; a family's module is loaded when it is first asked for.
+Importing this package generates and reads nothing; the module of a family is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sets that ship with the package, as data files: twelve starter scenarios and ninety everyday ones.
+"""The task sets that ship with the package as data files: twelve starter scenarios and ninety everyday ones.
 
 The everyday set has the size of the published task space: 40 characters, 90 scenarios, 5 castings each (SOTOPIA, arXiv
 2310.11667, section 2.1). More than a third of its scenarios have an outcome, so that their rewards are exact.
@@ -21,7 +21,7 @@ def _data(name: str) -> Any:
 
 
 def _cast(name: str) -> Cast:
-    """Returns the characters in the data file ``name``, with what they are to each other."""
+    """Returns the characters in the data file ``name``, with their relationships."""
     return Cast.model_validate(_data(name))
 
 
@@ -32,35 +32,36 @@ def _scenarios(*names: str) -> tuple[Scenario, ...]:
 
 @lru_cache(maxsize=1)
 def starter_cast() -> Cast:
-    """Returns the shipped characters with what they are to each other."""
+    """Returns the characters of the starter set with their relationships."""
     return _cast("starter_cast")
 
 
 @lru_cache(maxsize=1)
 def starter_scenarios() -> tuple[Scenario, ...]:
-    """Returns the shipped scenarios."""
+    """Returns the scenarios of the starter set."""
     return _scenarios("starter_scenarios")
 
 
 @lru_cache(maxsize=1)
 def starter_tasks() -> TaskSet:
-    """Returns the shipped scenarios, each with two castings of the shipped characters; always the same tasks."""
+    """Returns the tasks of the starter set: each scenario with two castings, always the same ones."""
     return sample_tasks(starter_scenarios(), starter_cast(), per_scenario=2, seed=0)
 
 
 @lru_cache(maxsize=1)
 def everyday_cast() -> Cast:
-    """Returns the 40 characters with their 150 relationships; each romantic pair is one possible world."""
+    """Returns the 40 characters of the everyday set with their 150 relationships."""
+    # The romantic pairs contradict each other (a character may be in several): each is one possible world.
     return _cast("everyday_cast")
 
 
 @lru_cache(maxsize=1)
 def everyday_scenarios() -> tuple[Scenario, ...]:
-    """Returns the 90 scenarios: social ones, then bargains."""
+    """Returns the 90 scenarios of the everyday set: the social ones, then the bargains."""
     return _scenarios("everyday_scenarios_social", "everyday_scenarios_bargains")
 
 
 @lru_cache(maxsize=1)
 def everyday_tasks() -> TaskSet:
-    """Returns the scenarios with five castings each, 450 tasks in all; always the same ones."""
+    """Returns the 450 tasks of the everyday set: each scenario with five castings, always the same ones."""
     return sample_tasks(everyday_scenarios(), everyday_cast(), per_scenario=5, seed=0)

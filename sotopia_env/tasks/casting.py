@@ -1,8 +1,8 @@
-"""Casting: other characters in the seats of the same scenario.
+"""Casting of scenarios: the same scenario with several sets of characters in its seats.
 
 In SOTOPIA-π (arXiv 2403.08715, section 4) ten pairs of characters play each social task. Texts of some verified
-families name the seated characters, so the names of a new cast replace the old ones in them; counts per social task use
-:func:`~sotopia_env.tasks.open_scenario.task_key`, which does not depend on the names.
+families name the characters, so the names of a new cast replace the old ones in these texts; counts per social task use
+:func:`~sotopia_env.tasks.open_scenario.task_key`, which does not depend on names.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from sotopia_env.world.taskset import Cast, TaskSet, casting_id, draw_seatings, 
 DRAWN, STARTER = "drawn", "starter"
 CASTS: Mapping[str, Callable[[], Cast]] = MappingProxyType({STARTER: starter_cast, "everyday": everyday_cast})
 """The casts that ship with the package, by name."""
-_ATTEMPTS = 500
+_ATTEMPTS = 500  # draws of people before a scenario's constraints count as unsatisfiable
 
 
 def read_cast(name: str) -> Cast | None:
-    """Returns the cast called ``name``: none for ``drawn``, a shipped one (:data:`CASTS`), else that of a JSON file.
+    """Returns a cast by name.
+
+    Args:
+        name: ``drawn``, for which the result is ``None``; a name of :data:`CASTS`; or the path of a JSON file.
 
     Raises:
-        InvalidValueError: the file cannot be read, or holds no cast.
+        InvalidValueError: the file cannot be read, or does not contain a cast.
     """
     if name == DRAWN:
         return None
@@ -53,26 +56,34 @@ def cast_scenarios(open_scenarios: Iterable[OpenScenario], cast: Cast | None, pa
     Args:
         open_scenarios: the scenarios.
         cast: the available characters; ``None`` draws new ones for every task.
-        pairs: casts per scenario (10 in SOTOPIA-π).
-        seed: fixes the draws.
+        pairs: number of casts per scenario (10 in SOTOPIA-π).
+        seed: seed of the draws.
 
     Raises:
-        ConstraintError: a scenario's constraints admit fewer casts; names the scenario.
+        ConstraintError: a scenario's constraints admit fewer casts; the message names the scenario.
         InvalidTaskError: a task of a verified family is invalid with its new characters.
     """
     result: list[Task] = []
     for open_scenario in open_scenarios:
         casting = _Casting.of(open_scenario, seed)
         for task in _drawn(casting, pairs) if cast is None else _from_cast(casting, cast, pairs):
+            # Renaming changes the scenario's texts and seat names, so its outcome is checked again.
             if task.scenario is not open_scenario.scenario:
-                check(task)  # other names in its texts
+                check(task)
             result.append(task)
     return TaskSet(result)
 
 
 @dataclass(frozen=True, slots=True)
 class _Casting:
-    """A scenario to be cast, with properties that are computed once."""
+    """A scenario to be cast, with properties that are computed once per scenario.
+
+    Attributes:
+        open_scenario: the scenario.
+        names_people: whether its texts name its characters.
+        words: all words in its texts, without the characters' names.
+        seed: seed of its draws.
+    """
 
     open_scenario: OpenScenario
     names_people: bool
@@ -87,12 +98,12 @@ class _Casting:
         return cls(open_scenario, names_people, frozenset(re.findall(r"\w+", text)), f"{seed}:{open_scenario.key}")
 
     def means_another(self, person: Character) -> bool:
-        """Whether a name of the person already occurs in the texts, for somebody or something else."""
+        """Whether a name of the person occurs in the texts with another meaning, such as a friend or a place."""
         names = [re.findall(r"\w+", name) for name in (person.first_name, person.last_name)]
         return any(name and all(word in self.words for word in name) for name in names)
 
     def task(self, people: Sequence[Character], relationships: Sequence[Relationship], number: int) -> Task:
-        """Returns the scenario with these people in its seats."""
+        """Returns the task with these people in the scenario's seats."""
         scenario = self.open_scenario.scenario
         if self.names_people:
             scenario = self.open_scenario.played_by([person.name for person in people])
@@ -107,6 +118,7 @@ class _Casting:
 def _from_cast(casting: _Casting, cast: Cast, pairs: int) -> Iterator[Task]:
     scenario = casting.open_scenario.scenario
     indices = [index for index, person in enumerate(cast.characters) if not casting.means_another(person)]
+    # Relationships refer to characters by index, and must be renumbered for the smaller cast.
     usable = Cast(
         characters=tuple(cast.characters[index] for index in indices),
         relationships=tuple(
@@ -130,7 +142,7 @@ def _drawn(casting: _Casting, pairs: int) -> Iterator[Task]:
 
 
 def _people(casting: _Casting, rng: random.Random, previous: set[tuple[str, ...]]) -> tuple[Character, ...]:
-    """People whom the scenario admits, who are no earlier cast of it, and whose names mean nobody else in it."""
+    """Draws people whom the scenario admits, who are not an earlier cast, and whose names its texts do not use."""
     scenario = casting.open_scenario.scenario
     for _ in range(_ATTEMPTS):
         people = draw_characters(rng, len(scenario.seats))
@@ -140,7 +152,7 @@ def _people(casting: _Casting, rng: random.Random, previous: set[tuple[str, ...]
     raise ConstraintError(
         f"none of {_ATTEMPTS} drawn casts meets the constraints on ages and occupations",
         field="constraints",
-        hint="give a cast of your own",
+        hint="use a cast with suitable characters",
         where=Where(record=f"scenario {scenario.id!r}"),
     )
 
@@ -151,6 +163,6 @@ def _relationships(scenario: Scenario, rng: random.Random, people: Sequence[Char
     for pair in itertools.combinations(range(len(people)), 2):
         relationship = draw_relationship(rng, people, pair, kinds, facts)
         if relationship.kind is RelationshipKind.ROMANTIC and len(kinds) > 1:
-            kinds.remove(RelationshipKind.ROMANTIC)  # at most one couple at a table
+            kinds.remove(RelationshipKind.ROMANTIC)  # at most one couple per task
         relationships.append(relationship)
     return relationships

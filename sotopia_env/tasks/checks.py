@@ -1,7 +1,7 @@
-"""Checks of a task beyond its records: whether its people fit it, its outcome can be scored, its texts fit its worths.
+"""Checks of a task beyond those of its records: the casting, the reference points of its outcome, numbers in its texts.
 
-A specification that can be read may still describe no game: too many outcomes for exact reference points, or none by
-which anybody could gain. And a goal may name a number that the worth does not have.
+A valid specification may still have too many outcomes for exact reference points, or no outcome by which a seat could
+gain. A goal may name a number that does not occur in the seat's worth.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Seat, 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _MOST_LISTED = 20
-"""A goal may name every value of a number issue with at most so many, and of a larger one its limits."""
+"""Maximum number of values of a number issue for goals to name any of them; of a larger issue, only the limits."""
 _DISAGREEMENT = {"agreement": "no_agreement", "ballot": "no_decision", "claims": "none"}
 
 
 def check(task: Task) -> None:
-    """Checks that the people are those whom the scenario admits, and that somebody can gain where there is an outcome.
+    """Checks that the scenario admits the characters, and that some seat can gain by an outcome if the task has one.
 
     Raises:
-        InvalidTaskError: names the task, the field, and what to change.
+        InvalidTaskError: the check failed; the message names the task, the field, and a correction.
     """
     _check_casting(task)
     if problem := outcome_problem(task):
@@ -47,15 +47,16 @@ def check(task: Task) -> None:
 
 
 def outcome_problem(task: Task) -> InvalidTaskError | None:
-    """Returns the error, with a field of the scenario, if no seat can gain by an outcome.
+    """Returns an error that names a field of the scenario if no seat can gain by an outcome; otherwise ``None``.
 
     Raises:
-        InvalidTaskError: there are more outcomes than can be counted exactly.
+        InvalidTaskError: there are too many outcomes to enumerate.
     """
     spec = task.scenario.outcome
     if spec is None:
         return None
     points = references(task)
+    # ``best`` is over the outcomes that all needed seats would assent to, so one seat's gain is enough.
     if any(best > low for best, low in zip(points.best, points.disagreement, strict=True)):
         return None
     field = _DISAGREEMENT[spec.protocol.kind]
@@ -72,18 +73,19 @@ def _check_casting(task: Task) -> None:
         if not constraints.admits(seat, person):
             raise InvalidTaskError(
                 field=f"characters.{seat}",
-                expected="somebody of the ages and occupations in scenario.constraints",
+                expected="a character with an age and occupation that scenario.constraints admit",
                 got=Verbatim(f"{person.name} ({person.age}, {person.occupation})"),
-                hint="seat somebody else",
+                hint="seat another character",
                 where=Where(record=f"task {task.id!r}"),
             )
     kinds, facts = constraints.relationships, constraints.facts
     for index, pair in enumerate(task.relationships):
         ages = [task.characters[seat].age for seat in pair.seats]
+        # An unknown age is not a minor's: imported characters often have none.
         if pair.kind is RelationshipKind.ROMANTIC and any(age is not None and age < ADULT for age in ages):
             raise InvalidTaskError(
                 field=f"relationships.{index}.kind",
-                expected=f"{pair.kind.value!r} between people of {ADULT} or more",
+                expected=f"{pair.kind.value!r} between people aged {ADULT} or older",
                 got=Verbatim(f"the ages {ages}"),
                 hint="seat others, or change the relationship",
                 where=Where(record=f"task {task.id!r}"),
@@ -93,7 +95,7 @@ def _check_casting(task: Task) -> None:
             expected = f"one of {', '.join(kinds)}" if is_kind else f"the facts {canonical_json(facts)}"
             raise InvalidTaskError(
                 field=f"relationships.{index}",
-                expected=f"{expected} as scenario.constraints demand",
+                expected=f"{expected}, as scenario.constraints require",
                 got=Verbatim(pair.kind if is_kind else canonical_json(pair.facts)),
                 hint="seat others, or change the relationship",
                 where=Where(record=f"task {task.id!r}"),
@@ -101,15 +103,15 @@ def _check_casting(task: Task) -> None:
 
 
 def warnings(task: Task) -> list[str]:
-    """Returns the sentences of :func:`number_warnings` with the fields of a task."""
+    """Returns the sentences of :func:`number_warnings`, with field names relative to the task."""
     return [f"scenario.{sentence}" for sentence in number_warnings(task.scenario)]
 
 
 def number_warnings(scenario: Scenario) -> list[str]:
-    """Returns a sentence for every number in a seat's goals or private information that its worth does not have.
+    """Returns a sentence for every number in a seat's goals or private information that occurs nowhere in its data.
 
-    A number is in order where it is one of the seat's worth, of the outcome space, of the context, of a goal test of
-    the seat, of the scenario's ``shared_data`` or of the seat's own ``private_data`` (a target price, say).
+    A number is accepted if it occurs in the seat's worth, the outcome space, the context, a goal test of the seat, the
+    scenario's ``shared_data`` or the seat's ``private_data`` (such as a target price).
     """
     spec = scenario.outcome
     if spec is None:
@@ -121,8 +123,8 @@ def number_warnings(scenario: Scenario) -> list[str]:
         numbers = _rounded({*public, *own, *_data_numbers(side.private_data)})
         for field, text in _seat_texts(side):
             sentences += [
-                f"seats.{seat}.{field}: {_text([number])} is no number of this seat's worth; write the "
-                f"number that outcome.worth.{seat} has, or put {_text([number])} into private_data"
+                f"seats.{seat}.{field}: {_text([number])} does not occur in this seat's worth; write the "
+                f"number that outcome.worth.{seat} has, or add {_text([number])} to private_data"
                 for number in dict.fromkeys(_numbers(text))
                 if number not in numbers
             ]
@@ -147,11 +149,12 @@ def _text(numbers: Iterable[float]) -> str:
 
 
 def _numbers(text: str) -> list[float]:
+    # Rounded like the computed worths, whose floats (0.1 + 0.2) would not equal the number in the text otherwise.
     return [round(float(digits.replace(",", "")), 6) for digits in _NUMBER.findall(text)]
 
 
 def _rounded(numbers: Iterable[float]) -> set[float]:
-    """Without signs, which words express in other ways (a cost of 5)."""
+    """Absolute values, since words express signs in other ways ("a cost of 5")."""
     return {round(abs(number), 6) for number in numbers}
 
 
@@ -162,11 +165,12 @@ def _data_numbers(value: Any) -> Iterator[float]:
         yield from itertools.chain.from_iterable(map(_data_numbers, value))
     elif isinstance(value, str):
         yield from _numbers(value)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, int | float) and not isinstance(value, bool):  # ``bool`` is an ``int``
         yield float(value)
 
 
 def _space_numbers(spec: OutcomeSpec) -> Iterator[float]:
+    # The numbers of seats and of issues: "the three of you", "both points".
     yield from (len(spec.worth), len(spec.issues))
     rules = spec.protocol
     if isinstance(rules, BallotRules):
@@ -197,12 +201,13 @@ def _worth_numbers(spec: OutcomeSpec, worth: WorthForm) -> Iterator[float]:
         yield worth.constant
         parts = [list(_gains(issue, worth.issues[issue.name])) for issue in spec.issues]
         yield from itertools.chain.from_iterable(parts)
+        # The best and the worst total, which goals often state.
         yield from (worth.constant + sum(map(max, parts)), worth.constant + sum(map(min, parts)))
         yield from _number_issue_values(spec, worth)
 
 
 def _gains(issue: Issue, gains: dict[str, float]) -> Iterator[float]:
-    """What each value of ``issue`` adds to the sum; of a number its limits."""
+    """The contribution of each value of ``issue`` to the sum; for a number issue, of its two limits."""
     if isinstance(issue, ChoiceIssue):
         yield from gains.values()
     elif isinstance(issue, ItemsIssue):
@@ -212,7 +217,7 @@ def _gains(issue: Issue, gains: dict[str, float]) -> Iterator[float]:
 
 
 def _number_issue_values(spec: OutcomeSpec, worth: AdditiveWorth) -> Iterator[float]:
-    """Of every number issue the gain per unit and per step, its points with the constant, and where it breaks even."""
+    """Numbers of each number issue: its gain per unit and per step, its totals, and its break-even point."""
     for issue in spec.issues:
         if isinstance(issue, ChoiceIssue | ItemsIssue):
             continue
@@ -220,5 +225,6 @@ def _number_issue_values(spec: OutcomeSpec, worth: AdditiveWorth) -> Iterator[fl
         yield from (per_unit, per_unit * float(issue.step))
         if issue.size(0) <= _MOST_LISTED:
             yield from (worth.constant + per_unit * value for value in issue.values({}))
+        # With several issues the break-even point depends on the others.
         if per_unit and len(spec.issues) == 1:
             yield (worth.no_agreement - worth.constant) / per_unit

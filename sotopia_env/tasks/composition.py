@@ -1,4 +1,4 @@
-"""Composition of a set: how many of each kind of situation, relationship and person there are in it."""
+"""The composition of a set: counts of its situations, relationships and people by their properties."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from sotopia_env.world.scenario import (
 from sotopia_env.world.taskset import Cast
 
 Composition = Mapping[str, Mapping[str, int]]
-"""Titles of tables, each with a count per name; the names of a fixed vocabulary are all there, with 0 too."""
+"""Titles to counts by name. Every name of a fixed vocabulary is included, also with a count of 0."""
 _VERIFIED = "outcome"
 _Part = tuple[str, str]
 
 
 def composition(records: Iterable[Task | Template | Scenario | Cast]) -> Composition:
-    """Counts what is in a set: situations and pairs as often as they occur, every person once.
+    """Counts the situations and relationships of a set by occurrence, and its people once each.
 
     Args:
-        records: a template counts with the people of its first instance, who are drawn and therefore left out.
+        records: the records of the set. A template is counted as its first instance, without the people, who are drawn.
     """
     counts: dict[str, Counter[str]] = {title: Counter(dict.fromkeys(names, 0)) for title, names in _FIXED.items()}
     people: dict[Hashable, Character] = {}
@@ -40,6 +40,7 @@ def composition(records: Iterable[Task | Template | Scenario | Cast]) -> Composi
         for title, name in _parts(record):
             counts.setdefault(title, Counter())[name] += 1
         if isinstance(record, Task | Cast):
+            # Tasks repeat their characters, whose ids are optional: these three fields identify a person.
             people.update({(person.name, person.age, person.occupation): person for person in record.characters})
     for title, name in itertools.chain.from_iterable(map(_person_parts, people.values())):
         counts.setdefault(title, Counter())[name] += 1
@@ -47,7 +48,7 @@ def composition(records: Iterable[Task | Template | Scenario | Cast]) -> Composi
 
 
 def verified_share(counts: Composition) -> float | None:
-    """Returns the share of situations with a verified outcome; ``None`` without any situation."""
+    """Returns the share of situations with a verified outcome; ``None`` for a set without situations."""
     protocols = counts.get(_VERIFIED, {})
     total = sum(protocols.values())
     return 1 - protocols["none; judged"] / total if total else None
@@ -76,7 +77,7 @@ _FIXED: Mapping[str, tuple[str, ...]] = {
 
 
 def _ordered(title: str, counter: Counter[str]) -> dict[str, int]:
-    """A fixed vocabulary in its order, ages and seats in theirs, all else by number."""
+    """The counts in the order of a fixed vocabulary, of ages or of seats; otherwise by decreasing count."""
     if _FIXED[title]:
         return dict(counter)
     by_name = title in ("ages", "seats")
@@ -107,6 +108,7 @@ def _pair_parts(relationships: Iterable[Relationship]) -> Iterator[_Part]:
 
 def _person_parts(person: Character) -> Iterator[_Part]:
     decade = None if person.age is None else person.age // 10 * 10
+    # Padded, so that the names sort as numbers.
     yield "ages", "unknown" if decade is None else f"{decade:>3} to {decade + 9}"
     yield "genders", person.gender
     traits = {} if person.big_five is None else person.big_five.model_dump()

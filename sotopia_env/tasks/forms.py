@@ -1,7 +1,7 @@
-"""Forms: records checked once with markers in the places of names, and filled with names many times.
+"""Record forms: records that are validated once with markers instead of names, and filled with names many times.
 
-A form shares every part without a marker between all that are made of it, and checks nothing a second time: a name that
-is one capitalised word is as valid as the marker wherever it stands.
+The records made from a form share all parts without a marker, and are not validated again: a name that is one
+capitalised word is valid wherever the marker is.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pydantic import BaseModel
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 _SLOT = re.compile(r"\{(\d+)\}")
 MARKER = re.compile(r"Nameof(\d+)seat")
-"""Stands for a name; no text of an author may hold one."""
+"""A placeholder for a name: one capitalised word, which authors' texts may not contain."""
 _Filler = Callable[[Sequence[str]], Any]
 
 
 def with_markers(value: Any) -> Any:
-    """Returns JSON with a marker for each ``{0}``, ``{1}`` and so on, also in keys."""
+    """Returns JSON with each ``{0}``, ``{1}`` and so on replaced by a marker, also in keys."""
     if isinstance(value, str):
         return _SLOT.sub(r"Nameof\1seat", value)
     if isinstance(value, dict):
@@ -28,21 +28,22 @@ def with_markers(value: Any) -> Any:
     return [with_markers(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-class Form(Generic[_RecordT]):
-    """Makes records from a valid one that holds markers."""
+class RecordForm(Generic[_RecordT]):
+    """A factory of records from a valid record with markers."""
 
     def __init__(self, record: _RecordT) -> None:
-        """Takes the record as the pattern of all that are made."""
+        """Compiles the record, which is the pattern of all records made."""
         self._record, self._filler = record, _filler(record)
 
     def filled(self, names: Sequence[str]) -> _RecordT:
-        """Returns the record with ``names``, one per seat, for the markers."""
+        """Returns the record with the markers replaced by ``names``, one per seat."""
         record: _RecordT = self._record if self._filler is None else self._filler(names)
         return record
 
 
 def _filler(value: Any) -> _Filler | None:
-    """What fills names into ``value``; ``None`` where it has no marker."""
+    """Returns a function that fills names into ``value``; ``None`` if it has no markers."""
+    # ``None`` lets callers keep the part itself, so that all records share it and filling costs only what changes.
     if type(value) is str:
         return _text_filler(value)
     if isinstance(value, tuple):
@@ -53,7 +54,7 @@ def _filler(value: Any) -> _Filler | None:
 
 
 def _text_filler(text: str) -> _Filler | None:
-    parts = MARKER.split(text)  # texts at even places, seats between them
+    parts = MARKER.split(text)  # texts at even indices, seat numbers at odd ones
     if len(parts) == 1:
         return None
     pattern, seats = "{}".join(part.replace("{", "{{").replace("}", "}}") for part in parts[::2]), parts[1::2]
@@ -82,5 +83,6 @@ def _record_filler(record: BaseModel) -> _Filler | None:
     fillers = {name: fill for name, value in fields.items() if (fill := _filler(value)) is not None}
     if not fillers:
         return None
+    # ``model_construct`` skips validation; ``fields_set`` is passed so that ``exclude_unset`` treats copies alike.
     construct, fields_set = type(record).model_construct, record.model_fields_set
     return lambda names: construct(fields_set, **fields | {name: fill(names) for name, fill in fillers.items()})

@@ -1,4 +1,4 @@
-"""Scenarios apart from who plays them, and the key by which evaluation tasks are recognised, whoever plays them."""
+"""Scenarios with open seats, and a key that identifies a task independently of its cast."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sotopia_env.world.scenario import Scenario, Task
 
 @dataclass(frozen=True, slots=True)
 class OpenScenario:
-    """A scenario with open seats, and the full names in its texts of the characters in seat 0, 1 and so on."""
+    """A scenario with open seats, and the full names that its texts use for the characters, in seat order."""
 
     scenario: Scenario
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, task: Task) -> OpenScenario:
-        """Returns the scenario of a task, open to other characters."""
+        """Returns the scenario of a task, with open seats."""
         return cls(task.scenario, tuple(character.name for character in task.characters))
 
     @property
     def key(self) -> str:
-        """See :func:`task_key`."""
+        """The key of :func:`task_key`."""
         content = self.scenario.model_dump(mode="json", exclude={"id"})
         if self.names_people:
             seats = [f"agent_{seat}" for seat in range(len(self.names))]
@@ -36,19 +36,21 @@ class OpenScenario:
     @property
     def names_people(self) -> bool:
         """Whether the texts name any of the seated characters."""
+        # One search of the whole JSON: most scenarios name none of their characters and need no renaming.
         text = self.scenario.model_dump_json(exclude={"id"}) if self.names else ""
         return any(name in text for name in self.names)
 
     def played_by(self, names: Sequence[str]) -> Scenario:
-        """Returns the scenario with other people's full names in its texts."""
+        """Returns the scenario with ``names`` in place of the characters' full names in its texts."""
         renaming = dict(zip(self.names, names, strict=True))
         return Scenario.model_validate(renamed(self.scenario.model_dump(), renaming))
 
 
 def task_key(task: Task) -> str:
-    """Returns 16 hex digits of the scenario's content, independent of its id and of the characters in its seats.
+    """Returns a hash of the scenario (16 hex digits) that does not depend on its id or on the characters in its seats.
 
-    SOTOPIA-π's appendix B.2 calls this a social task: one scenario with its goals, played by several pairs.
+    Tasks with equal keys are one *social task* in the sense of SOTOPIA-π (appendix B.2): one scenario with its goals,
+    played by several pairs.
     """
     key: str = task.memo.get(__name__) or task.memo.setdefault(__name__, OpenScenario.of(task).key)
     return key
@@ -58,6 +60,7 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     """Returns ``value`` with every key of ``names`` replaced in all its texts, in one pass."""
     if not names:
         return value
+    # In one pass, because two casts may exchange names; longest first, because one name may begin another.
     longest_first = sorted(names, key=len, reverse=True)
     pattern = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first))
 

@@ -1,7 +1,7 @@
-"""People for procedural tasks: varied characters and relationships from a seeded generator.
+"""Seeded generators of characters and relationships for procedural tasks.
 
-Every draw depends on the generator that is handed in and on nothing else. Characters of one draw have different first
-*and* last names, so a single name is enough to tell them apart.
+A draw depends only on the random number generator that is passed in. Characters of one draw have different first *and*
+last names, so either name identifies a character.
 """
 
 from __future__ import annotations
@@ -28,19 +28,26 @@ from sotopia_env.world.scenario import (
     SchwartzValue,
 )
 
-_MAX_CHARACTERS = 60
+_MAX_CHARACTERS = 60  # below the number of last names, which are drawn without replacement
 _FOUNDATIONS, _VALUES, _STYLES = tuple(MoralFoundation), tuple(SchwartzValue), tuple(DecisionStyle)
 
 
 class PeopleTexts(Record):
-    """People's names and what is told of them.
+    """Names, occupations and descriptions of people.
 
     Attributes:
-        women: first names; ``men`` and ``neutral`` likewise.
-        public_info: of which everyone is told one; ``secrets`` likewise.
-        plain_info: what is told of people of any age, occupation and home; ``plain_secrets`` likewise.
-        openings: first halves of a temperament, ``closings`` its second halves.
-        backstories: by kind of relationship, about ``{a}`` and ``{b}``; empty for strangers.
+        women: first names of women.
+        men: first names of men.
+        neutral: first names of nonbinary people.
+        last_names: last names.
+        occupations: occupations.
+        public_info: public descriptions.
+        secrets: secrets.
+        plain_info: public descriptions that suit any age, occupation and home.
+        plain_secrets: secrets that suit any age, occupation and home.
+        openings: first halves of personality texts.
+        closings: second halves of personality texts.
+        backstories: backstories of ``{a}`` and ``{b}`` by kind of relationship; an empty text for strangers.
         fact_stories: backstories that state a fact, by its name, its value and the kind of relationship.
     """
 
@@ -61,7 +68,7 @@ class PeopleTexts(Record):
 
 @cache
 def people_texts() -> PeopleTexts:
-    """Returns the names and texts, read when they are first needed."""
+    """Returns the names and texts, which are read on first use."""
     return read_texts(PeopleTexts, "people")
 
 
@@ -83,11 +90,11 @@ def _first_names() -> tuple[tuple[str, _Identity], ...]:
 
 
 def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
-    """Returns ``n`` different people, aged 21 to 68, no two of whom share a first or a last name.
+    """Returns ``n`` people aged 21 to 68, with different first and different last names.
 
     Args:
-        rng: the only source of randomness.
-        n: 1 to 60.
+        rng: the random number generator.
+        n: number of people, 1 to 60.
 
     Raises:
         InvalidValueError: ``n`` is out of range.
@@ -97,6 +104,7 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
     texts = people_texts()
     firsts = rng.sample(_first_names(), n)
     lasts = rng.sample(texts.last_names, n)
+    # Occupations repeat only in groups larger than the list of them.
     jobs = rng.sample(texts.occupations, n) if n <= len(texts.occupations) else rng.choices(texts.occupations, k=n)
     return tuple(
         _draw_character(rng, first, identity, last, job)
@@ -106,14 +114,14 @@ def draw_characters(rng: random.Random, n: int) -> tuple[Character, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NameStock:
-    """Names that people may have: first names, each with what goes with it, and last names."""
+    """The names available for drawn people: first names, each with gender and pronouns, and last names."""
 
     firsts: tuple[tuple[str, _Identity], ...]
     lasts: tuple[str, ...]
 
     @classmethod
     def without(cls, words: Iterable[str] = ()) -> NameStock:
-        """Returns all names but those that are among ``words``, whatever their case."""
+        """Returns all names except those among ``words``, ignoring case."""
         avoid = {word.casefold() for word in words}
         return cls(
             tuple(first for first in _first_names() if first[0].casefold() not in avoid),
@@ -124,24 +132,22 @@ class NameStock:
 def draw_people(
     rng: random.Random, ages: Sequence[int], occupations: Sequence[str], names: NameStock
 ) -> tuple[Character, ...]:
-    """Returns different people of given ages and occupations, no two of whom share a first or a last name.
+    """Returns people of the given ages and occupations, with different first and different last names.
 
-    What is told of them suits any age, occupation and home.
+    Their descriptions and secrets suit any age, occupation and home.
 
     Args:
-        rng: the only source of randomness.
-        ages: one per person.
-        occupations: one per person.
-        names: for them.
+        rng: the random number generator.
+        ages: age of each person.
+        occupations: occupation of each person.
+        names: the available names.
 
     Raises:
-        InvalidValueError: there are not so many names.
+        InvalidValueError: there are more people than names.
     """
     count, most = len(ages), min(len(names.firsts), len(names.lasts))
     if count > most:
-        raise InvalidValueError(
-            field="ages", expected=f"at most {most}, the number of names that may be used", got=count
-        )
+        raise InvalidValueError(field="ages", expected=f"at most {most}, the number of available names", got=count)
     stories = people_texts().plain_info, people_texts().plain_secrets
     people = zip(rng.sample(names.firsts, count), rng.sample(names.lasts, count), ages, occupations, strict=True)
     return tuple(_person(rng, first, identity, last, job, age, stories) for (first, identity), last, age, job in people)
@@ -162,9 +168,9 @@ def _person(
     age: int,
     stories: tuple[Sequence[str], Sequence[str]],
 ) -> Character:
-    """Stories are what is told of people in public, and their secrets."""
+    """A person with the given names, occupation and age; ``stories`` are public descriptions and secrets."""
     texts = people_texts()
-    # Everything is from texts of this package and from checked slots: to validate it each time costs most of a draw.
+    # All values come from the package's texts and from validated slots; validation would take most of a draw's time.
     return Character.model_construct(
         first_name=first,
         last_name=last,
@@ -179,7 +185,7 @@ def _person(
         decision_style=rng.choice(_STYLES),
         personality=f"{rng.choice(texts.openings)} {rng.choice(texts.closings)}",
         secret=rng.choice(stories[1]),
-        # Said here, because finding a default by its factory takes pydantic as long as half of the draw.
+        # Passed explicitly, because pydantic's lookup of default factories would take as long as half of the draw.
         public_attributes={},
         private_attributes={},
         id="",
@@ -205,11 +211,11 @@ def draw_relationship(
     """Returns a relationship, with its backstory, for two of ``characters``.
 
     Args:
-        rng: the only source of randomness.
-        characters: everybody at the table, in seat order.
+        rng: the random number generator.
+        characters: all characters of the task, in seat order.
         seats: the pair, lower seat first.
         kinds: the kinds to choose from, each equally likely.
-        facts: what the backstory must state: one of :attr:`PeopleTexts.fact_stories`, or nothing.
+        facts: the fact that the backstory must state, one of :attr:`PeopleTexts.fact_stories`; may be empty.
 
     Raises:
         InvalidValueError: ``kinds`` is empty.
@@ -225,7 +231,7 @@ def draw_relationship(
 
 
 def possible_kinds(kinds: Sequence[RelationshipKind], facts: Mapping[str, str]) -> tuple[RelationshipKind, ...]:
-    """Returns those of ``kinds`` with a backstory that states ``facts``; raises ConstraintError where none has."""
+    """Returns those of ``kinds`` that have a backstory with ``facts``; raises ConstraintError if there are none."""
     return tuple(_fact_stories(kinds, facts)) if facts else tuple(kinds)
 
 
@@ -235,9 +241,10 @@ def draw_relationships(
     kinds: Sequence[RelationshipKind] = tuple(RelationshipKind),
     facts: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Relationship, ...]:
-    """Returns one relationship for every pair: romantic is at most one, and only of adults, where others may be.
+    """Returns a relationship for every pair of characters.
 
-    The arguments and errors are those of :func:`draw_relationship`.
+    At most one is romantic, and only between adults, unless ``kinds`` leaves no alternative. Arguments and exceptions
+    are those of :func:`draw_relationship`.
     """
     kinds = possible_kinds(kinds, facts)
     relationships: list[Relationship] = []
@@ -253,21 +260,22 @@ def draw_relationships(
 def _fact_stories(
     kinds: Sequence[RelationshipKind], facts: Mapping[str, str]
 ) -> Mapping[RelationshipKind, tuple[str, ...]]:
+    # A backstory states one fact; several cannot be met, and fail below like an unknown one.
     fact = next(iter(facts.items())) if len(facts) == 1 else ("", "")
-    known = {
+    stories_by_fact = {
         (name, value): by_kind
         for name, values in people_texts().fact_stories.items()
         for value, by_kind in values.items()
     }
-    stories = {kind: (story,) for kind, story in known.get(fact, {}).items() if kind in kinds}
+    stories = {kind: (story,) for kind, story in stories_by_fact.get(fact, {}).items() if kind in kinds}
     if not stories:
-        names = [": ".join(key) for key, by_kind in known.items() if set(kinds) & set(by_kind)]
+        names = [": ".join(key) for key, by_kind in stories_by_fact.items() if set(kinds) & set(by_kind)]
         close = nearest_name(": ".join(fact), names)
         raise ConstraintError(
             field="facts",
-            expected=f"one that a drawn relationship of {', '.join(kinds)} can state ({', '.join(names) or 'none'})",
+            expected=f"a fact of the drawn relationships of kind {', '.join(kinds)} ({', '.join(names) or 'none'})",
             got=dict(facts),
             nearest=close,
-            hint="" if close else "use a cast whose relationships state them",
+            hint="" if close else "use a cast whose relationships have these facts",
         )
     return stories

@@ -1,6 +1,6 @@
-"""Words that scripted policies say beside their moves: in the style of the task's family, else in plain English.
+"""Words for the moves of scripted policies, in the style of the task's family or in plain English.
 
-Words bind nobody. These fit the move they go with; nothing reads them but the partners.
+The words fit the move and are read by the partners only: they have no effect on the outcome.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def phrase(observation: Observation, move: Move, seed: int) -> str:
     """Returns words that fit ``move``, the same for the same seed.
 
     Args:
-        observation: of the seat that makes the move.
-        move: of any kind. An offer's terms are complete; an answer to an offer that is not on the table gets words
-            without terms.
-        seed: picks the phrasing; any whole number.
+        observation: observation of the seat that makes the move.
+        move: a move of any kind. The terms of an offer must be complete; an answer to an offer that is not open gets
+            words without terms.
+        seed: any integer; selects the phrasing.
 
     Raises:
-        InvalidMoveError: terms that the outcome space does not have.
+        InvalidMoveError: the outcome space does not contain the offered terms.
     """
     family = family_named_in(observation.briefing.shared_data)
     style = GENERIC if family is None else family.phrases
@@ -46,9 +46,9 @@ def phrase(observation: Observation, move: Move, seed: int) -> str:
 
 
 def share(observation: Observation, seed: int) -> str | None:
-    """Returns words that tell the partners a fact worth telling which this seat has not told yet.
+    """Returns words that tell the partners a relevant fact that this seat has not told yet.
 
-    ``None`` where all has been told, and in tasks without facts to tell (all but ``mutual_friend``).
+    Returns ``None`` if the seat has told all facts, and in tasks without facts (all but ``mutual_friend``).
     """
     family = family_named_in(observation.briefing.shared_data)
     return None if family is None or family.share is None else family.share(observation, seed)
@@ -67,7 +67,7 @@ def _is_named(observation: Observation, claim: str) -> bool:
 
 
 def _terms(observation: Observation, move: Move) -> Terms | None:
-    """The terms in normal form that ``move`` is about; ``None`` where the offer is not on the table."""
+    """The terms, in normal form, that ``move`` refers to; ``None`` if the offer is not open."""
     space, table = observation.briefing.space, observation.table
     if space is None or table is None:
         return None
@@ -75,6 +75,7 @@ def _terms(observation: Observation, move: Move) -> Terms | None:
         return space.normalise(move.content)
     offers = [standing.offer for standing in table.offers]
     if move.content is True:
+        # ``True`` means the only open offer: of the seat itself for a withdrawal, of a partner for an answer.
         own = move.kind is MoveKind.WITHDRAW
         offers = [offer for offer in offers if (offer.proposer == observation.agent) is own]
         return offers[0].terms if len(offers) == 1 else None
@@ -85,7 +86,8 @@ def _offer_words(observation: Observation, move: Move, terms: Terms, style: Phra
     briefing = observation.briefing
     assert briefing.space is not None
     fields = style.fields(briefing, terms)
-    if fields is None:  # terms of another kind than the family's own: somebody has rewritten its task
+    if fields is None:
+        # The terms are not of the family's kind, because a user has edited the task: its templates do not fit.
         style, fields = GENERIC, {}
     templates: tuple[str, ...] = getattr(style, move.kind.value)
     return pick(templates, seed).format(terms=briefing.space.describe(terms), **fields)

@@ -1,7 +1,7 @@
-"""Streams of procedural tasks: templates, scenarios or families with drawn people or those of a cast, without end.
+"""Endless streams of procedural tasks from templates, scenarios and families, with drawn people or those of a cast.
 
-Each task is a function of the stream's sources, its seed and the task's index, so a stream can begin anywhere and holds
-nothing of what it has drawn.
+Each task is a function of the stream's sources, its seed and the task's index, so a stream can start at any index and
+keeps no state between draws.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, casting_id, seat_characters
 
 OLDEST_AT_WORK, RETIRED_FROM = 68, 58
-"""Ages of drawn people with one of the occupations that this package knows."""
+"""The highest age of drawn people with an occupation, and the lowest age of retired ones."""
 
 Source = Template | Scenario | Family
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """An occupation with the ages at which a scenario's constraints admit it."""
+class _SeatOccupation:
+    """An occupation with the range of ages at which a seat's constraints admit it."""
 
     occupation: str
     low: int
@@ -44,17 +44,18 @@ class _Job:
 
 
 class Casting:
-    """Draws people and relationships for a scenario, whose constraints they meet.
+    """A generator of castings: draws people and relationships that meet a scenario's constraints.
 
-    What is told of the people suits any scene; occupations and backstories are those of the package, or the words of
-    the constraints.
+    Descriptions of the people suit any situation. Occupations and backstories are those of the package; occupations
+    that the package does not know are taken from the words of the constraints.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         """Checks that the constraints can be met.
 
         Raises:
-            ConstraintError: nobody can be drawn for a seat, or no backstory states the facts; names the scenario.
+            ConstraintError: no person can be drawn for a seat, or no backstory states the facts; the message names the
+                scenario.
         """
         self.scenario = scenario
         constraints = scenario.constraints
@@ -66,19 +67,24 @@ class Casting:
         self._jobs = [self._seat_jobs(seat) for seat in range(len(scenario.seats))]
         self._names = NameStock.without()
 
-    def _seat_jobs(self, seat: int) -> list[_Job]:
+    def _seat_jobs(self, seat: int) -> list[_SeatOccupation]:
         constraints = self.scenario.constraints
         words = constraints.occupations[seat] if constraints.occupations else ()
         low, high = constraints.ages[seat] if constraints.ages else (21, OLDEST_AT_WORK)
         if set(self._kinds) == {RelationshipKind.ROMANTIC}:
             low = max(low, ADULT)
-        jobs = [_Job(job, max(low, _ages(job)[0]), min(high, _ages(job)[1])) for job in people_texts().occupations]
+        jobs = [
+            _SeatOccupation(job, max(low, _ages(job)[0]), min(high, _ages(job)[1]))
+            for job in people_texts().occupations
+        ]
         jobs = [job for job in jobs if not words or any(word.casefold() in job.occupation for word in words)]
-        jobs = [job for job in jobs if job.low <= job.high] or [_Job(word, low, high) for word in words if low <= high]
+        jobs = [job for job in jobs if job.low <= job.high]
+        # The words of the constraints are occupations too: "pianist" needs no entry in the package's list.
+        jobs = jobs or [_SeatOccupation(word, low, high) for word in words if low <= high]
         if not jobs:
             raise ConstraintError(
                 field=f"constraints.ages.{seat}",
-                expected=f"ages of somebody with one of the known occupations ({ADULT} and above)",
+                expected=f"ages at which people have one of the known occupations ({ADULT} and above)",
                 got=Verbatim(f"{low} to {high}"),
                 hint="widen them, or name occupations",
                 where=Where(record=f"scenario {self.scenario.id!r}"),
@@ -86,8 +92,9 @@ class Casting:
         return jobs
 
     def draw(self, number: int, seed: int) -> Task:
-        """Returns the casting ``number`` of the sequence fixed by ``seed``, as a task called ``scenario/number``."""
-        rng = random.Random(f"{self.scenario.vignette} {seed} {number}")  # the same people play all its versions
+        """Returns the casting ``number`` of the sequence fixed by ``seed``; the task's id is ``scenario/number``."""
+        # Seeded by the vignette, not the id: the same people play all versions of a situation.
+        rng = random.Random(f"{self.scenario.vignette} {seed} {number}")
         jobs = [rng.choice(jobs) for jobs in self._jobs]
         ages = [rng.randint(job.low, job.high) for job in jobs]
         characters = draw_people(rng, ages, [job.occupation for job in jobs], self._names)
@@ -100,13 +107,13 @@ class Casting:
 
 
 class CastCasting:
-    """Draws seatings of a cast for a scenario, whose constraints they meet; see :class:`Casting`."""
+    """A generator of castings like :class:`Casting`, with the characters of a cast."""
 
     def __init__(self, scenario: Scenario, cast: Cast) -> None:
-        """Finds all seatings.
+        """Finds all seatings that meet the scenario's constraints.
 
         Raises:
-            ConstraintError: the constraints admit none; names the scenario.
+            ConstraintError: there are no such seatings; the message names the scenario.
         """
         self.scenario, self.cast = scenario, cast
         self._seatings = admissible_seatings(scenario, cast)
@@ -120,9 +127,10 @@ class CastCasting:
             )
 
     def draw(self, number: int, seed: int) -> Task:
-        """Returns the casting ``number`` of the sequence fixed by ``seed``; after all seatings they come again."""
+        """Returns the casting ``number`` of the sequence fixed by ``seed``; a seating repeats only after all others."""
         round_, index = divmod(number, len(self._seatings))
-        if self._shuffled is None or self._shuffled[0] != (seed, round_):  # the next task is mostly of the same round
+        # The shuffle of the latest round is cached, because consecutive tasks are mostly from one round.
+        if self._shuffled is None or self._shuffled[0] != (seed, round_):
             rng = random.Random(f"{self.scenario.vignette} {seed} {round_}")
             self._shuffled = (seed, round_), rng.sample(self._seatings, len(self._seatings))
         return seat_characters(self.scenario, self.cast, self._shuffled[1][index], casting_id(self.scenario.id, number))
@@ -135,36 +143,37 @@ def _ages(occupation: str) -> tuple[int, int]:
 class TaskStream:
     """An endless sequence of tasks in which the sources take turns.
 
-    Task ``k`` is number ``k // n`` of source ``k % n``, for ``n`` sources: equal sources, seed and index, equal task.
+    With ``n`` sources, task ``k`` is number ``k // n`` of source ``k % n``. Equal sources, seed and index give equal
+    tasks.
     """
 
     def __init__(self, sources: Iterable[Source], seed: int, level: str = "medium", cast: Cast | None = None) -> None:
-        """Checks the sources; nothing is drawn for good yet.
+        """Checks the sources without drawing a task.
 
         Args:
             sources: templates, scenarios (of two or more seats) and families.
-            seed: 0 or more.
-            level: of the families' tasks.
-            cast: who plays the scenarios, as far as their constraints admit; ``None`` draws people. Templates and
-                families draw their own in either case.
+            seed: seed of the sequence, from 0.
+            level: difficulty level of the families' tasks.
+            cast: the characters for the scenarios, subject to their constraints; ``None`` draws people. Templates and
+                families always draw people.
 
         Raises:
-            InvalidValueError: there is no source, something is none, or two have one id; or ``seed`` is no whole
-                number of at least 0.
-            ConstraintError: a scenario's constraints cannot be met by drawn people, or by nobody of the cast.
+            InvalidValueError: ``sources`` is empty, contains another type or the same id twice; or ``seed`` is not a
+                non-negative integer.
+            ConstraintError: drawn people or the cast cannot meet a scenario's constraints.
         """
         check_whole("seed", seed, 0)
         sources = list(sources)
         self._draws = [_draw_of(source, index, seed, level, cast) for index, source in enumerate(sources)]
         ids = [source.name if isinstance(source, Family) else source.id for source in sources]
-        if twice := [name for index, name in enumerate(ids) if name in ids[:index]]:
-            raise InvalidValueError(field="sources", expected="different ids", got=twice[0])
+        if duplicates := [name for index, name in enumerate(ids) if name in ids[:index]]:
+            raise InvalidValueError(field="sources", expected="different ids", got=duplicates[0])
         if not ids:
             raise InvalidValueError(field="sources", expected="at least one template, scenario or family")
 
     @property
     def width(self) -> int:
-        """How many sources take turns."""
+        """The number of sources."""
         return len(self._draws)
 
     def task(self, index: int) -> Task:
@@ -185,12 +194,19 @@ class TaskStream:
     def save(
         self, path: str | PathLike[str], n: int, start: int = 0, advance: Callable[[int], object] | None = None
     ) -> None:
-        """Writes ``n`` tasks from index ``start`` on as JSON Lines while they are drawn; a file is whole or not there.
+        """Writes ``n`` tasks from index ``start`` on as JSON Lines; tasks are drawn while they are written.
 
-        ``advance`` is called with 1 for each task that is written.
+        The file appears when it is complete.
+
+        Args:
+            path: path of the file.
+            n: number of tasks, from 1.
+            start: index of the first task.
+            advance: called with 1 after each task.
 
         Raises:
-            InvalidValueError: ``n`` or ``start`` is no whole number of at least 1 or 0, or the file cannot be written.
+            InvalidValueError: ``n`` is not a positive integer, ``start`` is not a non-negative integer, or the file
+                cannot be written.
         """
         check_whole("n", n, 1)
         check_whole("start", start, 0)
@@ -205,7 +221,7 @@ class TaskStream:
 
 
 def _draw_of(source: Source, index: int, seed: int, level: str, cast: Cast | None) -> Callable[[int], Task]:
-    """Returns what draws the numbered tasks of one source."""
+    """Returns the function that draws the tasks of one source by number."""
     if isinstance(source, Template):
         return partial(instantiate, source, seed=seed)
     if isinstance(source, Family):

@@ -1,4 +1,4 @@
-"""Selections from a task set: the hard tasks of a rule, or published ids."""
+"""Selections from a task set, such as the hard tasks of a rule or a published list of ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SELECTIONS: Mapping[str, str] = {
     "everyday-hard-scripted": "everyday_hard_scripted.json",
     "published-hard": "published_hard.json",
 }
-"""The package's own selections by name, each with its data file."""
+"""Data files of the package's selections, by name."""
 
 
 class Entry(Record):
@@ -26,12 +26,12 @@ class Entry(Record):
     Attributes:
         scenario: id of the scenario.
         task: id of the task; ``None`` for all tasks of the scenario.
-        seats: in which the policy under test sits; ``None`` where that is not known or does not matter.
-        gap: by which the task is hard (:mod:`sotopia_env.reports.hard`).
+        seats: seats of the policy under test; ``None`` if unknown or irrelevant.
+        gap: the gap that makes the task hard, ``high - low`` (:mod:`sotopia_env.reports.hard`).
         high: the greatest estimated maximum of all policies.
-        by: the policy that has it.
+        by: the policy with that maximum.
         low: the target's estimated minimum.
-        difference: of the means of that policy and the target.
+        difference: mean of that policy minus mean of the target.
     """
 
     scenario: Name
@@ -45,16 +45,17 @@ class Entry(Record):
 
 
 class Selection(Record):
-    """Some tasks of a set, and how they were chosen.
+    """Selected tasks of a set, with the method of selection.
 
     Attributes:
-        about: what they are, in words.
-        target: the policy for which they are hard.
-        policies: all that were compared.
-        metric: whose values were compared, by ``evaluator``.
-        compared: of how many tasks these are the hardest.
-        left_out: tasks that could not be compared.
-        entries: what is selected.
+        about: description of the selection.
+        target: the policy for which the tasks are hard.
+        policies: the policies that were compared.
+        metric: the metric whose values were compared.
+        evaluator: the evaluator of the metric.
+        compared: number of tasks from which the hardest were selected.
+        left_out: number of tasks that could not be compared.
+        entries: the selected tasks.
     """
 
     about: Line
@@ -74,7 +75,7 @@ class Selection(Record):
         """Returns the selected tasks, in the order of the entries.
 
         Raises:
-            InvalidTaskError: an entry has no task among them.
+            InvalidTaskError: ``tasks`` contains no task of an entry.
         """
         selected = []
         for number, entry in enumerate(self.entries):
@@ -94,11 +95,11 @@ class Selection(Record):
 
 
 def read_selection(source: str | Path) -> Selection:
-    """Returns a selection of the package by name, or that in a JSON file.
+    """Returns a selection of the package by name, or the selection in a JSON file.
 
     Raises:
-        UnknownNameError: it is neither a name nor a file.
-        InvalidTaskError: the file holds no selection.
+        UnknownNameError: ``source`` is neither a name nor the path of a ``.json`` file.
+        InvalidTaskError: the file cannot be read, or does not contain a selection.
     """
     name = SELECTIONS.get(str(source))
     if name is not None:

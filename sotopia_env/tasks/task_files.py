@@ -1,4 +1,4 @@
-"""Files of tasks, or of what tasks are made of: scenarios and templates, maybe with a cast who plays the scenarios."""
+"""Readers of files of tasks, or of scenarios and templates, optionally with a cast for the scenarios."""
 
 from __future__ import annotations
 
@@ -18,32 +18,44 @@ from sotopia_env.world.taskset import RECORD_KEYS, Cast, Location, TaskSet, read
 Record = Task | Template | Scenario | Cast
 _TELLING: Mapping[str, type[Record]] = dict(zip(RECORD_KEYS, (Task, Template, Scenario, Cast), strict=True))
 _LIKELY: tuple[type[Record], ...] = (Cast, Scenario, Task, Template)
-"""Kinds in the order in which they are preferred where a record has as many fields of several."""
+"""Kinds in order of preference for a record with equally many fields of several kinds."""
 CASTINGS = 5
-"""How many tasks are made of each source where nobody says how many (SOTOPIA's castings of a scenario)."""
+"""Default number of tasks per source (SOTOPIA casts each scenario five times)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
-    """What tasks are made of.
+    """Sources of tasks with open seats.
 
     Attributes:
         sources: templates, scenarios or families.
-        cast: who plays the scenarios; ``None`` for drawn people.
+        cast: the characters for the scenarios; ``None`` draws people.
     """
 
     sources: Sequence[Source]
     cast: Cast | None = None
 
     def stream(self, seed: int, level: str = "medium", cast: Cast | None = None) -> TaskStream:
-        """Returns the tasks; ``cast`` goes before the sources' own. Raises as :class:`TaskStream`."""
+        """Returns a stream of tasks.
+
+        Args:
+            seed: seed of the stream.
+            level: difficulty level of families' tasks.
+            cast: characters to use instead of the sources' own cast.
+
+        Raises:
+            InvalidValueError: as for :class:`TaskStream`.
+            ConstraintError: as for :class:`TaskStream`.
+        """
         return TaskStream(self.sources, seed, level, cast or self.cast)
 
 
 def kind_of(raw: Any) -> type[Record]:
-    """Returns the kind of a record by its fields; where the one that tells is misspelt, by most of its fields."""
+    """Returns the kind of a record by its characteristic field, or else the kind that shares most fields with it."""
     if not isinstance(raw, dict):
         return Task
+    # The characteristic field may be misspelt: the message should then be about that field, not about the kind.
+    # ``characters`` is a field of tasks and casts, of which only tasks have an id.
     telling = [key for key in RECORD_KEYS if key in raw and (key != "characters" or "id" not in raw)]
     return (
         _TELLING[telling[0]] if telling else max(_LIKELY, key=lambda kind: len(raw.keys() & kind.model_fields.keys()))
@@ -51,7 +63,7 @@ def kind_of(raw: Any) -> type[Record]:
 
 
 def load(path: str | PathLike[str], refused: list[str] | None = None) -> TaskSet:
-    """Reads a file of tasks and checks every one of them; scenarios are played by :data:`CASTINGS` castings each.
+    """Reads a file of tasks and checks each one; scenarios and templates give :data:`CASTINGS` tasks each.
 
     Arguments and exceptions are those of :func:`read_task_file`.
     """
@@ -60,16 +72,16 @@ def load(path: str | PathLike[str], refused: list[str] | None = None) -> TaskSet
 
 
 def read_task_file(path: str | PathLike[str], refused: list[str] | None = None) -> TaskSet | OpenTasks:
-    """Reads a file of tasks, or of scenarios and templates, and checks that every one can be played and scored.
+    """Reads a file of tasks, or of scenarios and templates, and checks that each one can be played and scored.
 
     Args:
-        path: of a ``.json``, ``.jsonl`` or ``.yaml`` file.
-        refused: a list to which a sentence is appended for every record that is left out because it cannot be used;
-            ``None`` raises at the first one.
+        path: path of a ``.json``, ``.jsonl`` or ``.yaml`` file.
+        refused: list to which a sentence is appended for every record that is skipped because it cannot be used;
+            ``None`` raises the first error.
 
     Raises:
-        InvalidTaskError: names file, line, field, value and nearest valid name; see
-            :func:`~sotopia_env.tasks.checks.check`. Or there is nothing to play, or tasks beside scenarios.
+        InvalidTaskError: a record is invalid (see :func:`~sotopia_env.tasks.checks.check`), the file has no usable
+            record, or it mixes tasks with scenarios. The message names file, line, field, value and nearest valid name.
     """
     if not isinstance(path, str | PathLike):
         raise InvalidValueError(field="path", expected="the path of a task file", got=path)
@@ -81,6 +93,7 @@ def read_task_file(path: str | PathLike[str], refused: list[str] | None = None) 
             if refused is None:
                 raise
             refused.append(str(error))
+    # Sources are checked after the whole file was read, because the cast may be its last record.
     for location, source in list(reading.sources.values()):
         try:
             _check_source(location, source, reading.cast)
@@ -96,7 +109,7 @@ def read_task_file(path: str | PathLike[str], refused: list[str] | None = None) 
 
 
 class _Reading:
-    """What was read of a file."""
+    """The records of a file that have been read so far."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -110,11 +123,11 @@ class _Reading:
         return OpenTasks([source for _, source in self.sources.values()], self.cast)
 
     def add(self, location: Location, raw: Any) -> None:
-        """Adds a record; raises :class:`InvalidTaskError` for one that is not well formed, or not beside the others."""
+        """Adds a record; raises :class:`InvalidTaskError` if it is invalid or does not go with the other records."""
         record = to_record(raw, kind_of(raw), location, TEMPLATE_FIELDS)
         if isinstance(record, Cast):
             if self.cast is not None:
-                raise InvalidTaskError("a second cast in one file", hint="join their characters", where=location.where)
+                raise InvalidTaskError("a second cast in one file", hint="merge the casts", where=location.where)
             self.cast = record
         elif record.id in self.tasks or record.id in self.sources:
             raise InvalidTaskError(
@@ -130,7 +143,7 @@ class _Reading:
             self.sources[record.id] = location, record
         if self.tasks and (self.sources or self.cast):
             raise InvalidTaskError(
-                "tasks, whose seats are taken, beside scenarios and templates, whose seats are open",
+                "a file contains either tasks or scenarios and templates with open seats, not both",
                 hint="put them into two files",
                 where=location.where,
             )

@@ -1,7 +1,7 @@
-"""Templates: scenarios with a slot in each seat, filled by drawn people (AgentSense §3; one profile per instance).
+"""Templates: scenarios whose seats are slots for drawn people (AgentSense §3; one profile per instance).
 
-In every text of a template, ``{0}`` is the first name of the character in seat 0. All of a template is checked when it
-is built, with names put in, so that no instance can fail. The shipped templates are read when they are first asked for.
+In every text of a template, ``{0}`` is the first name of the character in seat 0. A template is validated when it is
+built, with markers in place of the names, so that no instance can fail. The shipped templates are read on first use.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pydantic import Field, ValidationError, model_validator
 from sotopia_env.errors import InvalidTaskError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.json_text import decode_json
 from sotopia_env.records import JsonObject, Line, Name, Record, invalid
-from sotopia_env.tasks.forms import MARKER, Form, with_markers
+from sotopia_env.tasks.forms import MARKER, RecordForm, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
 from sotopia_env.world.scenario import ADULT, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, casting_id, read_records
 
 PROFILES = 5
-"""Instances of each shipped template (AgentSense §3)."""
+"""Number of instances of each shipped template (AgentSense §3)."""
 _FILES = ("everyday_templates_1.json", "everyday_templates_2.json")
 _SLOT = re.compile(r"\{([^{}]*)\}|[{}]")
-_RETIRED_FROM = 50
+_RETIRED_FROM = 50  # authors may set a lower age than that of drawn people (``procedural.RETIRED_FROM``)
 
 _SAME_FIELDS = {"id", "context", "max_turns", "private_messages", "tags", "source"}
-"""What a scenario has from its template as it stands."""
+"""Fields that a scenario takes from its template unchanged, apart from names."""
 
 Bounds = tuple[int, int]
 """The lowest and the highest value."""
@@ -47,16 +47,16 @@ class SlotGoal(Record):
     type: GoalType
 
 
-class Slot(Record):
-    """One seat: the rules by which its character is drawn, and what that character wants and knows.
+class TemplateSlot(Record):
+    """One seat of a template: the rules for drawing its character, and the character's goals and information.
 
     Attributes:
         role: whether the seat's primary goal is to share something, or to receive it and react.
-        ages: of the character.
-        occupations: of which the character has one; each fits the scene and the ages.
-        goals: with their types.
-        hints: see :class:`~sotopia_env.world.scenario.Seat`.
-        private_info: what only this seat knows; questions are about it.
+        ages: lowest and highest age of the character.
+        occupations: the occupations to choose from; each must fit the situation and the ages.
+        goals: the seat's goals, with their types.
+        hints: hints, as in :class:`~sotopia_env.world.scenario.Seat`.
+        private_info: information of this seat only; the questions are about it.
     """
 
     role: Role
@@ -82,33 +82,33 @@ class Slot(Record):
 
 
 class Tie(Relationship):
-    """The relationship of two seats; ``age_gap`` bounds the age of the second less the age of the first."""
+    """The relationship of two seats; ``age_gap`` bounds the age of the second seat minus the age of the first."""
 
     age_gap: Bounds | None = None
 
 
 class Template(Record):
-    """A scenario with slots for 3 or more people; :func:`instantiate` makes tasks of it.
+    """A scenario with slots for 3 or more people; :func:`instantiate` makes tasks from it.
 
     Attributes:
-        id: also the id of the scenario of every instance.
-        domain: where people interact.
+        id: id of the template, and of the scenario of every instance.
+        domain: social domain of the situation.
         context: the situation in words.
-        seats: the slots.
-        ties: one for every pair of seats.
-        questions: on private information.
-        goal_tests: of goals that the outcome decides.
-        outcome: an :class:`~sotopia_env.outcomes.OutcomeSpec` as JSON, in which names may stand.
-        max_turns: limit of an episode; ``None`` leaves it to the environment.
-        private_messages: whether actions may be addressed to some.
-        tags: of the scenario.
-        source: of the scenario.
+        seats: the slots, in seat order.
+        ties: the relationships, one for every pair of seats.
+        questions: questions about private information.
+        goal_tests: tests of goals that the outcome decides.
+        outcome: an :class:`~sotopia_env.outcomes.OutcomeSpec` as JSON, which may contain names.
+        max_turns: limit on the turns of an episode; ``None`` uses the environment's limit.
+        private_messages: whether an action may be addressed to some of the other seats only.
+        tags: tags of the scenario.
+        source: source of the scenario.
     """
 
     id: Name
     domain: Domain
     context: str
-    seats: tuple[Slot, ...] = Field(min_length=3)
+    seats: tuple[TemplateSlot, ...] = Field(min_length=3)
     ties: tuple[Tie, ...]
     questions: tuple[Question, ...] = ()
     goal_tests: tuple[GoalTest, ...] = ()
@@ -125,6 +125,7 @@ class Template(Record):
             raise InvalidValueError(field="ties", expected=f"one for each of {expected}", got=pairs)
         _check_names(self)
         _check_ages(self)
+        # The scenario is validated once for all instances: any name is as valid as a marker.
         raw = with_markers(self._scenario_form())
         try:
             Scenario.model_validate(raw)
@@ -134,15 +135,15 @@ class Template(Record):
         return self
 
     @cached_property
-    def form(self) -> Form[Scenario]:
-        """Makes the scenario of an instance from the first names."""
-        return Form(Scenario.model_validate(with_markers(self._scenario_form())))
+    def form(self) -> RecordForm[Scenario]:
+        """A factory of an instance's scenario from the first names of its characters."""
+        return RecordForm(Scenario.model_validate(with_markers(self._scenario_form())))
 
     @cached_property
-    def tie_forms(self) -> tuple[Form[Relationship], ...]:
-        """Make the relationships of an instance from the first names."""
+    def tie_forms(self) -> tuple[RecordForm[Relationship], ...]:
+        """Factories of an instance's relationships from the first names of its characters."""
         ties = (with_markers(tie.model_dump(exclude={"age_gap"})) for tie in self.ties)
-        return tuple(Form(Relationship.model_validate(tie)) for tie in ties)
+        return tuple(RecordForm(Relationship.model_validate(tie)) for tie in ties)
 
     def _scenario_form(self) -> dict[str, Any]:
         interview = self.model_dump(mode="json", include={"domain", "questions", "goal_tests"})
@@ -167,12 +168,12 @@ class Template(Record):
 
     @cached_property
     def names(self) -> NameStock:
-        """Names for its people: all but those that are a word of its texts."""
+        """The available names for its characters: all that are not a word of its texts."""
         return NameStock.without(word for _, text in _texts(self) for word in re.findall(r"\w+", text))
 
     @cached_property
     def age_limits(self) -> list[list[int]]:
-        """At ``[i][j]`` the most by which seat ``j`` can be older than seat ``i``; the last index stands for age 0."""
+        """The maximum of seat ``j``'s age minus seat ``i``'s at ``[i][j]``; the last index is a person of age 0."""
         seats = len(self.seats)
         limits = [[0 if i == j else 150 for j in range(seats + 1)] for i in range(seats + 1)]
         for seat, slot in enumerate(self.seats):
@@ -181,18 +182,20 @@ class Template(Record):
             if tie.age_gap is not None:
                 first, second = tie.seats
                 limits[second][first], limits[first][second] = -tie.age_gap[0], tie.age_gap[1]
+        # Shortest paths (Floyd-Warshall) make the difference constraints complete: seats that are drawn one by one
+        # within them never reach a dead end. A negative entry on the diagonal means that they contradict each other.
         for via, i, j in itertools.product(range(seats + 1), repeat=3):
             limits[i][j] = min(limits[i][j], limits[i][via] + limits[via][j])
         return limits
 
 
 def _texts(template: Template) -> Iterator[tuple[str, str]]:
-    """Every text with its place."""
+    """Every text with its path in the template."""
     return _texts_in(template.model_dump(), "")
 
 
 def _texts_in(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """A key has the place of its object."""
+    """Every text in ``value`` with its path; a key of an object has the path of the object."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, dict):
@@ -213,15 +216,15 @@ def _check_names(template: Template) -> None:
                 raise InvalidValueError(field=where, expected=expected, got=match.group())
         if marker := MARKER.search(text):
             raise InvalidValueError(
-                field=where, expected=f"another word than {marker.group()!r}, which is a placeholder for a name"
+                field=where, expected=f"a word other than {marker.group()!r}, which is a placeholder for a name"
             )
     most = min(len(template.names.firsts), len(template.names.lasts))
     if len(numbers) > most:
         raise InvalidValueError(
             field="seats",
-            expected=f"at most {most}, the number of names that do not stand in the texts",
+            expected=f"at most {most}, the number of names that do not occur in the texts",
             got=len(numbers),
-            hint="leave some of the names out of the texts",
+            hint="remove some of the names from the texts",
         )
 
 
@@ -230,7 +233,7 @@ def _check_ages(template: Template) -> None:
         if tie.kind is RelationshipKind.ROMANTIC and (low := min(template.seats[i].ages[0] for i in tie.seats)) < ADULT:
             raise InvalidValueError(
                 field=f"ties.{index}.kind",
-                expected=f"{tie.kind.value!r} between people of {ADULT} or more",
+                expected=f"{tie.kind.value!r} between people aged {ADULT} or older",
                 got=Verbatim(f"ages from {low}"),
                 hint=f"raise the ages of seats {tie.seats[0]} and {tie.seats[1]}, or choose another kind",
             )
@@ -240,29 +243,29 @@ def _check_ages(template: Template) -> None:
         if low > high or second[1] - first[0] < low or second[0] - first[1] > high:
             raise InvalidValueError(
                 field=f"ties.{index}.age_gap",
-                expected=f"a gap that ages {list(first)} and {list(second)} of seats {list(tie.seats)} can have",
+                expected=f"a gap that is possible for ages {list(first)} and {list(second)} of seats {list(tie.seats)}",
                 got=[low, high],
                 hint="widen one of them",
             )
     if any(template.age_limits[seat][seat] < 0 for seat in range(len(template.seats) + 1)):
         raise InvalidValueError(
-            field="ties", expected="age gaps that can hold together with the seats' ages", hint="widen one"
+            field="ties", expected="age gaps that are compatible with each other and the seats' ages", hint="widen one"
         )
 
 
 def instantiate(template: Template, number: int, seed: int) -> Task:
-    """Returns the instance ``number`` of a template: drawn people in its slots, and their names in its texts.
+    """Returns an instance of a template, with drawn people in its slots and their names in its texts.
 
-    Equal arguments give an equal task; its id is ``template/number``. The people's ages, age gaps and occupations are
-    those of the template, and nobody has a name that stands in its texts.
+    Equal arguments give equal tasks; the id is ``template/number``. Ages, age gaps and occupations meet the template's
+    rules, and no character has a name that occurs in its texts.
 
     Args:
-        template: what is filled.
-        number: of the instance, 0 or more.
-        seed: of the sequence of instances, 0 or more.
+        template: the template.
+        number: number of the instance in the sequence, from 0.
+        seed: seed of the sequence, from 0.
 
     Raises:
-        InvalidValueError: ``number`` or ``seed`` is no whole number of at least 0.
+        InvalidValueError: ``number`` or ``seed`` is not a non-negative integer.
         InvalidTaskError: the task's id would be too long.
     """
     check_whole("number", number, 0)
@@ -280,9 +283,12 @@ def instantiate(template: Template, number: int, seed: int) -> Task:
 
 
 def _draw_ages(rng: random.Random, template: Template) -> list[int]:
-    """Seat by seat, each within what the seats before it leave open: never nothing, since the limits are complete."""
+    """Draws the ages seat by seat, each within the limits that the earlier ones leave.
+
+    The range is never empty, because the limits are complete (:attr:`Template.age_limits`).
+    """
     limits, base = template.age_limits, len(template.seats)
-    ages = {base: 0}
+    ages = {base: 0}  # the person of age 0, whose limits are the seats' own ranges
     for seat in range(base):
         low = max(age - limits[seat][other] for other, age in ages.items())
         high = min(age + limits[other][seat] for other, age in ages.items())
@@ -291,23 +297,24 @@ def _draw_ages(rng: random.Random, template: Template) -> list[int]:
 
 
 TEMPLATE_FIELDS = sorted(
-    {*FIELD_NAMES, *(name for model in (Template, Slot, SlotGoal, Tie) for name in model.model_fields)}
+    {*FIELD_NAMES, *(name for model in (Template, TemplateSlot, SlotGoal, Tie) for name in model.model_fields)}
 )
-"""The valid names of fields in files of templates and tasks, for hints at misspelt ones."""
+"""The names of all fields in files of templates and tasks, from which misspelt names are corrected."""
 
 
 def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
     """Reads a ``.json`` array or ``.jsonl`` lines of templates.
 
     Raises:
-        InvalidTaskError: names file, record, field, value and nearest valid name; or the file holds no template.
+        InvalidTaskError: a template is invalid, or the file contains none. The message names file, record, field, value
+            and nearest valid name.
     """
     if not isinstance(path, str | PathLike):
         raise InvalidValueError(field="path", expected="the path of a template file", got=path)
     templates: dict[str, Template] = {}
     for location, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
         if template.id in templates:
-            raise InvalidTaskError(field="id", expected="an id of its own", got=template.id, where=location.of("id"))
+            raise InvalidTaskError(field="id", expected="a unique id", got=template.id, where=location.of("id"))
         templates[template.id] = template
     if not templates:
         raise InvalidTaskError(expected="at least one template", where=path)
@@ -323,5 +330,5 @@ def everyday_templates() -> tuple[Template, ...]:
 
 @lru_cache(maxsize=1)
 def everyday_group_tasks() -> TaskSet:
-    """Returns the shipped templates, each with five sets of people; always the same tasks."""
+    """Returns the tasks of the shipped templates, five instances each, always the same ones."""
     return TaskSet([instantiate(template, n, 0) for template in everyday_templates() for n in range(PROFILES)])

@@ -1,4 +1,4 @@
-"""Small pieces of English: sentence starts, lists, counted nouns, amounts, and a phrase picked by a seed."""
+"""Helpers for English texts: capitalisation, lists, counted nouns, amounts, and choice of a phrase by a seed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 
 
 def capitalise(text: str) -> str:
-    """Returns ``text`` with a capital at the beginning of each sentence."""
+    """Returns ``text`` with a capital letter at the beginning of each sentence."""
     return _SENTENCE_START.sub(lambda match: match.group().upper(), text)
 
 
 def pick(texts: Sequence[str], seed: int) -> str:
-    """Returns one of ``texts``, the same for the same seed; for choices too frequent for a generator of their own."""
+    """Returns one of ``texts``, the same for equal seeds."""
+    # Multiplicative hashing with the golden ratio (2**64 / phi), much cheaper than a ``random.Random`` per phrase.
     return texts[(seed * 0x9E3779B97F4A7C15 >> 32 & 0xFFFFFFFF) % len(texts)]
 
 
@@ -36,5 +37,5 @@ def points(number: int) -> str:
 
 
 def amount(price: float) -> str:
-    """Returns a price with its thousands grouped, and cents where there are some."""
+    """Returns a price with thousands separators, and with cents unless it is a whole number."""
     return f"{price:,.0f}" if price == int(price) else f"{price:,.2f}"

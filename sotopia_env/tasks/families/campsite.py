@@ -1,7 +1,7 @@
-"""``campsite``: two campers divide food, water and firewood, each with needs of their own.
+"""``campsite``: two campers with different needs divide food, water and firewood.
 
-The setting is that of the CaSiNo corpus (Chawla et al., NAACL 2021): three packages of each, a high, a middle and a
-low priority worth 5, 4 and 3 points a package, and 5 points to each without an agreement. The texts are our own.
+The setting is that of the CaSiNo corpus (Chawla et al., NAACL 2021): three packages of each item; 5, 4 and 3 points per
+package of high, middle and low priority; and 5 points for each camper without an agreement. The texts are original.
 
 **Levels.** ``easy``: the sides' priorities are in opposite order. ``medium``: they differ in the highest priority, but
 are not in opposite order. ``hard``: both need the same thing most.
@@ -22,12 +22,15 @@ from sotopia_env.tasks.wording import listed, points
 from sotopia_env.world.scenario import Seat
 
 
-class _Texts(FamilyTexts):
-    """Where the campers are, and why they need what.
+class _CampsiteTexts(FamilyTexts):
+    """Texts of the campsite, and of the campers' needs.
 
     Attributes:
-        nouns: singular and plural of the pieces, by item.
-        reasons: by item, of a high, a middle and a low priority.
+        nouns: singular and plural of the packages, by item.
+        contexts: texts that open the context.
+        rules: texts that state the rules.
+        goals: templates of goals.
+        reasons: by item, reasons for giving it a high, a middle and a low priority.
     """
 
     nouns: dict[str, tuple[str, str]]
@@ -37,7 +40,7 @@ class _Texts(FamilyTexts):
     reasons: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
 
 
-texts = read_texts(_Texts, "campsite")
+texts = read_texts(_CampsiteTexts, "campsite")
 NAME = "campsite"
 COUNT = 3
 """Packages of each kind."""
@@ -57,6 +60,7 @@ def _level(first: Order, second: Order) -> str:
 
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
+    # Of the 36 pairs of orders, 6 are easy, 18 medium and 12 hard.
     orders = list(itertools.permutations(ITEMS))
     pairs = [pair for pair in itertools.product(orders, repeat=2) if _level(*pair) == level]
     sides = rng.choice(pairs)
@@ -73,6 +77,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 
 
 def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
+    # ``values`` is ordered from the high to the low priority, and so are an item's reasons.
     worths = listed([f"each {texts.nouns[name][0]} {points(value)}" for name, value in values.items()])
     reasons = [rng.choice(texts.reasons[name][rank]) for rank, name in enumerate(values)]
     return Seat(
@@ -88,4 +93,4 @@ FAMILY = Family(
     _draw,
     replace(texts.phrases, fields=share_fields(texts.nouns)),
 )
-"""The family; see the module's text for its rules."""
+"""The family; the module's docstring states its rules."""

@@ -1,11 +1,11 @@
-"""``division``: two people divide several kinds of items whose worth to the other they do not know.
+"""``division``: two people divide several kinds of items without knowing their worth to the other side.
 
-Source: the item-division scenarios of SOTOPIA (arXiv 2310.11667), in the form known as deal-or-no-deal: to each side
-all pieces together are worth the same, 10 points.
+Source: the item-division scenarios of SOTOPIA (arXiv 2310.11667), in the form known as deal-or-no-deal: all pieces
+together are worth 10 points to each side.
 
-Each kind of items is an issue; a side gets the points of its pieces, and without a deal both get 0.
+Each kind of items is an issue. A side gets the points of its pieces; without a deal both sides get 0.
 
-**Levels.** ``easy``: 2 kinds of items, the sides rank them in opposite order. ``medium``: 3 kinds, points drawn
+**Levels.** ``easy``: 2 kinds of items, which the sides rank in opposite order. ``medium``: 3 kinds, with points drawn
 independently. ``hard``: 4 kinds, and both sides value the same kind most.
 """
 
@@ -26,8 +26,8 @@ from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Seat
 
 
-class _Texts(FamilyTexts):
-    """Places with the singular and the plural of the items there, and how contexts and goals are put."""
+class _DivisionTexts(FamilyTexts):
+    """Locations with the singular and plural of their items, and templates of contexts and goals."""
 
     places: dict[str, tuple[tuple[str, str], ...]]
     contexts: tuple[str, ...]
@@ -35,21 +35,23 @@ class _Texts(FamilyTexts):
     goals: tuple[str, ...]
 
 
-texts = read_texts(_Texts, "division")
+texts = read_texts(_DivisionTexts, "division")
 NAME = "division"
 TOTAL = 10
-"""What all pieces together are worth to each side."""
+"""Points of all pieces together, for each side."""
 _KINDS = {"easy": 2, "medium": 3, "hard": 4}
 
 Nouns = Mapping[str, tuple[str, str]]
 """Issue name to the singular and the plural of its pieces."""
 
+# By singular and by plural: an issue has the plural as its name if there are several pieces.
 _NOUNS: Nouns = {name: noun for items in texts.places.values() for noun in items for name in noun}
 
 
 @lru_cache(maxsize=64)
 def _valuations(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Every way to give points per piece (0 to 10) so that all pieces together are worth :data:`TOTAL`."""
+    """Returns all assignments of points per piece by which all pieces together are worth :data:`TOTAL`."""
+    # At least two kinds have points: with a single one there would be nothing to trade.
     per_piece = [range(TOTAL // count + 1) for count in counts]
     return tuple(
         values
@@ -59,10 +61,10 @@ def _valuations(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _draw_values(rng: random.Random, level: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Counts, and both sides' points per piece; drawn again until the level's relation between the sides holds."""
+    """Returns the counts and both sides' points per piece; draws until the sides differ as the level requires."""
     while True:
         counts = tuple(rng.randint(1, 3) for _ in range(_KINDS[level]))
-        choices = _valuations(counts)
+        choices = _valuations(counts)  # may be empty: three pieces of each of two kinds cannot be worth 10
         if not choices or sum(counts) < 3:
             continue
         first, second = rng.choice(choices), rng.choice(choices)
@@ -71,6 +73,7 @@ def _draw_values(rng: random.Random, level: str) -> tuple[tuple[int, ...], tuple
 
 
 def _fits(level: str, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    # Ties for the top go to the first kind, for both sides.
     tops = [max(range(len(side)), key=side.__getitem__) for side in (first, second)]
     if level == "easy":
         return (first[0] - first[1]) * (second[0] - second[1]) < 0
@@ -79,14 +82,14 @@ def _fits(level: str, first: tuple[int, ...], second: tuple[int, ...]) -> bool:
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
     counts, *sides = _draw_values(rng, level)
-    place = rng.choice(tuple(texts.places))
-    nouns = rng.sample(texts.places[place], len(counts))
+    location = rng.choice(tuple(texts.places))
+    nouns = rng.sample(texts.places[location], len(counts))
     items = {noun[count > 1]: count for noun, count in zip(nouns, counts, strict=True)}
     values = [dict(zip(items, side, strict=True)) for side in sides]
     characters = draw_characters(rng, 2)
     a, b = (character.name for character in characters)
     inventory = listed([pieces(count, *_NOUNS[name]) for name, count in items.items()])
-    context = rng.choice(texts.contexts).format(a=a, b=b, place=place, items=inventory)
+    context = rng.choice(texts.contexts).format(a=a, b=b, place=location, items=inventory)
     return Draft(
         characters=characters,
         context=f"{context} {rng.choice(texts.rules)}",
@@ -99,7 +102,13 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 def division_outcome(
     items: Mapping[str, int], values: Sequence[Mapping[str, int]], no_agreement: float = 0.0
 ) -> OutcomeSpec:
-    """Returns the division of ``items`` (name to pieces) among seats with these points per piece."""
+    """Returns the specification of a division of items among seats.
+
+    Args:
+        items: number of pieces by item.
+        values: for each seat, points per piece by item.
+        no_agreement: points of each seat without an agreement.
+    """
     return OutcomeSpec(
         protocol=AgreementRules(),
         issues=tuple(ItemsIssue(name=name, count=count) for name, count in items.items()),
@@ -120,7 +129,11 @@ def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
 
 
 def share_fields(nouns: Nouns) -> Callable[[Briefing, Terms], Mapping[str, str] | None]:
-    """Returns the fields ``mine`` and ``yours`` of a division between two, with ``nouns`` for the pieces."""
+    """Returns a function for :attr:`Phrases.fields` that describes both shares of a division as ``mine`` and ``yours``.
+
+    Args:
+        nouns: singular and plural of the pieces, by issue.
+    """
 
     def fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
         if len(briefing.partners) != 1 or not all(name in nouns for name in terms):
@@ -141,4 +154,4 @@ FAMILY = Family(
     _draw,
     replace(texts.phrases, fields=share_fields(_NOUNS)),
 )
-"""The family; see the module's text for its rules."""
+"""The family; the module's docstring states its rules."""

@@ -1,7 +1,7 @@
-"""Procedural task families: each makes any number of verified tasks, and has words that fit their moves.
+"""The base of procedural task families: seeded generators of verified tasks, with words for the moves in them.
 
-A family only draws people, texts, worths and a protocol. What a task's moves come to follows from its outcome
-specification alone (:mod:`sotopia_env.world.outcome`), as in any scenario file.
+A family only draws people, texts, worths and a protocol. The outcome of a task's moves depends on its outcome
+specification alone (:mod:`sotopia_env.world.outcome`), as with any scenario file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ LEVELS = ("easy", "medium", "hard")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a family draws for one task; :meth:`Family.generate` adds the rest.
+    """The drawn parts of one task; :meth:`Family.generate` adds the rest.
 
     Attributes:
         characters: one per seat.
         context: the situation in words.
-        seats: goals, hints and private information.
+        seats: goals, hints and private information of every seat.
         outcome: protocol, issues and worths.
         shared_data: public facts for programs; the family's name is added.
-        tags: the level is added.
-        private_messages: whether actions may be addressed to some.
-        max_turns: limit of an episode; ``None`` leaves it to the environment.
+        tags: tags of the scenario; the family's name and the level are added.
+        private_messages: whether an action may be addressed to some of the other seats only.
+        max_turns: limit on the turns of an episode; ``None`` uses the environment's limit.
     """
 
     characters: tuple[Character, ...]
@@ -53,14 +53,15 @@ def _no_fields(briefing: Briefing, terms: Terms) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Templates of words that fit a move, by its kind; the defaults are plain English for any scenario.
+    """Templates of the words for a move, by the kind of move; the defaults are plain English for any scenario.
 
-    ``join`` is a vote that others have cast too, ``unvote`` takes a vote back, ``confirm`` claims what a partner has
-    named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and what ``fields`` returns.
+    ``join`` is for a vote that another seat has cast too, ``unvote`` for withdrawing a vote, ``confirm`` for a claim
+    that a partner has named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and the fields that
+    ``fields`` returns.
 
     Attributes:
-        fields: more fields of offer templates, from a seat's briefing and terms in normal form; ``None`` where the
-            terms are not of the kind that the templates are about.
+        fields: returns additional fields of offer templates, from a seat's briefing and terms in normal form; ``None``
+            if the templates do not fit these terms.
     """
 
     propose: tuple[str, ...] = (
@@ -85,11 +86,11 @@ class Phrases:
 
 
 class FamilyTexts(Record):
-    """What every file of texts in :mod:`sotopia_env.tasks.texts` holds.
+    """The texts that all families have in their files in :mod:`sotopia_env.tasks.texts`.
 
     Attributes:
-        hints: of which each seat gets one.
-        phrases: words that go with moves.
+        hints: hints, of which each seat gets one.
+        phrases: templates of the words for moves.
     """
 
     hints: tuple[str, ...]
@@ -98,13 +99,14 @@ class FamilyTexts(Record):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A seeded generator of tasks, and the words that fit the moves in them.
+    """A seeded generator of tasks, with words for the moves in them.
 
     Attributes:
-        name: also in ``scenario.shared_data["family"]``.
-        draw: draws one task from a generator of random numbers, the task's index and the level.
-        phrases: words for moves; plain English for any terms by default.
-        share: words that tell the partners a fact which was not told yet; ``None`` in a family without facts.
+        name: name of the family, also in ``scenario.shared_data["family"]``.
+        draw: draws one task from a random number generator, the task's index and the level.
+        phrases: templates of the words for moves; by default plain English for any terms.
+        share: returns words that tell the partners a fact that the seat has not told yet, or ``None`` if there is no
+            such fact; ``None`` for a family without facts.
     """
 
     name: str
@@ -113,13 +115,20 @@ class Family:
     share: Callable[[Observation, int], str | None] | None = None
 
     def generate(self, index: int, seed: int, level: str) -> Task:
-        """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments, equal task.
+        """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments give equal tasks.
+
+        Args:
+            index: number of the task in the sequence, from 0.
+            seed: seed of the sequence.
+            level: one of :data:`LEVELS`.
 
         Raises:
-            UnknownNameError: ``level`` is none of :data:`LEVELS`.
-            InvalidValueError: ``index`` or ``seed`` is no whole number of at least 0.
+            UnknownNameError: ``level`` is not one of :data:`LEVELS`.
+            InvalidValueError: ``index`` or ``seed`` is not a non-negative integer.
         """
         _check_request(index, seed, level)
+        # A generator per task, not per sequence: any task can be drawn without those before it. Seeding with a text
+        # hashes it (SHA-512), so neighbouring indices are not correlated.
         rng = random.Random(f"{self.name} {level} {seed} {index}")
         draft = self.draw(rng, index, level)
         scenario = Scenario(
@@ -133,12 +142,13 @@ class Family:
             tags=(self.name, level, *draft.tags),
             outcome=draft.outcome,
         )
+        # Drawn last, so that a change in how relationships are drawn leaves every scenario as it is.
         relationships = draw_relationships(rng, draft.characters)
         return Task(id=scenario.id, scenario=scenario, characters=draft.characters, relationships=relationships)
 
 
 def _check_request(index: int, seed: int, level: str) -> None:
-    """Checks what a task is asked for by; see :meth:`Family.generate` for what it raises."""
+    """Checks the arguments of :meth:`Family.generate`, and raises its exceptions."""
     if level not in LEVELS:
         raise UnknownNameError(field="level", got=level, valid=LEVELS)
     for name, value in (("index", index), ("seed", seed)):

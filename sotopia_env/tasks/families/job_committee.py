@@ -1,13 +1,14 @@
-"""``job_committee``: five people fill a post; three of them suffice, but nothing is agreed without the chair.
+"""``job_committee``: a committee of five fills a post by the assent of any three members that include the chair.
 
 Two issues, the candidate and one condition of the contract, are agreed on together. An agreement needs three seats,
-among them the chair's (a quorum with a veto), so a coalition can pass over two members. Each seat adds its points for
-the candidate (0 to 10) and for the condition (0 to 5), and gets its ``no_agreement`` points when nobody is hired.
+including the chair (a quorum with a veto), so a coalition can overrule two members. Each seat gets the sum of its
+points for the candidate (0 to 10) and for the condition (0 to 5), or its ``no_agreement`` points if the post remains
+vacant.
 
-**Levels.** ``easy``: 3 candidates, 2 conditions; the chair and two members share their favourite. ``medium``: 4
-candidates, 3 conditions; two pairs of members have a favourite each, and the chair a third. ``hard``: 5 candidates, 3
-conditions; all favourites differ, and to hire nobody is not so bad (5 to 7 points; 2 to 4 and 4 to 6 below). In every
-task some agreement is worth at least as much as none to everybody, and more to the chair and two others.
+**Levels.** ``easy``: 3 candidates, 2 conditions; the chair and two members share a favourite. ``medium``: 4
+candidates, 3 conditions; two pairs of members have one favourite each, and the chair has a third. ``hard``: 5
+candidates, 3 conditions; all favourites differ. A vacant post is worth 2 to 4, 4 to 6 and 5 to 7 points, in this order.
+In every task some agreement is worth no less than a vacant post to all seats, and more to the chair and two others.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Character, Seat
 
 
-class _Texts(FamilyTexts):
-    """Positions, traits of candidates, conditions with their options, and how contexts and goals are put."""
+class _CommitteeTexts(FamilyTexts):
+    """Positions, traits of candidates, conditions with their options, and templates of contexts and goals."""
 
     positions: tuple[str, ...]
     traits: tuple[str, ...]
@@ -41,21 +42,21 @@ class _Texts(FamilyTexts):
     no_agreement: tuple[str, ...]
 
 
-texts = read_texts(_Texts, "job_committee")
+texts = read_texts(_CommitteeTexts, "job_committee")
 NAME = "job_committee"
 SEATS = 5
 QUORUM = 3
 CANDIDATE = "candidate"
 _FAVOURITES = {"easy": (0, 0, 0, 1, 1), "medium": (0, 1, 1, 2, 2), "hard": (0, 1, 2, 3, 4)}
-"""Per level the favourite candidate of the chair and of each member."""
+"""By level, the favourite candidate (index) of the chair and of each other member."""
 _CANDIDATES = {"easy": 3, "medium": 4, "hard": 5}
 _CONDITIONS = {"easy": 2, "medium": 3, "hard": 3}
 _NO_AGREEMENT = {"easy": (2, 4), "medium": (4, 6), "hard": (5, 7)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
-    """One member's points: by candidate, by condition, and when nobody is hired."""
+class _CommitteeMember:
+    """One member's points: by candidate, by condition, and for a vacant post."""
 
     candidates: tuple[int, ...]
     conditions: tuple[int, ...]
@@ -66,8 +67,9 @@ class _Member:
         return self.candidates[candidate] + self.conditions[condition] - self.no_agreement
 
 
-def _draw_members(rng: random.Random, level: str) -> tuple[_Member, ...]:
-    """The chair first; drawn until some agreement is good for the chair and two others and bad for nobody."""
+def _draw_members(rng: random.Random, level: str) -> tuple[_CommitteeMember, ...]:
+    """Draws until some agreement is a gain for the chair and two others and a loss for no seat; the chair is first."""
+    # Without the last condition, a task could be solved only at the expense of a member.
     while True:
         members = tuple(_draw_member(rng, level, seat) for seat in range(SEATS))
         for agreement in itertools.product(range(_CANDIDATES[level]), range(_CONDITIONS[level])):
@@ -76,15 +78,16 @@ def _draw_members(rng: random.Random, level: str) -> tuple[_Member, ...]:
                 return members
 
 
-def _draw_member(rng: random.Random, level: str, seat: int) -> _Member:
+def _draw_member(rng: random.Random, level: str, seat: int) -> _CommitteeMember:
+    # The favourite's points, 8 to 10, are above all others', 0 to 6; the points of conditions differ (a sample).
     candidates = [rng.randint(0, 6) for _ in range(_CANDIDATES[level])]
     candidates[_FAVOURITES[level][seat]] = rng.randint(8, 10)
     conditions = rng.sample((0, 1, 3, 5), _CONDITIONS[level])
-    return _Member(tuple(candidates), tuple(conditions), rng.randint(*_NO_AGREEMENT[level]), seat == 0)
+    return _CommitteeMember(tuple(candidates), tuple(conditions), rng.randint(*_NO_AGREEMENT[level]), seat == 0)
 
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
-    """The chair sits in seat ``index % 5``."""
+    """The chair has seat ``index % 5``."""
     chair = index % SEATS
     members = _seated(rng, _draw_members(rng, level), chair)
     characters = draw_characters(rng, SEATS)
@@ -104,8 +107,8 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     )
 
 
-def _seated(rng: random.Random, members: Sequence[_Member], chair: int) -> list[_Member]:
-    """Members in seat order and candidates in a drawn order, so that neither tells whose favourite is whose."""
+def _seated(rng: random.Random, members: Sequence[_CommitteeMember], chair: int) -> list[_CommitteeMember]:
+    """Members in seat order, with seats and candidates shuffled so that positions do not reveal favourites."""
     first, *others = members
     seats = rng.sample(others, len(others))
     seats.insert(chair, first)
@@ -113,7 +116,7 @@ def _seated(rng: random.Random, members: Sequence[_Member], chair: int) -> list[
     return [replace(member, candidates=tuple(member.candidates[i] for i in order)) for member in seats]
 
 
-def _outcome(members: Sequence[_Member], chair: int, issues: Mapping[str, Sequence[str]]) -> OutcomeSpec:
+def _outcome(members: Sequence[_CommitteeMember], chair: int, issues: Mapping[str, Sequence[str]]) -> OutcomeSpec:
     worths = []
     for member in members:
         rows = zip(issues.items(), (member.candidates, member.conditions), strict=True)
@@ -127,6 +130,7 @@ def _outcome(members: Sequence[_Member], chair: int, issues: Mapping[str, Sequen
 
 
 def _draw_candidates(rng: random.Random, level: str, characters: tuple[Character, ...]) -> list[str]:
+    # Candidates are called by last name only, which must not be that of a member.
     last_names = {character.last_name for character in characters}
     return rng.sample([name for name in people_texts().last_names if name not in last_names], _CANDIDATES[level])
 
@@ -140,7 +144,7 @@ def _context(rng: random.Random, candidates: Sequence[str], condition: str, opti
 
 
 def _seat(
-    rng: random.Random, member: _Member, candidates: Sequence[str], condition: str, options: Sequence[str]
+    rng: random.Random, member: _CommitteeMember, candidates: Sequence[str], condition: str, options: Sequence[str]
 ) -> Seat:
     by_candidate = ", ".join(f"{name} {value}" for name, value in zip(candidates, member.candidates, strict=True))
     by_option = ", ".join(f"{option} {value}" for option, value in zip(options, member.conditions, strict=True))
@@ -156,6 +160,7 @@ def _seat(
 
 
 def _fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
+    # Terms of another kind occur when a user has edited a generated task; it is then played in plain English.
     conditions = [name for name in terms if name in texts.conditions]
     if len(terms) != 2 or CANDIDATE not in terms or not conditions:
         return None
@@ -168,4 +173,4 @@ FAMILY = Family(
     _draw,
     replace(texts.phrases, fields=_fields),
 )
-"""The family; see the module's text for its rules."""
+"""The family; the module's docstring states its rules."""

@@ -1,14 +1,14 @@
-"""``mutual_friend``: two people with private lists of friends find the one person who stands on both.
+"""``mutual_friend``: two people with private lists of friends identify the only person on both lists.
 
 Source: the MutualFriends tasks among the scenarios of SOTOPIA (arXiv 2310.11667, appendix C.2).
 
-Each seat has friends with a full name and attributes; exactly one friend has the same name *and* the same attributes
-on both lists. The task is solved when both seats have claimed that friend; each has two tries (:data:`TRIES`). A side
-gets 1 when it is solved, else 0, minus 0.25 (:data:`COST`) for every wrong claim of its own.
+Each seat has friends with a full name and attributes. Exactly one friend has the same name *and* the same attributes
+on both lists. The task is solved when both seats have claimed that friend; each seat has two tries (:data:`TRIES`). A
+side gets 1 for a solved task and 0 otherwise, minus 0.25 (:data:`COST`) for each of its wrong claims.
 
-**Levels.** ``easy``: 4 friends, 2 attributes; others share attributes with the friend. ``medium``: 6 friends, 3
-attributes; on each list somebody else also shares the friend's first name. ``hard``: 8 friends, 4 attributes; and
-one *namesake* stands on both lists with the same full name but other attributes.
+**Levels.** ``easy``: 4 friends, 2 attributes; some friends share attributes with the mutual one. ``medium``: 6 friends,
+3 attributes; each list also has another friend with the mutual friend's first name. ``hard``: 8 friends, 4 attributes;
+and one *namesake* is on both lists, with the same full name but different attributes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Character, Seat
 
 
-class _Texts(FamilyTexts):
-    """Names and attributes of friends, and how contexts and goals are put.
+class _MutualFriendTexts(FamilyTexts):
+    """Names and attributes of friends, and templates of contexts and goals.
 
     Attributes:
+        first_names: first names of friends.
+        last_names: last names of friends.
         attributes: values, by attribute.
-        facts: what is said of a friend, by attribute.
-        lists: what a seat's own list is called.
-        shares: words that tell the partner about a friend.
+        facts: templates that state an attribute of a friend, by attribute.
+        contexts: texts that open the context.
+        rules: texts that state the rules.
+        goals: templates of goals.
+        lists: templates that introduce a seat's list.
+        shares: templates that tell the partner about a friend.
     """
 
     first_names: tuple[str, ...]
@@ -49,29 +54,29 @@ class _Texts(FamilyTexts):
     shares: tuple[str, ...]
 
 
-texts = read_texts(_Texts, "mutual_friend")
+texts = read_texts(_MutualFriendTexts, "mutual_friend")
 NAME = "mutual_friend"
 TRIES = 2
 COST = 0.25
-"""What a wrong claim costs the side that made it."""
+"""Cost of a wrong claim to the side that made it."""
 _FRIENDS = {"easy": 4, "medium": 6, "hard": 8}
 _ATTRIBUTES = {"easy": 2, "medium": 3, "hard": 4}
-_SHARED_ATTRIBUTE = 0.3  # chance that another friend has an attribute of the mutual one
+_SHARED_ATTRIBUTE = 0.3  # probability that another friend gets the mutual friend's value of an attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Friend:
-    """Somebody on a list: full name, and attribute values by attribute."""
+    """A person on a list: full name, and values by attribute."""
 
     name: str
     facts: Mapping[str, str]
 
     def describe(self) -> str:
-        """Name and attributes in words."""
+        """Returns name and attributes in words."""
         return f"{self.name} ({', '.join(_facts(self.facts))})"
 
     def record(self) -> dict[str, str]:
-        """Name and attributes as one flat object."""
+        """Returns name and attributes as one flat object."""
         return {"name": self.name, **self.facts}
 
 
@@ -80,9 +85,10 @@ def _facts(facts: Mapping[str, str]) -> list[str]:
 
 
 class _Drawer:
-    """Draws people with unused names around one mutual friend."""
+    """Draws friends with unique names around one mutual friend."""
 
     def __init__(self, rng: random.Random, level: str, characters: Sequence[Character]) -> None:
+        # No friend shares a name with a character: words that name a friend must not mean a participant.
         character_names = {name for c in characters for name in (c.first_name, c.last_name)}
         self._rng = rng
         self._firsts = rng.sample(
@@ -98,7 +104,7 @@ class _Drawer:
         return f"{first or self._firsts.pop()} {self._lasts.pop()}"
 
     def other(self, name: str | None = None, unlike: Mapping[str, str] | None = None) -> Friend:
-        """Somebody who shares some attributes with the mutual friend, and at least one not."""
+        """Returns a friend who differs from the mutual friend, and from ``unlike``, in at least one attribute."""
         unlike = unlike or self.mutual.facts
         while True:
             facts = {
@@ -115,8 +121,10 @@ def _draw_lists(rng: random.Random, level: str, drawer: _Drawer) -> tuple[list[F
     lists = ([drawer.mutual], [drawer.mutual])
     if level != "easy":
         for side in lists:
+            # A friend with the mutual friend's first name, so that a first name is not enough.
             side.append(drawer.other(drawer.name(drawer.mutual.name.split(" ")[0])))
     if level == "hard":
+        # A common full name with different attributes, so that a full name is not enough.
         namesake = drawer.other()
         lists[0].append(namesake)
         lists[1].append(drawer.other(namesake.name, namesake.facts))
@@ -130,6 +138,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     characters = draw_characters(rng, 2)
     drawer = _Drawer(rng, level, characters)
     lists = _draw_lists(rng, level, drawer)
+    # Sorted, so that the order of the public candidates tells nothing about the lists.
     names = tuple(sorted({friend.name for side in lists for friend in side}))
     return Draft(
         characters=characters,
@@ -154,10 +163,16 @@ def _seat(rng: random.Random, friends: Sequence[Friend], attributes: Sequence[st
 
 
 def beliefs(observation: Observation) -> dict[str, float]:
-    """Returns how likely each own friend is the mutual one, given what the partner has said; the numbers sum to 1.
+    """Returns the probability that each friend of the seat is the mutual one, given the partner's words.
 
-    A scripted seat's reading of plain facts: told with the same attributes makes a friend likely, with others rules
-    out. It decides what the seat says and claims, never what the episode comes to.
+    This is how scripted seats read plain facts: a friend whom the partner names with the same attributes is likely,
+    with different attributes impossible. The result affects a scripted seat's words and claims, never the outcome.
+
+    Args:
+        observation: observation of the seat.
+
+    Returns:
+        Probabilities by name; they sum to 1, or are all 0 if every friend is ruled out.
     """
     claims = observation.table.claims if observation.table is not None else None
     wrong = claims.wrong.get(observation.agent, ()) if claims is not None else ()
@@ -177,18 +192,20 @@ def _weight(observation: Observation, friend: Mapping[str, str]) -> float:
 
 
 def _evidence(friend: Mapping[str, str], words: str) -> float:
-    """How a partner's ``words``, which name ``friend``, change the odds that both mean the same person."""
+    """The factor by which a partner's ``words``, which name ``friend``, change the odds of ``friend``."""
     matches = 0
     for kind, value in friend.items():
         if value in words:
             matches += 1
         elif any(other in words for other in texts.attributes.get(kind, ())):
             return 0.0
+    # Large against the prior odds of at most 1 to 7, so that one such utterance decides; words with all facts count
+    # twice as much as words that leave some out, which may still mean a namesake.
     return 60.0 if matches == len(friend) else 30.0
 
 
 def _share(observation: Observation, seed: int) -> str | None:
-    """All facts of the first friend on the list who is not ruled out and of whom this seat has not told yet."""
+    """Words with all facts of the first friend who is not ruled out and whom this seat has not mentioned yet."""
     odds = beliefs(observation)
     own = [turn.action.argument for turn in observation.turns if turn.actor == observation.agent]
     for name, friend in _friends(observation):
@@ -199,4 +216,4 @@ def _share(observation: Observation, seed: int) -> str | None:
 
 
 FAMILY = Family(NAME, _draw, texts.phrases, _share)
-"""The family; see the module's text for its rules."""
+"""The family; the module's docstring states its rules."""

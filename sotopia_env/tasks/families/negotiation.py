@@ -1,11 +1,11 @@
-"""``negotiation``: two people agree on several issues, in an outcome space of stated difficulty.
+"""``negotiation``: two people agree on several issues, in an outcome space of a given difficulty.
 
-Three numbers make the difficulty, each measured on the whole space of equally likely outcomes:
+The difficulty has three parts, each measured on the whole space with all outcomes equally likely:
 
-- *conflict*: ``(1 - r) / 2``, where ``r`` is the correlation of the two worths: 0 where both want the same, 1 where one
-  loses what the other wins.
-- *size*: the number of issues, and of options of each.
-- *zone*: the share of outcomes that are worth at least as much as no agreement to both.
+- *conflict*: ``(1 - r) / 2``, where ``r`` is the correlation of the two worths: 0 if both sides want the same, 1 if
+  every gain of one side is a loss of the other.
+- *size*: the number of issues, and of options per issue.
+- *zone*: the share of outcomes that are worth no less than no agreement to both sides.
 
 ========  ========  ======  =======  ====
 level     conflict  issues  options  zone
@@ -15,8 +15,8 @@ medium    0.6       3       4        0.25
 hard      0.85      4       4        0.1
 ========  ========  ======  =======  ====
 
-Spaces are drawn until conflict and zone are within :data:`TOLERANCE` of what is stated (the zone also within half an
-outcome, where there are few). :func:`difficulty_family` makes tasks of any other difficulty.
+Spaces are drawn until conflict and zone are within :data:`TOLERANCE` of these values; in small spaces, the zone may
+differ by half an outcome. :func:`difficulty_family` returns a family of any other difficulty.
 """
 
 from __future__ import annotations
@@ -40,40 +40,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Plan(Record):
-    """Something that two people do together: the sentence that begins the context, and issues with their options."""
+class _JointPlan(Record):
+    """A plan of two people: the first sentence of the context, and issues with their options."""
 
     opening: str
     issues: dict[str, tuple[str, ...]]
 
 
-class _Texts(FamilyTexts):
-    """Plans, and how goals are put."""
+class _NegotiationTexts(FamilyTexts):
+    """Plans, and templates of rules and goals."""
 
-    plans: tuple[_Plan, ...]
+    plans: tuple[_JointPlan, ...]
     rules: tuple[str, ...]
     goals: tuple[str, ...]
     no_agreement: tuple[str, ...]
 
 
-texts = read_texts(_Texts, "negotiation")
+texts = read_texts(_NegotiationTexts, "negotiation")
 NAME = "negotiation"
 TOLERANCE = 0.03
 MOST_ISSUES = MOST_OPTIONS = 5
 _SPREAD = 10.0
 """Standard deviation of the points of one option: large enough that rounding to whole points changes little."""
+# Draws of a space before its difficulty counts as impossible.
 _TRIES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """How hard an outcome space is; see the module's text.
+    """The difficulty of an outcome space; the module's docstring defines its parts.
 
     Attributes:
-        conflict: 0 to 1.
-        issues: 1 to 5.
-        options: of each issue, 2 to 5.
-        zone: above 0, at most 1.
+        conflict: opposition of the two worths, 0 to 1.
+        issues: number of issues, 1 to 5.
+        options: number of options per issue, 2 to 5.
+        zone: share of outcomes acceptable to both sides, above 0 and at most 1.
     """
 
     conflict: float
@@ -85,15 +86,16 @@ class Difficulty:
         """Checks the ranges.
 
         Raises:
-            InvalidValueError: names the field, the range and the value.
+            InvalidValueError: a field is out of range; the message names field, range and value.
         """
         for field, low, high in (("issues", 1, MOST_ISSUES), ("options", 2, MOST_OPTIONS)):
             check_whole(field, getattr(self, field), low)
             if getattr(self, field) > high:
                 raise InvalidValueError(field=field, expected=f"{low} to {high}", got=getattr(self, field))
+        # Two worths need two degrees of freedom to have any correlation other than 1 or -1.
         if self.issues * (self.options - 1) < 2:
             expected = "at least 3 for a single issue"
-            raise InvalidValueError(field="options", expected=expected, got=self.options, hint="or take more issues")
+            raise InvalidValueError(field="options", expected=expected, got=self.options, hint="or use more issues")
         if not 0 <= self.conflict <= 1:
             raise InvalidValueError(field="conflict", expected="a number from 0 to 1", got=self.conflict)
         if not 0 < self.zone <= 1:
@@ -101,7 +103,7 @@ class Difficulty:
 
     @property
     def outcomes(self) -> int:
-        """How many outcomes there are."""
+        """The number of outcomes."""
         return int(self.options**self.issues)
 
 
@@ -118,7 +120,7 @@ def measured(spec: OutcomeSpec) -> tuple[float, float]:
 
     space = spec.space_by_id
     rows = [[worth.value(space, terms) for worth in spec.worth] for terms in space.outcomes()]
-    worths = np.array(rows).T
+    worths = np.array(rows).T  # (seat, outcome)
     return _conflict(worths), _zone(worths, [worth.disagreement for worth in spec.worth])
 
 
@@ -133,28 +135,34 @@ def _zone(worths: NDArray[Any], bounds: Sequence[float]) -> float:
 
 
 def _worths(weights: NDArray[Any]) -> NDArray[Any]:
-    """The worth of every outcome to each seat (seat, outcome); the last issue varies fastest."""
+    """The worth of every outcome to each seat (seat, outcome), from weights (seat, issue, option).
+
+    The last issue varies fastest.
+    """
     import numpy as np
 
     seats = []
     for issues in weights:
         column = np.zeros(1)
         for gains in issues:
+            # (outcomes so far,) and (option,) to (outcomes so far * options,)
             column = np.add.outer(column, gains).reshape(-1)
         seats.append(column)
     return np.array(seats)
 
 
 def draw_space(rng: random.Random, difficulty: Difficulty) -> tuple[list[list[list[int]]], list[int]]:
-    """Returns points per seat, issue and option, and each seat's points without an agreement.
+    """Returns points (seat, issue, option), and each seat's points without an agreement.
 
     Raises:
-        InvalidValueError: no such space is found: the zone is too narrow for so few outcomes.
+        InvalidValueError: no space of this difficulty was found: the zone is too narrow for the number of outcomes.
     """
+    # The zone changes in steps of one outcome, so in a small space it cannot be nearer than half a step.
     tolerance = max(TOLERANCE, 0.5 / difficulty.outcomes)
     for _ in range(_TRIES):
         weights = _draw_weights(rng, difficulty)
         worths = _worths(weights)
+        # Rounding to whole points can make all outcomes equal to a seat, which leaves the correlation undefined.
         if worths.std(axis=1).min() == 0 or abs(_conflict(worths) - difficulty.conflict) > TOLERANCE:
             continue
         bounds = _draw_bounds(rng, worths, difficulty.zone)
@@ -165,17 +173,22 @@ def draw_space(rng: random.Random, difficulty: Difficulty) -> tuple[list[list[li
         field="zone",
         expected=f"a share of the {difficulty.outcomes} outcomes that can be met within {tolerance:.2f}",
         got=difficulty.zone,
-        hint="take more outcomes or a wider zone",
+        hint="use more outcomes or a wider zone",
     )
 
 
 def _draw_weights(rng: random.Random, difficulty: Difficulty) -> NDArray[Any]:
-    """Whole points from 0 for the worst option of each issue; correlated as the conflict demands, but for rounding."""
+    """Whole points (seat, issue, option), 0 for the worst option of each issue.
+
+    The correlation of the two worths is ``1 - 2 * conflict``, except for rounding.
+    """
     import numpy as np
 
     shape = (2, difficulty.issues, difficulty.options)
     noise = np.array([rng.gauss(0, 1) for _ in range(math.prod(shape))]).reshape(shape)
-    noise -= noise.mean(axis=2, keepdims=True)  # outcomes are all equally likely: issues do not correlate
+    # Over all outcomes the issues are independent, so with centred options the covariance of the two worths is
+    # proportional to the inner product of the weights: two orthonormal vectors give any correlation by mixing.
+    noise -= noise.mean(axis=2, keepdims=True)
     first, other = (part / np.sqrt((part**2).sum()) for part in noise)
     other = other - (first * other).sum() * first
     other /= np.sqrt((other**2).sum())
@@ -186,20 +199,25 @@ def _draw_weights(rng: random.Random, difficulty: Difficulty) -> NDArray[Any]:
 
 
 def _draw_bounds(rng: random.Random, worths: NDArray[Any], zone: float) -> list[int]:
-    """Points without an agreement: about equally hard on both, and as high as the zone admits."""
+    """Each seat's points without an agreement, chosen so that the zone has the given size.
+
+    Both seats find about the same share of outcomes unacceptable.
+    """
     import numpy as np
 
-    lean = rng.uniform(-0.05, 0.05)
+    lean = rng.uniform(-0.05, 0.05)  # by how much the shares of the two seats differ from their mean
     ranked, last = np.sort(worths, axis=1), worths.shape[1] - 1
 
     def bounds(share: float) -> list[int]:
-        places = [min(last, max(0, round((share + side) * last))) for side in (lean, -lean)]
-        # Halfway below the worst acceptable outcome, so that it is a gain.
-        pairs = [(row[max(rank - 1, 0)], row[rank]) for row, rank in zip(ranked, places, strict=True)]
+        ranks = [min(last, max(0, round((share + side) * last))) for side in (lean, -lean)]
+        # Halfway between the worst acceptable outcome and the next worse one, so that the former is a gain.
+        pairs = [(row[max(rank - 1, 0)], row[rank]) for row, rank in zip(ranked, ranks, strict=True)]
         return [math.ceil((below + worst) / 2) for below, worst in pairs]
 
+    # Bisection over the unacceptable share; the zone shrinks as it grows. Twelve steps resolve 1 / 4096, finer than one
+    # of the at most 3125 outcomes.
     low, high, pairs = 0.0, 1.0, [bounds(0.0)]
-    for _ in range(12):  # the zone falls as the share rises
+    for _ in range(12):
         middle = (low + high) / 2
         pairs.append(bounds(middle))
         low, high = (middle, high) if _zone(worths, pairs[-1]) > zone else (low, middle)
@@ -252,11 +270,11 @@ _PHRASES = texts.phrases
 
 
 def difficulty_family(difficulty: Difficulty) -> Family:
-    """Returns a family of tasks of one difficulty, whatever their level is called."""
+    """Returns a family whose tasks all have this difficulty; it ignores the level."""
     sizes = f"{difficulty.issues} issues of {difficulty.options} options"
     tag = f"conflict {difficulty.conflict:g}, zone {difficulty.zone:g}, {sizes}"
     return Family(NAME, lambda rng, index, level: _draw(rng, difficulty, tag), _PHRASES)
 
 
 FAMILY = Family(NAME, lambda rng, index, level: _draw(rng, LEVELS[level], "mixed"), _PHRASES)
-"""The family; see the module's text for its rules."""
+"""The family; the module's docstring states its rules."""

@@ -1,4 +1,4 @@
-"""The families by name, each loaded when it is first asked for."""
+"""The registry of task families by name; a family's module is imported on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.famili
 
 
 class _Families(Mapping[str, Family]):
-    """Family by name; the module that holds it is imported on first use."""
+    """A mapping of names to families that imports a family's module on first use."""
 
     def __getitem__(self, name: str) -> Family:
         family: Family = importlib.import_module(_MODULES[name]).FAMILY
@@ -52,7 +52,7 @@ def family(name: str) -> Family:
     """Returns the family called ``name``.
 
     Raises:
-        UnknownNameError: there is none; the message offers the nearest name.
+        UnknownNameError: there is no family of this name; the message suggests the nearest name.
     """
     if name not in FAMILIES:
         raise UnknownNameError(field="family", got=name, valid=FAMILIES)
@@ -63,20 +63,23 @@ _REGISTERED: dict[str, Family] = {}
 
 
 def register_family(family: Family) -> Family:
-    """Makes another package's family known by the name in its tasks, so that scripted policies use its words.
+    """Registers the family of another package under its name, so that scripted policies use its words in its tasks.
 
-    Naming one as a source of tasks registers it. Where nobody did, its tasks are played in plain English.
+    A family that is named as a source of tasks is registered automatically. Tasks of an unregistered family are played
+    in plain English.
 
     Raises:
-        InvalidValueError: the name is that of a family of this package, or of another one that is registered.
+        InvalidValueError: a family of this package or another registered family has this name.
     """
+    # Equal families may be registered repeatedly: each task source that names one registers it.
     if family.name in FAMILIES or _REGISTERED.setdefault(family.name, family) != family:
         raise InvalidValueError(field="family", expected="a name that no other family has", got=family.name)
     return family
 
 
 def family_named_in(shared_data: Mapping[str, object]) -> Family | None:
-    """Returns the family that ``shared_data["family"]`` names, or ``None``: in other scenarios it may mean anything."""
+    """Returns the family that ``shared_data["family"]`` names, or ``None``."""
+    # Other scenarios may use the key for anything, so a value that is not a family's name is not an error.
     name = shared_data.get("family")
     if not isinstance(name, str):
         return None
@@ -94,16 +97,16 @@ def generate(
     """Returns ``n`` generated tasks.
 
     Args:
-        family: a family or its name, or several; several take turns, so that task ``k`` of the set is task
+        family: a family or its name, or several. Several families take turns: task ``k`` of the set is task
             ``start + k // len(family)`` of family ``k % len(family)``.
-        n: how many tasks in all; 0 or more.
-        seed: fixes the sequence of every family; 0 or more.
+        n: number of tasks in total, from 0.
+        seed: seed of every family's sequence, from 0.
         level: ``"easy"``, ``"medium"`` or ``"hard"``.
         start: index of the first task in each family's sequence.
 
     Raises:
         UnknownNameError: a family or the level does not exist.
-        InvalidValueError: ``n``, ``seed`` or ``start`` is not a whole number of at least 0, or no family is named.
+        InvalidValueError: ``n``, ``seed`` or ``start`` is not a non-negative integer, or no family is named.
     """
     if not isinstance(family, str | Family | Iterable):
         raise InvalidValueError(field="family", expected="a name or several", got=family)

@@ -1,4 +1,4 @@
-"""A lint for tasks, templates, scenarios and casts: files of any of them, and the package's own sets."""
+"""A linter of tasks, templates, scenarios and casts, in files and in the package's own sets."""
 
 from sotopia_env.tasks.lint.material import BUILT_IN, Material, read_material
 from sotopia_env.tasks.lint.report import Problem, lint

@@ -1,4 +1,4 @@
-"""Records to be checked, read from a file or a built-in set: tasks, templates, scenarios and casts."""
+"""The linter's input: tasks, templates, scenarios and casts, read from a file or a built-in set."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from sotopia_env.world.taskset import Cast, Location, read_values, to_record
 
 @dataclass(slots=True)
 class Material:
-    """What was read.
+    """Records to be linted.
 
     Attributes:
-        records: each with its location, in order.
-        refused: a sentence for every record, or file as a whole, that cannot be read, played and scored.
+        records: the records in order, each with its location.
+        refused: a sentence for every record or file that cannot be read, played or scored.
     """
 
     records: list[tuple[str, Record]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
     def extend(self, other: Material) -> None:
-        """Adds what was read elsewhere."""
+        """Adds the contents of ``other``."""
         self.records += other.records
         self.refused += other.refused
 
     @property
     def summary(self) -> str:
-        """How many records of each kind there are, in words."""
+        """The number of records of each kind, in words."""
         numbers = Counter(type(record).__name__.lower() for _, record in self.records)
         return ", ".join(f"{number} {kind}{'s' * (number != 1)}" for kind, number in numbers.items()) or "no records"
 
@@ -59,13 +59,15 @@ BUILT_IN: Mapping[str, Callable[[], list[Record]]] = {
 
 
 def read_material(source: str | PathLike[str]) -> Material:
-    """Reads a file of tasks, templates, scenarios and casts, also mixed, or a built-in set; goes on at bad records.
+    """Reads a built-in set, or a file of any mixture of tasks, templates, scenarios and casts.
+
+    Invalid records do not stop the reading; they are listed in :attr:`Material.refused`.
 
     Args:
-        source: a ``.json``, ``.jsonl`` or ``.yaml`` file, or a name of :data:`BUILT_IN`.
+        source: a name of :data:`BUILT_IN`, or the path of a ``.json``, ``.jsonl`` or ``.yaml`` file.
 
     Raises:
-        UnknownNameError: it is neither the name of a set nor of a file.
+        UnknownNameError: ``source`` is neither a name nor a path with a suffix.
     """
     if str(source) not in BUILT_IN and not Path(source).suffix:
         raise UnknownNameError(field="source", got=source, valid=BUILT_IN, hint="or give the path of a file")
@@ -93,7 +95,8 @@ def _read(raw: Any, location: Location, material: Material) -> None:
 
 
 def _check(record: Record, where: Where) -> None:
-    """Checks that a task can be played and scored, and an instance of a template."""
+    """Checks that a task, or the first instance of a template, can be played and scored."""
+    # Scenarios and casts are checked against each other later, in the report.
     if isinstance(record, Scenario | Cast):
         return
     try:

@@ -1,4 +1,4 @@
-"""The lint: everything that is wrong with, or odd in, the records of files and built-in sets."""
+"""The linter's report: errors and warnings about the records of files and built-in sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sotopia_env.errors import ConstraintError, InvalidTaskError, Where
 from sotopia_env.tasks.checks import outcome_problem
-from sotopia_env.tasks.lint.situations import Situation, people_sentences, scenario_sentences
+from sotopia_env.tasks.lint.situations import LintedSituation, people_sentences, scenario_sentences
 from sotopia_env.tasks.lint.texts import ALIKE, near_duplicates
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.procedural import Casting
@@ -18,14 +18,17 @@ from sotopia_env.world.scenario import Relationship, RelationshipKind, Scenario,
 from sotopia_env.world.taskset import Cast
 
 Placed = tuple[str, Record]
-"""A record with its place: file and line or number, or the name of a set."""
+"""A record with its location: file and line or number, or the name of a set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: where it is, and a sentence that begins with the kind and id of the record and its field.
+    """A problem of a record.
 
-    An error is what keeps a record from being read, played or scored; all else is a warning.
+    Attributes:
+        where: location of the record.
+        sentence: description, which begins with the kind and id of the record and the field.
+        is_error: whether the problem prevents the record from being read, played or scored; otherwise a warning.
     """
 
     where: str
@@ -38,33 +41,35 @@ class Problem:
 
 
 def lint(records: Sequence[Placed], against: Sequence[Placed] = ()) -> list[Problem]:
-    """Returns the problems of records that have been read, as one set.
+    """Returns the problems of a set of records.
 
     Args:
-        records: tasks, templates and scenarios, and casts, by whose people the scenarios must be playable.
-        against: another set, whose situations must not occur here again.
+        records: tasks, templates, scenarios and casts. If there are casts, their characters must be able to play the
+            scenarios.
+        against: another set, of whose situations ``records`` must not contain near-duplicates.
     """
-    situations = [(where, Situation.of(record)) for where, record in records if not isinstance(record, Cast)]
+    situations = [(where, LintedSituation.of(record)) for where, record in records if not isinstance(record, Cast)]
     casts = [record for _, record in records if isinstance(record, Cast)]
-    others = [(where, Situation.of(record)) for where, record in against if not isinstance(record, Cast)]
+    others = [(where, LintedSituation.of(record)) for where, record in against if not isinstance(record, Cast)]
     problems = (_double_ids(situations), _constraints(situations, casts), _texts(situations), _people(records))
     return [*itertools.chain(*problems), *_duplicates(situations, others)]
 
 
-_Situations = Iterable[tuple[str, Situation]]
+_Situations = Iterable[tuple[str, LintedSituation]]
 
 
 def _double_ids(situations: _Situations) -> Iterator[Problem]:
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for where, situation in situations:
-        if situation.label in places:
-            sentence = f"id: expected an id of its own, got that of {places[situation.label]}; rename one"
+        if situation.label in locations:
+            sentence = f"id: expected a unique id, got that of {locations[situation.label]}; rename one"
             yield Problem(where, f"{situation.label}: {sentence}", is_error=True)
-        places.setdefault(situation.label, where)
+        locations.setdefault(situation.label, where)
 
 
 def _texts(situations: _Situations) -> Iterator[Problem]:
-    """What is said of a scenario is said once, however often it is cast."""
+    """Problems of the scenarios' texts."""
+    # A scenario occurs in as many tasks as it has castings; each of its problems is reported once.
     reported = set()
     for where, situation in situations:
         for sentence in scenario_sentences(situation):
@@ -75,7 +80,8 @@ def _texts(situations: _Situations) -> Iterator[Problem]:
 
 
 def _people(records: Sequence[Placed]) -> Iterator[Problem]:
-    """Secrets; the same people at several tables are looked at once."""
+    """Problems of the characters' secrets."""
+    # The same characters occur in many tasks; each problem is reported once.
     sentences = set()
     for where, record in records:
         if not isinstance(record, Task | Cast):
@@ -88,25 +94,27 @@ def _people(records: Sequence[Placed]) -> Iterator[Problem]:
 
 
 def _constraints(situations: _Situations, casts: Sequence[Cast]) -> Iterator[Problem]:
-    """Of scenarios alone; the people of tasks and templates have been checked when they were read."""
+    """Scenarios that cannot be cast or scored; tasks and templates were checked when they were read."""
     for where, situation in situations:
         scenario = situation.record
         if not isinstance(scenario, Scenario):
             continue
         if problem := _outcome_problem(scenario):
             yield Problem(where, f"{situation.label}: {problem}", is_error=True)
+        # The first seating is enough, so the generator is not exhausted.
         if casts and not any(True for cast in casts for _ in _seatings(scenario, cast)):
             people = sum(len(cast.characters) for cast in casts)
-            yield Problem(where, f"{situation.label}: {_NOBODY.format(scenario.constraints, people)}", is_error=True)
+            sentence = _NO_SEATING.format(scenario.constraints, people)
+            yield Problem(where, f"{situation.label}: {sentence}", is_error=True)
         elif not casts and (fault := _drawing_problem(scenario)):
             yield Problem(where, f"{situation.label}: {fault}; or check the scenario together with its cast")
 
 
-_NOBODY = "constraints: expected some that people of the cast meet, got {}, which none of {} do; widen them"
+_NO_SEATING = "constraints: expected some that characters of the cast meet, got {}, which none of {} do; widen them"
 
 
 def _seatings(scenario: Scenario, cast: Cast, seating: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
-    """The admissible seatings, found one by one."""
+    """Yields the admissible seatings that extend ``seating``, by depth-first search."""
     constraints, seat = scenario.constraints, len(seating)
     if seat == len(scenario.seats):
         yield seating
@@ -121,13 +129,14 @@ def _drawing_problem(scenario: Scenario) -> ConstraintError | None:
     try:
         Casting(scenario)
     except ConstraintError as error:
-        error.where = Where()  # the label of the situation says it
+        error.where = Where()  # the label of the situation names the scenario
         return error
     return None
 
 
 def _outcome_problem(scenario: Scenario) -> InvalidTaskError | None:
-    """What is wrong with the outcome, whichever people are cast."""
+    """The problem of the scenario's outcome, which does not depend on the cast."""
+    # Reference points are those of a task; any characters will do.
     seats = range(len(scenario.seats))
     pairs = itertools.combinations(seats, 2)
     strangers = tuple(Relationship(seats=pair, kind=RelationshipKind.STRANGER) for pair in pairs)
@@ -135,27 +144,28 @@ def _outcome_problem(scenario: Scenario) -> InvalidTaskError | None:
     try:
         return outcome_problem(Task(id=scenario.id, scenario=scenario, characters=people, relationships=strangers))
     except InvalidTaskError as error:
-        error.where = Where()  # the label of the situation says it
+        error.where = Where()  # the label of the situation names the scenario
         return error
 
 
 def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Problem]:
-    """Near-duplicates among scenarios of different ids, and of scenarios of ``others``."""
+    """Near-duplicates among scenarios with different ids, and of scenarios in ``others``."""
     before, here = _first_of_each(others), _first_of_each(situations)
     together = [*before, *here]
     for index, other, similarity in near_duplicates([situation.text for _, situation in together], len(before)):
-        (where, situation), (other_where, double) = together[index], together[other]
-        if situation.scenario.vignette == double.scenario.vignette:
-            continue  # versions of one situation are meant to be alike
+        (where, situation), (other_where, duplicate) = together[index], together[other]
+        # Versions of one situation are alike by intention.
+        if situation.scenario.vignette == duplicate.scenario.vignette:
+            continue
         sentence = (
-            f"context: expected a situation of its own, got {similarity:.2f} of the phrases of {double.label}, "
-            f"{other_where}, where {ALIKE:g} is too much; write another one, or leave one out"
+            f"context: expected a distinct situation, got a similarity of {similarity:.2f} with the phrases of "
+            f"{duplicate.label}, {other_where} (limit {ALIKE:g}); rewrite or remove one of them"
         )
         yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
 
 
-def _first_of_each(situations: _Situations) -> list[tuple[str, Situation]]:
-    first: dict[str, tuple[str, Situation]] = {}
+def _first_of_each(situations: _Situations) -> list[tuple[str, LintedSituation]]:
+    first: dict[str, tuple[str, LintedSituation]] = {}
     for where, situation in situations:
         first.setdefault(situation.scenario.id, (where, situation))
     return list(first.values())

@@ -1,4 +1,4 @@
-"""Checks of one situation's texts: gender-neutral words, nothing private in what others read, numbers of the worth."""
+"""Checks of a situation's texts: gender-neutral words, no private text in shared texts, and numbers of the worth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sotopia_env.outcomes import BallotRules, ChoiceIssue, ClaimsRules, OutcomeSpec
 from sotopia_env.tasks.checks import number_warnings
-from sotopia_env.tasks.lint.texts import GENDERED, PRONOUNS, Leak, answer_leak, gendered_words, leak
+from sotopia_env.tasks.lint.texts import GENDERED, PRONOUNS, TextLeak, answer_leak, gendered_words, leak
 from sotopia_env.tasks.templates import Template, instantiate
 from sotopia_env.world.scenario import Character, Relationship, Scenario, Task
 from sotopia_env.world.taskset import Cast
@@ -18,13 +18,13 @@ _GOAL = re.compile(r"(seats\.\d+\.goals\.\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """A scenario as it stands in a record, with the people where there are some.
+class LintedSituation:
+    """The scenario of a record, with its characters if it has any.
 
     Attributes:
         record: the task, template or scenario.
-        scenario: of it; of a template that of its first instance.
-        task: with these people, where there are some.
+        scenario: the record's scenario; for a template, that of its first instance.
+        task: the task of the record or of the template's first instance; ``None`` for a scenario.
     """
 
     record: Task | Template | Scenario
@@ -32,7 +32,7 @@ class Situation:
     task: Task | None
 
     @classmethod
-    def of(cls, record: Task | Template | Scenario) -> Situation:
+    def of(cls, record: Task | Template | Scenario) -> LintedSituation:
         """Returns the situation of a record."""
         if isinstance(record, Scenario):
             return cls(record, record, None)
@@ -41,28 +41,28 @@ class Situation:
 
     @property
     def label(self) -> str:
-        """Kind and id of the record, for messages."""
+        """The kind and id of the record, for messages."""
         return f"{type(self.record).__name__.lower()} {self.record.id!r}"
 
     @property
     def key(self) -> str:
-        """Equal for situations of equal texts, whoever sits there."""
+        """A key that is equal for equal scenarios, independently of the cast."""
         return self.scenario.model_dump_json()
 
     @property
     def text(self) -> str:
-        """What is compared with other situations: the context and the goals."""
+        """The text that is compared with other situations: the context and the goals."""
         return " ".join([self.scenario.context, *(goal for seat in self.scenario.seats for goal in seat.goals)])
 
     def sentence(self, sentence: str) -> str:
-        """Returns a sentence that begins with a field of the scenario, with the field as the record has it."""
+        """Returns a sentence about a field of the scenario, with the field's path in the record."""
         if isinstance(self.record, Template):
             sentence = _GOAL.sub(r"\1.text", sentence.removeprefix("interview."), count=1)
         return f"scenario.{sentence}" if isinstance(self.record, Task) else sentence
 
 
-def scenario_sentences(situation: Situation) -> Iterator[str]:
-    """Yields a sentence for everything in the scenario's own texts that others than its authors would stumble over."""
+def scenario_sentences(situation: LintedSituation) -> Iterator[str]:
+    """Yields a sentence for every problem in the scenario's own texts."""
     scenario = situation.scenario
     sentences = (_gender_sentences(scenario), _leak_sentences(situation), _answer_sentences(situation))
     yield from itertools.chain(*sentences, number_warnings(scenario))
@@ -70,6 +70,7 @@ def scenario_sentences(situation: Situation) -> Iterator[str]:
 
 def _gender_sentences(scenario: Scenario) -> Iterator[str]:
     private = (item for seat in range(len(scenario.seats)) for item in _private_texts(scenario, seat))
+    # Private texts may have gendered nouns, which name third persons ("your sister"), but no pronouns for characters.
     for field, text, words in (("context", scenario.context, GENDERED), *((f, t, PRONOUNS) for f, t in private)):
         if names := gendered_words(text, words):
             yield (
@@ -85,7 +86,7 @@ def _private_texts(scenario: Scenario, seat: int) -> Iterator[tuple[str, str]]:
         yield f"seats.{seat}.private_info", side.private_info
 
 
-def _leak_sentences(situation: Situation) -> Iterator[str]:
+def _leak_sentences(situation: LintedSituation) -> Iterator[str]:
     scenario = situation.scenario
     public, shared = _public_words(situation), _shared_texts(situation)
     for seat in range(len(scenario.seats)):
@@ -95,8 +96,8 @@ def _leak_sentences(situation: Situation) -> Iterator[str]:
                     yield _leak_text(field, location, match)
 
 
-def _shared_texts(situation: Situation) -> list[tuple[str, str]]:
-    """What others than one seat read of the situation, with its place."""
+def _shared_texts(situation: LintedSituation) -> list[tuple[str, str]]:
+    """The texts of the situation that several seats read, with their paths."""
     texts, task = [("context", situation.scenario.context)], situation.task
     return texts if task is None else [*texts, *_texts_of_people(task.characters, task.relationships)]
 
@@ -104,7 +105,7 @@ def _shared_texts(situation: Situation) -> list[tuple[str, str]]:
 def _texts_of_people(
     characters: Sequence[Character], relationships: Sequence[Relationship]
 ) -> Iterator[tuple[str, str]]:
-    """What is public of each character, and the backstory of each pair."""
+    """The public information of each character and the backstory of each pair, with their paths."""
     for index, character in enumerate(characters):
         if character.public_info:
             yield f"characters.{index}.public_info", character.public_info
@@ -113,14 +114,14 @@ def _texts_of_people(
             yield f"relationships.{index}.backstory (of {tie.seats[0]} and {tie.seats[1]})", tie.backstory
 
 
-def _leak_text(field: str, location: str, match: Leak) -> str:
+def _leak_text(field: str, location: str, match: TextLeak) -> str:
     return (
-        f"{field}: expected less than {match.limit:g} of it in {location}, which others read, got {match}; say there "
-        "less of it, or the same in other words"
+        f"{field}: expected less than {match.limit:g} of it in {location}, which other seats read, got {match}; "
+        "shorten or rephrase that text"
     )
 
 
-def _answer_sentences(situation: Situation) -> Iterator[str]:
+def _answer_sentences(situation: LintedSituation) -> Iterator[str]:
     scenario, names = situation.scenario, _names(situation)
     questions = () if scenario.interview is None else scenario.interview.questions
     for index, question in enumerate(questions):
@@ -131,12 +132,12 @@ def _answer_sentences(situation: Situation) -> Iterator[str]:
                 yield _leak_text(f"interview.questions.{index}.answer", location, match)
 
 
-def _names(situation: Situation) -> str:
+def _names(situation: LintedSituation) -> str:
     return " ".join(situation.task.names.values()) if situation.task else ""
 
 
-def _public_words(situation: Situation) -> str:
-    """The names of people and those in the rules, which everybody reads."""
+def _public_words(situation: LintedSituation) -> str:
+    """The names of characters, and the names in the rules: words that all seats read."""
     spec = situation.scenario.outcome
     return " ".join([_names(situation), *(_rule_words(spec) if spec else ())])
 
@@ -152,7 +153,7 @@ def _rule_words(spec: OutcomeSpec) -> Iterator[str]:
 
 
 def people_sentences(record: Task | Cast) -> Iterator[tuple[str, str]]:
-    """Yields a secret and a sentence for every secret that stands in what others may read: in the context, too."""
+    """Yields ``(secret, sentence)`` for every secret that occurs in a text that other seats read."""
     names = " ".join(character.name for character in record.characters)
     shared = [*_texts_of_people(record.characters, record.relationships)]
     shared += [("scenario.context", record.scenario.context)] if isinstance(record, Task) else []

@@ -59,8 +59,8 @@ FAULTS = [
         scene(
             context=f"At the tram stop one of two friends wants to get the green tent back before the journey. {LEAKED}"
         ),
-        r"seats.0.goals.0: .*less than 0.85 of it in context, which others read, got 5 of its 5 content words "
-        r"\(green, tent, journey, coast, begins\), 1.00 of them; say there less",
+        r"seats.0.goals.0: .*less than 0.85 of it in context, .* got 5 of its 5 content words "
+        r"\(green, tent, journey, coast, begins\), 1.00 of them;",
     ),
     (
         scene(
@@ -69,7 +69,7 @@ FAULTS = [
         ),
         r"seats.0.goals.0: .*less than 0.35 of it in context, .* got 5 of its 5 phrases of three words \(a day ",
     ),
-    (scene(outcome=RENT, seats=seats("Get 25.", "Pay at most 30.")), "seats.0.goals.0: 25 is no number of this seat's"),
+    (scene(outcome=RENT, seats=seats("Get 25.", "Pay at most 30.")), r"seats.0.goals.0: 25 .* outcome.worth.0 "),
     (
         scene(constraints={"relationships": ["stranger"], "facts": {"home": "shared"}}),
         "scenario 'borrowed-tent': constraints.facts: .* together with its cast",
@@ -102,7 +102,7 @@ def test_fields_of_tasks_and_templates_are_named_as_they_stand_there():
     template = type(TEMPLATE).model_validate(raw)
     words, number = problems(template)
     assert f"f.json: warning: template {TEMPLATE.id!r}: seats.0.goals.0.text: " in words
-    assert "seats.0.goals.0.text: 77777 is no number" in number
+    assert "seats.0.goals.0.text: 77777 " in number
     words, number = problems(instantiate(template, 0, 0))
     assert f"task '{TEMPLATE.id}/0': scenario.seats.0.goals.0: " in words
     tasks = [instantiate(template, number, 0) for number in range(3)]
@@ -114,7 +114,7 @@ def test_the_worths_that_goal_tests_ask_for_are_numbers_of_the_worth():
     test = next(test for test in raw["goal_tests"] if test["worth_at_least"] is not None)
     seat, goal = test["seat"], test["goal"]
     raw["seats"][seat]["goals"][goal]["text"] = "Reach 123."
-    assert "123 is no number" in problems(type(TEMPLATE).model_validate(raw))[0]
+    assert f"seats.{seat}.goals.{goal}.text: 123 " in problems(type(TEMPLATE).model_validate(raw))[0]
     test["worth_at_least"] = 123
     assert problems(type(TEMPLATE).model_validate(raw)) == []
 
@@ -137,7 +137,7 @@ def test_a_secret_in_a_backstory_is_named():
     pair["backstory"] += " " + cast["characters"][pair["seats"][0]]["secret"]
     [problem] = problems(type(starter_cast()).model_validate(cast))
     assert f"f.json: warning: cast: characters.{pair['seats'][0]}.secret: " in problem
-    assert f".backstory (of {pair['seats'][0]} and {pair['seats'][1]}), which others read" in problem
+    assert f".backstory (of {pair['seats'][0]} and {pair['seats'][1]}), " in problem
 
 
 def test_private_texts_are_compared_with_everything_that_others_read():
@@ -151,14 +151,14 @@ def test_private_texts_are_compared_with_everything_that_others_read():
     )
     [problem] = problems(context)
     assert "task 't': characters.0.secret: " in problem
-    assert "of it in scenario.context, which others read" in problem
+    assert "of it in scenario.context, " in problem
     first, second = task.characters
     for seat, text, field in ((1, secret, "characters.0.secret"), (0, goal, "scenario.seats.0.goals.0")):
         people = [first, second]
         people[seat] = people[seat].model_copy(update={"public_info": text})
         [problem] = problems(task.model_copy(update={"characters": tuple(people)}))
         assert f"task 't': {field}: " in problem
-        assert f"characters.{seat}.public_info, which others read" in problem
+        assert f"characters.{seat}.public_info, " in problem
 
 
 def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scenario_once():
@@ -176,7 +176,7 @@ def test_near_duplicates_are_found_in_the_set_and_against_another():
     other = Scenario.model_validate(scene(id="lent-tent", context=SCENE["context"].replace("tram", "bus")))
     [problem] = problems(own, other)
     assert problem.startswith("f.json: warning: scenario 'lent-tent': context: ")
-    assert "of the phrases of scenario 'borrowed-tent'" in problem
+    assert "scenario 'borrowed-tent', f.json" in problem
     [problem] = problems(other, against=[own])
     assert "scenario 'borrowed-tent', g.json" in problem
     versions = [scene(id=name, tags=["vignette=tent", f"tone={name}"]) for name in ("warm", "cold")]

@@ -80,7 +80,7 @@ REFUSED = [
     ),
     (simulation(max_turns=0), "max_turns: "),
     (simulation(id="The Room"), "id: "),
-    (simulation(seats=[{"goals": ["Get 77 points."]}] * 3), "77 is no number of this seat's worth"),
+    (simulation(seats=[{"goals": ["Get 77 points."]}] * 3), "seats.0.goals.0: 77 "),
     (
         simulation(
             characters=[{**person, "age": 16} for person in simulation()["characters"]],
@@ -92,7 +92,7 @@ REFUSED = [
     (simulation(context="Ada, Ben and Cleo, who is a girl, share a flat with one large room."), "got 'girl'; write"),
     (
         simulation(context=f"Ada, Ben and Cleo share a flat. {simulation()['seats'][0]['private_info']} {SECRET}"),
-        "of it in scenario.context, which others read",
+        "of it in scenario.context, ",
     ),
 ]
 

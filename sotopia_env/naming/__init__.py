@@ -1,12 +1,12 @@
-"""Names: from a word on a command line or in YAML to a policy, an evaluator, a scorer or a set of tasks.
+"""Factories by name: policies, evaluators, scorers and task sets from names on a command line or in YAML.
 
 All names follow one grammar (:mod:`sotopia_env.naming.grammar`). A policy without a language model is a word:
 ``boulware``, ``boulware:exponent=0.3,horizon=8``. A name with a slash is a language model: ``local/my-model``,
 ``local/my-model:temperature=0.7,reasks=1``. Policies of other packages (:mod:`sotopia_env.naming.plugins`) are entry
-points, ``package.module:factory``, or the directory of a trained model. ``best-of-8(local/my-model by offer-worth)`` is
-made of another policy and a scorer. Evaluators: ``verified+rules``, ``judge:local/my-model:per=agent``. Task
-sources: ``everyday``, ``bargaining:level=hard,n=1000``, a file. Evaluators and task sources of other packages are named
-as policies are.
+points, ``package.module:factory``, or the directory of a trained model. ``best-of-8(local/my-model by offer-worth)``
+combines another policy with a scorer. Examples of evaluators are ``verified+rules`` and
+``judge:local/my-model:per=agent``, of task sources ``everyday``, ``bargaining:level=hard,n=1000`` and the path of a
+file. Evaluators and task sources of other packages are named like policies.
 """
 
 from sotopia_env.naming.evaluators import (

@@ -1,4 +1,4 @@
-"""Evaluators by name: ``verified+rules``, ``judge:MODEL:per=agent``, ``mean(judge:A+judge:B)``, and other packages'."""
+"""Factory of evaluators by name, such as ``verified+rules``, ``judge:MODEL:per=agent``, ``mean(judge:A+judge:B)``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import Evaluator
 
 ModelFactory = Callable[..., ChatModel]
-"""Makes a model of its name; also takes ``api_base`` where an evaluator's name gives one."""
+"""A function that returns the model of a name; called with ``api_base`` if the evaluator's name contains one."""
 
 _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
     "verified": VerifiedOutcome,
@@ -49,13 +49,13 @@ _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
 }
 
 EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
-"""The evaluators without a model that :func:`make_evaluator` knows; joined with ``+`` they compose."""
+"""The built-in evaluators without a model; names may be combined with ``+``."""
 
 EVALUATOR_PLUGINS: Plugins[Evaluator] = Plugins("evaluator", "sotopia.evaluators", Evaluator)
 """The evaluators of other packages."""
 
 NO_EVALUATOR = "none"
-"""The name that stands for no evaluator in :func:`make_optional_evaluator`."""
+"""The name for which :func:`make_optional_evaluator` returns ``None``."""
 
 
 def make_evaluator(
@@ -64,36 +64,35 @@ def make_evaluator(
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
     Args:
-        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), several
-            joined with ``+`` (the first that scores a dimension wins), or an aggregate of several:
-            ``mean(verified+rules)``. An aggregate of judges alone is an
-            :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also knows ``majority``, and how many of them
-            must answer: ``mean(judge:A+judge:B+judge:C):quorum=2``; all, if nothing is said.
+        spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), several of these joined with ``+`` (the
+            first that scores a dimension counts), or an aggregate of several: ``mean(verified+rules)``. An aggregate
+            of judges only is an :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also supports ``majority``
+            and a minimum number of answers: ``mean(judge:A+judge:B+judge:C):quorum=2``. The default is that all judges
+            must answer.
 
-            After a judge's model may stand ``:`` and any of ``dimensions=(goal,relationship)``, ``custom=FILE``
+            A judge's model may be followed by ``:`` and any of ``dimensions=(goal,relationship)``, ``custom=FILE``
             (YAML), ``bands=true``, ``per=agent``, ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``,
             ``replicate=1`` and ``api_base=URL``.
 
-            ``spoken-outcome:MODEL`` scores what was agreed in words alone, in episodes without moves; its options are
-            ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
+            ``spoken-outcome:MODEL`` scores agreements that were made in words only, in episodes without moves. Its
+            options are ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
 
-            ``interview`` asks the policies themselves, ``interview:MODEL`` also judges from outside, one or several
-            with commas. Its options are ``interviewee=POLICY`` (answers for all participants; or
-            ``interviewee=(agent_0=POLICY,agent_1=POLICY)``), ``views=(self,other,external)``, ``deciding=all``,
-            and ``temperature``, ``reasks``, ``max_tokens`` and ``api_base`` of judges and interviewees.
+            ``interview`` asks the policies themselves; ``interview:MODEL`` also asks one or several external judges,
+            separated by commas. Its options are ``interviewee=POLICY`` (answers for all participants; or
+            ``interviewee=(agent_0=POLICY,agent_1=POLICY)``), ``views=(self,other,external)``, ``deciding=all``, and
+            ``temperature``, ``reasks``, ``max_tokens`` and ``api_base`` of judges and interviewees.
 
-            Any other name is what another package adds (:mod:`sotopia_env.naming.plugins`, group
+            Any other name refers to another package (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a
-            parameter ``chat_model`` gets ``model_factory``.
-        model_factory: makes a judge's model of its name; one in a directory is opened
+            parameter ``chat_model`` is passed ``model_factory``.
+        model_factory: returns a judge's model by name; models in directories are opened instead
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
-        policies: those of the run, for an interview; records of them will do where they are scripted or language
-            models (:func:`~sotopia_env.naming.policy_of`).
+        policies: the policies of the run, for an interview. Records of scripted policies and language models are
+            sufficient (:func:`~sotopia_env.naming.policy_of`).
 
     Raises:
-        UnknownNameError: a name, an option or a view is not known; names the nearest.
-        InvalidValueError: ``spec`` is neither a text nor an evaluator, an option cannot be read, or a model is
-            missing.
+        UnknownNameError: a name, an option or a view is unknown; the message suggests the nearest name.
+        InvalidValueError: ``spec`` is neither a text nor an evaluator, an option is invalid, or a model is missing.
     """
     if not isinstance(spec, str):
         check_members("evaluator", "a name or an evaluator", spec, Evaluator)
@@ -107,18 +106,19 @@ def make_evaluator(
     aggregate, inner = call
     arguments = read_options(f"evaluator {aggregate!r}", options, {"quorum": WHOLE})
     members = [_make_one(name, model_factory, policies) for name in split(inner, "+")]
+    # A majority and a quorum are defined for judges only, each of which may fail to answer.
     if all(isinstance(member, LLMJudge) for member in members):
         return Ensemble(members, aggregate, **arguments)
     if arguments:
         where = Where(record=f"evaluator {aggregate!r}")
-        raise InvalidValueError(field="quorum", expected="judges alone in the parentheses", got=inner, where=where)
+        raise InvalidValueError(field="quorum", expected="only judges in the parentheses", got=inner, where=where)
     return Composite(members, aggregate)
 
 
 def make_optional_evaluator(
     spec: str | Evaluator, *, model_factory: ModelFactory = make_model, policies: Iterable[Configured] = ()
 ) -> Evaluator | None:
-    """Returns ``None`` for ``none``, and otherwise what :func:`make_evaluator` returns."""
+    """Returns ``None`` for the name ``none``, and otherwise the evaluator of :func:`make_evaluator`."""
     return None if spec == NO_EVALUATOR else make_evaluator(spec, model_factory=model_factory, policies=policies)
 
 
@@ -130,10 +130,12 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
     if head.partition(":")[0] == _INTERVIEW:
         return _interview(head, options, model_factory, policies)
     kind, _, model = head.partition(":")
+    # ``judge`` without a colon may be another package's entry point; with one it is ours, even without a model.
     if kind not in _WITH_MODEL or ":" not in name:
         return _plugin(name, model_factory)
     make, readers = _WITH_MODEL[kind]
     arguments = read_options(f"evaluator {head!r}", options, readers)
+    # The address belongs to the model, not to the evaluator.
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
     with options_of(f"evaluator {head!r}", readers):
@@ -156,6 +158,7 @@ def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[C
         make = partial(make, api_base=arguments.pop("api_base"))
     with options_of(owner, _INTERVIEW_OPTIONS):
         judges = [make(name) for name in words(head.partition(":")[2])]
+        # Temperature 0 by default: an answer is a measurement and should be reproducible.
         manner = {"temperature": 0.0, **{key: arguments[key] for key in _SAMPLING if key in arguments}}
         seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
         interviewee = seats.get(_EVERY_SEAT, seats or None)
@@ -176,7 +179,7 @@ def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenO
 
 
 def _interviewee(text: str) -> dict[str, str]:
-    """A policy for every seat, or one for some seats by agent id."""
+    """Policy specs by agent id; the key ``""`` means every seat."""
     if "=" not in text:
         return {_EVERY_SEAT: text}
     policies = read_options("interviewee", text, {}, default=WORD)

@@ -1,8 +1,8 @@
-"""The one grammar of names: ``HEAD:key=value,key=value`` and ``HEAD(INNER)``.
+"""Parser of the grammar of names: ``HEAD:key=value,key=value`` and ``HEAD(INNER)``.
 
-A comma, a plus sign or a word between names separates them only outside parentheses. A value in parentheses may hold
-commas: ``dimensions=(goal,secret)``. Heads may hold colons (``ollama/llama3:8b``), and so may values (URLs): the
-options begin at the first colon that ``key=`` follows.
+Commas, plus signs and words between names are separators only outside parentheses. A value in parentheses may contain
+commas: ``dimensions=(goal,secret)``. Heads and values may contain colons (``ollama/llama3:8b``, URLs): the options
+begin at the first colon that is followed by ``key=``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CALL = re.compile(r"(?P<head>[^(:]*)\((?P<inner>.*)\)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the text of one option.
+    """A reader of the text of an option.
 
     Attributes:
-        read: returns the value; raises ValueError or KeyError for a text that is none.
-        expected: what the text must be, in messages.
+        read: returns the value; raises ValueError or KeyError for an invalid text.
+        expected: description of valid texts, for messages.
     """
 
     read: Callable[[str], Any]
@@ -36,7 +36,7 @@ class Reader:
 
 
 def optional(reader: Reader) -> Reader:
-    """Returns a reader that also takes ``none``."""
+    """Returns a reader that also accepts ``none``."""
     return Reader(lambda text: None if text.lower() == "none" else reader.read(text), f"{reader.expected} or 'none'")
 
 
@@ -56,17 +56,18 @@ JSON = Reader(_json_or_text, "JSON or text")
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Returns the words of a list with commas, without empty ones."""
+    """Returns the words of a comma-separated list, without empty ones."""
     return tuple(word for word in split(text) if word)
 
 
-WORDS = Reader(words, "words with commas between, in parentheses")
+WORDS = Reader(words, "comma-separated words in parentheses")
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """Returns the parts of ``text`` between separators outside parentheses, without the spaces around them."""
+    """Returns the parts of ``text`` between separators outside parentheses, stripped of spaces."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
+        # An unmatched closing parenthesis does not hide the separators after it.
         depth = max(0, depth + (character == "(") - (character == ")"))
         if not depth and position >= start and text.startswith(separator, position):
             parts.append(text[start:position].strip())
@@ -86,8 +87,9 @@ def split_names(text: str) -> list[str]:
 
 
 def split_options(name: str) -> tuple[str, str]:
-    """Returns the head and the text of the options in ``HEAD:key=value,…``; that text is empty without options."""
+    """Returns the head and the options' text of ``HEAD:key=value,…``; the text is empty if there are no options."""
     name = name.strip()
+    # A colon inside parentheses begins the options of an inner name.
     matches = (m for m in _OPTIONS.finditer(name) if name.count("(", 0, m.start()) <= name.count(")", 0, m.start()))
     match = next(matches, None)
     return (name, "") if match is None else (name[: match.start()], name[match.end() :])
@@ -103,34 +105,35 @@ def read_options(owner: str, text: str, readers: Mapping[str, Reader], default: 
     """Returns the values in ``key=value,key=value``.
 
     Args:
-        owner: whose options they are, in messages.
-        text: the options; may be empty.
-        readers: of the keys that are known.
-        default: of every other key; without one a key outside ``readers`` is refused.
+        owner: the object with these options, for messages.
+        text: the text of the options; may be empty.
+        readers: readers of the values, by key.
+        default: reader of the values of all other keys; ``None`` refuses other keys.
 
     Raises:
-        UnknownNameError: a key is not known; names the nearest.
-        InvalidValueError: a part is no pair, a key is given twice, or a value cannot be read.
+        UnknownNameError: a key is unknown; the message suggests the nearest one.
+        InvalidValueError: a part is not a pair, a key occurs twice, or a value is invalid.
     """
     options: dict[str, Any] = {}
     where = Where(record=owner)
     for pair in split(text) if text else ():
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InvalidValueError(expected="key=value pairs with commas between", got=pair, where=where)
+            raise InvalidValueError(expected="comma-separated key=value pairs", got=pair, where=where)
         reader = readers.get(key, default)
         if reader is None:
             problem = "unknown parameter" if readers else "it has no parameters"
             raise UnknownNameError(problem, field=key, got=key, valid=readers or None, where=where)
         if key in options:
-            raise InvalidValueError("the parameter is given twice", field=key, where=where)
+            raise InvalidValueError("duplicate parameter", field=key, where=where)
         options[key] = _read(key, reader, value, where)
     return options
 
 
 @contextmanager
 def options_of(owner: str, readers: Container[str]) -> Iterator[None]:
-    """Names the owner in an error about a field that is one of ``readers``."""
+    """Adds the owner to errors about a field that is one of ``readers``."""
+    # Constructors know their parameters only; a user of several evaluators must see which of them is meant.
     try:
         yield
     except InvalidValueError as error:
@@ -145,6 +148,7 @@ def _read(field: str, reader: Reader, text: str, where: Where) -> Any:
     try:
         return reader.read(text)
     except InvalidValueError:
+        # A ``ValueError`` itself, whose message is better than the general one.
         raise
     except (ValueError, KeyError):
         raise InvalidValueError(field=field, expected=reader.expected, got=text, where=where) from None

@@ -1,4 +1,4 @@
-"""Chat models by name: on a server, or in this process from a directory or of another package."""
+"""Factory of chat models by name: models on a server, in a directory, or of another package."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.naming.plugins import Plugins
 
 MODEL_PLUGINS: Plugins[ChatModel] = Plugins("model", "sotopia.models", ChatModel)
-"""The chat models of other packages, and those of directories."""
+"""The chat models of other packages, including models in directories."""
 
 
 def with_directories(make: Callable[..., ChatModel]) -> Callable[..., ChatModel]:
-    """Returns a maker of models that also opens directories and calls factories of other packages.
+    """Returns a model factory that also opens directories and calls factories of other packages.
 
     Args:
-        make: makes the model that a name such as ``local/my-model`` means; gets every name that is neither.
+        make: the factory for all other names, such as ``local/my-model``.
     """
 
     def model(spec: str, **options: Any) -> ChatModel:

@@ -1,21 +1,21 @@
-"""Policies and scorers of other packages, by entry point, by import path, or by the directory that holds them.
+"""Loading of objects of other packages by entry point, import path or directory.
 
-* ``NAME`` is an entry point of a group, as a package's metadata declares it::
+* ``NAME`` is an entry point of a group, declared in a package's metadata::
 
       [project.entry-points."sotopia.policies"]
       my-policy = "my_package.policies:MyPolicy"
 
-* ``package.module:factory`` is imported; the working directory counts as a place to import from. The import runs the
-  module's code: name only modules that you would run as a program. ``run.json`` lists what was imported.
-* A directory, such as one that holds a trained model, is opened by the first entry point of the group whose object says
-  so: ``opens(path)`` is true. Objects that open directories should be quick to import; what is slow belongs into the
-  call. A directory is written with a slash at its end, or beginning with ``/``, ``./``, ``../`` or ``~``; without these
-  marks, what has a slash in it is one if it exists, and a model ``PROVIDER/MODEL`` otherwise. ``local/…``, and whatever
-  else begins with the name of a well-known provider, is always a model without them.
+* ``package.module:factory`` is imported, also from the working directory. The import runs the module's code: name only
+  modules that you would run as a program. ``run.json`` lists the imported modules.
+* A directory, such as that of a trained model, is opened by the first entry point of the group whose object has an
+  ``opens(path)`` that returns true. These objects should be quick to import; slow work belongs in the call. A directory
+  is written with a slash at its end, or begins with ``/``, ``./``, ``../`` or ``~``. Without these marks, a name with a
+  slash is a directory if it exists, and a model ``PROVIDER/MODEL`` otherwise; but ``local/…`` and other names that
+  begin with a well-known provider are always models.
 
-Each may be followed by ``:key=value,…``. The object is called with these as keyword arguments (values that read as JSON
-are numbers, truth values and so on, others text), a directory as ``path``, and of the caller's arguments (settings of
-the command line, a maker of models) those that its signature names.
+Each form may be followed by ``:key=value,…``. The object is called with these values as keyword arguments (parsed as
+JSON if possible, otherwise as text), with a directory as ``path``, and with those of the caller's arguments (such as
+settings of the command line and a model factory) that its signature names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MODELS = (
     *("ollama", "hosted_vllm", "openrouter", "together_ai", "groq", "deepseek", "huggingface", "cohere", "xai"),
 )
 _UNIMPORTABLE = (ImportError, SyntaxError, OSError, ValueError)
-# Exceptions of other packages' entry points, which must not stand in the way of the one that is named.
+# Exceptions of entry points that were not named by the user; they must not prevent the search of the others.
 _BROKEN = (
     SotopiaError,
     *_UNIMPORTABLE,
@@ -82,12 +82,12 @@ def installed_only() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Plugins(Generic[T]):
-    """One kind of object that other packages add.
+    """A kind of object that other packages can provide.
 
     Attributes:
-        kind: in messages, such as ``policy``.
-        group: of entry points.
-        protocol: what an object of this kind has.
+        kind: name of the kind in messages, such as ``policy``.
+        group: group of the entry points.
+        protocol: protocol that objects of this kind implement.
     """
 
     kind: str
@@ -96,19 +96,19 @@ class Plugins(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The entry points that are installed."""
+        """The names of the installed entry points."""
         return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
 
     def make(self, spec: str, arguments: Mapping[str, Any]) -> T | None:
-        """Returns what ``spec`` names, ``None`` where it has none of the three forms.
+        """Returns the object that ``spec`` names; ``None`` if ``spec`` has none of the three forms.
 
         Args:
-            spec: the name, import path or directory, maybe with options behind it.
-            arguments: further arguments, passed to factories that take them.
+            spec: the name, import path or directory, optionally followed by options.
+            arguments: further arguments, passed to factories that have a parameter of their name.
 
         Raises:
-            UnknownNameError: the module has no such name, or the factory no such parameter.
-            InvalidValueError: nothing can be imported, nobody opens the directory, or the object is not of this kind.
+            UnknownNameError: the module does not have the name, or the factory does not have a parameter.
+            InvalidValueError: the import failed, no package opens the directory, or the object is not of this kind.
         """
         head, options = split_options(spec)
         directory = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
@@ -117,13 +117,15 @@ class Plugins(Generic[T]):
             self._check_unmarked(head)
             return None
         value = self._call(head, factory, options, directory, arguments)
-        check_members(f"{self.kind} {head!r}", f"it to make a {self.kind}", value, self.protocol)
+        check_members(f"{self.kind} {head!r}", f"a {self.kind} from this factory", value, self.protocol)
         return value  # type: ignore[no-any-return]
 
     def _is_directory(self, head: str) -> bool:
         if _INSTALLED_ONLY.get():
             return False
         path = Path(head).expanduser()
+        # An unmarked name is a directory only if that is certain: "openai/…" must not change its meaning because a
+        # folder "openai" exists in the working directory.
         if not (head.startswith(_MARKS) or head.endswith("/")):
             if "/" not in head or head.partition("/")[0] in _MODELS or not path.is_dir():
                 return False
@@ -139,7 +141,7 @@ class Plugins(Generic[T]):
         return True
 
     def _check_unmarked(self, head: str) -> None:
-        """Raises if a word that names nothing is a directory which would be opened if it were written as one."""
+        """Raises UnknownNameError for an unmarked directory that ``./`` in front of the name would open."""
         if "/" not in head and Path(head).is_dir() and self._opener(Path(head)) is not None:
             raise UnknownNameError("there is no such name", field=self.kind, got=head, nearest=f"./{head}")
 
@@ -150,9 +152,10 @@ class Plugins(Generic[T]):
                 if hasattr(opener, "opens") and opener.opens(path):
                     _note(entry.module)
                     return opener
-            except _BROKEN as error:  # not the package that was meant, or the user would have named it
+            except _BROKEN as error:
+                # The user did not name this package, so its failure is not an error of the command.
                 reason = f"{type(error).__name__}: {_line(error)}"
-                logger.warning("entry point %r of %s: %s; it is passed over", entry.name, self.group, reason)
+                logger.warning("skipped entry point %r of %s: %s", entry.name, self.group, reason)
         return None
 
     def _named(self, head: str) -> Any:
@@ -173,17 +176,20 @@ class Plugins(Generic[T]):
 
     def _imported(self, module: str, name: str) -> Any:
         top = module.partition(".")[0]
+        # A name may come from a configuration that the user did not write: "os:system" must not be callable.
         if top in sys.stdlib_module_names:
             raise InvalidValueError(
-                field=self.kind, expected="a module of yours, not one of Python's own", got=f"{module}:{name}"
+                field=self.kind, expected="a module outside the standard library", got=f"{module}:{name}"
             )
         try:
             here = os.getcwd()
+            # ``python -m`` includes the working directory, an installed command does not. Appended, and only if the
+            # module is not installed, so that a file in the working directory cannot shadow a package.
             if here not in sys.path and top not in sys.modules and importlib.util.find_spec(top) is None:
-                sys.path.append(here)  # as `python -m` has it; the command's own script does not
+                sys.path.append(here)
             value: Any = importlib.import_module(module)
         except _UNIMPORTABLE as error:
-            problem = f"it cannot be imported ({_line(error)})"
+            problem = f"the import failed ({_line(error)})"
             raise InvalidValueError(problem, field=self.kind, got=f"{module}:{name}") from error
         for part in name.split("."):
             if not hasattr(value, part):
@@ -204,16 +210,17 @@ class Plugins(Generic[T]):
         owner = f"{self.kind} {head!r}"
         where = Where(record=owner)
         if not callable(factory):
-            raise InvalidValueError(expected="something to call", got=factory, where=where)
-        if _is_pythons_own(factory):
-            raise InvalidValueError(expected="a factory of yours, not one of Python's own", got=factory, where=where)
+            raise InvalidValueError(expected="a callable", got=factory, where=where)
+        if _is_from_standard_library(factory):
+            raise InvalidValueError(expected="a factory outside the standard library", got=factory, where=where)
         try:
             parameters = inspect.signature(factory).parameters.values()
         except (TypeError, ValueError) as error:
-            raise InvalidValueError(f"its parameters cannot be read ({_line(error)})", where=where) from error
+            raise InvalidValueError(f"the factory's signature is unknown ({_line(error)})", where=where) from error
         names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         settings = read_options(owner, options, dict.fromkeys(names, JSON), JSON if takes_all else None)
+        # Options of the name override the caller's arguments.
         keywords = {key: value for key, value in arguments.items() if key in names} | settings | directory
         missing = _missing(parameters, keywords)
         if missing:
@@ -221,17 +228,17 @@ class Plugins(Generic[T]):
         try:
             return factory(**keywords)
         except TypeError as error:
-            raise InvalidValueError(f"it cannot be made ({_line(error)})", where=where) from error
+            raise InvalidValueError(f"the factory failed ({_line(error)})", where=where) from error
 
 
 _CODE: dict[str, Mapping[str, str]] = {}
 
 
 def imported_code() -> Mapping[str, Mapping[str, str]]:
-    """The modules that names have imported in this process, each with its file and the SHA-256 of its source.
+    """Returns the modules that names have imported in this process, each with the file and hash of its source.
 
-    The file is relative to the working directory where it lies there, and its mere name elsewhere; the hash has 16 hex
-    digits. Modules that these import in turn are not listed.
+    Files in the working directory have their relative path, others only their name. The hash consists of the first 16
+    hex digits of the SHA-256. Modules imported by these modules are not included.
     """
     return dict(_CODE)
 
@@ -241,13 +248,15 @@ def _note(module: str) -> None:
     if module in _CODE or source is None:
         return
     path = Path(source).resolve()
+    # No absolute paths: records of runs are published, and paths outside differ between machines.
     inside = path.is_relative_to(Path.cwd().resolve())
     name = path.relative_to(Path.cwd().resolve()).as_posix() if inside else path.name
     _CODE[module] = {"file": name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16]}
 
 
-def _is_pythons_own(factory: Any) -> bool:
-    """Whether calling it could do anything but make something: a module of the user's may import ``os.system``."""
+def _is_from_standard_library(factory: Any) -> bool:
+    """Whether ``factory`` comes from the standard library (never called: it might be ``os.system``)."""
+    # The user's module may import such a function, so the check of the module's name is not enough.
     module = factory.__module__ if inspect.isroutine(factory) or inspect.isclass(factory) else None
     return str(module).partition(".")[0] in sys.stdlib_module_names
 

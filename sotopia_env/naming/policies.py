@@ -1,4 +1,4 @@
-"""Policies by name: scripted ones, language models, best-of-N, and those of other packages."""
+"""Factory of policies by name: scripted policies, language models, best-of-N, and policies of other packages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sotopia_env.policies.policy import Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 
 ModelMaker = Callable[[str], ChatModel]
-"""Makes the model that a name such as ``local/my-model`` means."""
+"""A function that returns the model of a name such as ``local/my-model``."""
 
 BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "boulware": partial(TimeDependent, name="boulware", exponent=0.2),
@@ -60,7 +60,7 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
 }
 
 POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
-"""The policies without a language model that :func:`make_policy` knows."""
+"""The built-in policies without a language model."""
 
 POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy)
 """The policies of other packages."""
@@ -80,11 +80,11 @@ LLM_OPTIONS: Mapping[str, Reader] = {
 }
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
-_MOST_CANDIDATES = 1024  # of one turn: all are asked for at once
+_MOST_CANDIDATES = 1024  # candidates of one turn, which are requested concurrently
 
 
 def described_policies() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields name, first line of the docstring, and parameters with their values of each of :data:`POLICY_NAMES`."""
+    """Yields the name, the first line of the docstring, and the default parameters of each of :data:`POLICY_NAMES`."""
     for name, make in BUILT_IN.items():
         policy: Policy = make()
         yield name, (inspect.getdoc(type(policy)) or "").partition("\n")[0], policy.parameters
@@ -96,17 +96,17 @@ def make_policy(
     """Returns the policy that ``spec`` names; a policy is returned as it is.
 
     Args:
-        spec: a name of :data:`POLICY_NAMES`, a model as ``PROVIDER/MODEL``, or what another package adds
-            (:mod:`sotopia_env.naming.plugins`), optionally followed by ``:`` and ``key=value`` pairs with commas
-            between them; or ``best-of-N(POLICY by SCORER)``. Options of a model are those of
+        spec: a name of :data:`POLICY_NAMES`, a model ``PROVIDER/MODEL``, or a policy of another package
+            (:mod:`sotopia_env.naming.plugins`), optionally followed by ``:`` and comma-separated ``key=value`` pairs;
+            or ``best-of-N(POLICY by SCORER)``. The options of a model are those of
             :class:`~sotopia_env.policies.llm.LLMPolicy`.
-        chat_model: makes the models that are named; give one that knows base URL, limits and ledger, and that makes
-            each model once.
-        manner: settings of language models' policies that their names do not give.
+        chat_model: returns the model of a name. It should apply the base URL, limits and ledger of the run, and create
+            each model only once.
+        manner: settings for language models' policies that their names do not contain.
 
     Raises:
-        UnknownNameError: the name or a parameter's name is not known; names the nearest.
-        InvalidValueError: a parameter's value cannot be read or is out of range, or ``spec`` is no policy at all.
+        UnknownNameError: the name or a parameter's name is unknown; the message suggests the nearest one.
+        InvalidValueError: a parameter's value is invalid or out of range, or ``spec`` is not a policy.
     """
     if not isinstance(spec, str):
         check_members("policy", "a name or a policy", spec, Policy)
@@ -117,6 +117,7 @@ def make_policy(
     name, _, options = (part.strip() for part in spec.partition(":"))
     if name in BUILT_IN:
         return _built_in(name, options)
+    # Before models, because a name with a slash may be a directory.
     plugin = POLICY_PLUGINS.make(spec, arguments)
     if plugin is not None:
         return plugin
@@ -136,6 +137,7 @@ def make_policy(
 
 
 def _built_in(name: str, options: str) -> Policy:
+    # The types of the default parameters select the readers, so that a policy declares its parameters only once.
     default: Policy = BUILT_IN[name]()
     readers = {key: WHOLE if isinstance(value, int) else NUMBER for key, value in default.parameters.items()}
     changes = read_options(f"policy {name!r}", options, readers)
@@ -144,19 +146,21 @@ def _built_in(name: str, options: str) -> Policy:
 
 def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str, Any]) -> BestOfNPolicy:
     head, inner = split_call(spec) or ("", "")
+    # The last " by " separates the scorer: the policy may be a best-of-N too.
     *policy_parts, scorer_name = split(inner, " by ")
     if not policy_parts:
         raise InvalidValueError(
             expected=f"{_BEST_OF_FORM}, such as 'best-of-8(local/my-model by offer-worth)'", field="policy", got=spec
         )
     n = head.removeprefix(_BEST_OF)
+    # The length is checked first, because ``int`` refuses texts of more than 4300 digits with an error of its own.
     if not n.isdecimal() or len(n) > len(str(_MOST_CANDIDATES)) or not 1 <= int(n) <= _MOST_CANDIDATES:
         raise InvalidValueError(
             field="policy",
-            expected=f"a whole number from 1 to {_MOST_CANDIDATES} after {_BEST_OF!r}",
+            expected=f"an integer from 1 to {_MOST_CANDIDATES} after {_BEST_OF!r}",
             got=spec,
         )
     policy, scorer = make(" by ".join(policy_parts)), make_scorer(scorer_name, arguments)
     if isinstance(policy, HumanPolicy):
-        raise InvalidValueError(expected="a policy that is asked several times, not a person", field="policy", got=spec)
+        raise InvalidValueError(expected="a policy that can be sampled, not a person", field="policy", got=spec)
     return BestOfNPolicy(policy, int(n), scorer, name=f"{_BEST_OF}{n}({policy.name} by {scorer.name})")

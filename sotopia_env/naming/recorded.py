@@ -1,6 +1,6 @@
-"""Policies from their records: to play on where they sat, and to be asked after the end of an episode.
+"""Reconstruction of policies from their records, to resume episodes and to interview the policies after the end.
 
-A record is data: nothing that it names is imported.
+A record is data: names in it are never imported, only looked up among built-in and installed objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sotopia_env.world.answers import Configured, InterviewQuestion, InterviewRe
 from sotopia_env.world.observation import Observation
 
 _UNRECORDED = ("examples", "template", "name")
-"""Settings of a language model's policy of which a record has no more than a hash or a count."""
+"""Settings of a language model's policy of which a record contains only a hash or a count."""
 
 
 def policy_of(
@@ -36,28 +36,28 @@ def policy_of(
     specs: Mapping[str, str] | None = None,
     exact: bool = True,
 ) -> Policy:
-    """Returns the policy that a record names.
+    """Returns the policy of a record.
 
-    Scripted policies, people, language models and best-of-N of these come back from name and parameters, an installed
-    package's entry point from its name.
+    Scripted policies, people, language models and best-of-N of these are reconstructed from name and parameters,
+    policies of installed packages from the name of their entry point.
 
     Args:
-        record: name and parameters, as a run has recorded them.
-        chat_model: makes the models that are named.
-        specs: names, as :func:`~sotopia_env.naming.make_policy` reads them, of policies whose record does not say
-            enough, such as a trained model's directory; by the name in the record.
-        exact: whether the policy must have the recorded parameters. A record holds only hashes of prompts and examples,
-            and its model may be elsewhere now; without ``exact`` such policies come back with other parameters.
+        record: name and parameters, as recorded by a run.
+        chat_model: returns the model of a name.
+        specs: specs for :func:`~sotopia_env.naming.make_policy`, by the name in the record, of policies whose record is
+            not sufficient, such as those in a trained model's directory.
+        exact: whether the policy must have the recorded parameters. A record contains only hashes of prompts and
+            examples, and its model may have moved; without ``exact``, parameters of such policies may differ.
 
     Raises:
-        UnknownNameError: the record does not say enough.
-        InvalidValueError: its parameters are not valid, or an exact policy has others.
+        UnknownNameError: the record is not sufficient to reconstruct the policy.
+        InvalidValueError: the record's parameters are invalid, or with ``exact``, the policy's parameters differ.
     """
     spec = (specs or {}).get(record.name)
     policy = make_policy(spec, chat_model) if spec else _remade(record, chat_model, specs)
     recorded = canonical_json([record.name, dict(record.parameters)])
     if exact and (identity := policy_identity(policy)) != recorded:
-        expected = f"{spec!r} to make {recorded}" if spec else recorded
+        expected = f"{recorded} from {spec!r}" if spec else recorded
         raise InvalidValueError(field=f"policy {record.name!r}", expected=expected, got=Verbatim(identity))
     return policy
 
@@ -69,14 +69,16 @@ def _remade(record: Configured, chat_model: Callable[[str], ChatModel], specs: M
             policy: Policy = dataclasses.replace(BUILT_IN[name](), **parameters)
             return policy
         if (candidates := _candidates(record)) is not None:
+            # Not exact: the comparison of the whole best-of-N includes the parameters of its parts.
             inner = policy_of(candidates, chat_model, specs=specs, exact=False)
             return BestOfNPolicy(inner, parameters["n"], _scorer(_part(record, "scorer"), chat_model), name=name)
         if name in POLICY_PLUGINS.names:
             plugin = POLICY_PLUGINS.make(name, {"chat_model": chat_model, **parameters})
-            assert plugin is not None  # it is installed
+            assert plugin is not None  # the name is an installed entry point
             return plugin
         return _llm_policy(name, parameters, with_directories(chat_model))
     except TypeError as error:
+        # A parameter of another version of the policy.
         raise InvalidValueError(f"its record cannot be read ({error})", field=f"policy {name!r}") from None
 
 
@@ -84,13 +86,15 @@ def _llm_policy(name: str, parameters: Mapping[str, Any], chat_model: Callable[[
     model = parameters.get("model")
     if not isinstance(model, str) or "prompts" not in parameters:
         raise UnknownNameError(field="policy", got=name, valid=[*BUILT_IN, *POLICY_PLUGINS.names])
-    if "/" not in model and model not in MODEL_PLUGINS.names:  # it might be an import path, whose code would run
+    # Anything else might be an import path, whose code would run.
+    if "/" not in model and model not in MODEL_PLUGINS.names:
         raise UnknownNameError(field="model", expected="PROVIDER/MODEL or one of an installed package", got=model)
     settings = {key: parameters[key] for key in LLM_OPTIONS if key in parameters and key not in _UNRECORDED}
     return LLMPolicy(chat_model(model), name=name, **settings)
 
 
 def _scorer(record: Named, chat_model: Callable[[str], ChatModel]) -> Scorer:
+    # Checked first, because ``make_scorer`` would also import a module that the record names.
     installed = [*SCORERS, *SCORER_PLUGINS.names]
     if record.name not in installed:
         raise UnknownNameError(field="scorer", got=record.name, valid=installed)
@@ -98,7 +102,7 @@ def _scorer(record: Named, chat_model: Callable[[str], ChatModel]) -> Scorer:
 
 
 def _candidates(record: Configured) -> Named | None:
-    """The record of the policy that gives a best-of-N its candidates; ``None``: it is no best-of-N."""
+    """The record of the policy that generates the candidates of a best-of-N; ``None`` for any other policy."""
     return _part(record, "policy") if {"n", "policy", "scorer"} <= set(record.parameters) else None
 
 
@@ -117,10 +121,10 @@ class RecordedPolicy:
     """A policy that answers questions and does not act.
 
     Attributes:
-        name: as recorded.
-        parameters: likewise.
-        policy: answers; ``None`` where the record does not say enough to make it again.
-        reason: why there is none.
+        name: the recorded name.
+        parameters: the recorded parameters.
+        policy: the policy that answers; ``None`` if it cannot be reconstructed from its record.
+        reason: why the policy cannot be reconstructed.
     """
 
     name: str
@@ -129,23 +133,24 @@ class RecordedPolicy:
     reason: str = ""
 
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
-        """Returns the policy's answer; without a policy, no answer and the reason."""
+        """Returns the policy's answer, or a reply without an answer if the policy was not reconstructed."""
         if self.policy is None:
             return InterviewReply(reason=self.reason, asked=False)
         return await answer_of(self.policy, observation, question, seed)
 
 
 def interviewees(policies: Iterable[Configured], chat_model: Callable[[str], ChatModel]) -> list[Configured]:
-    """Returns policies as they are, and records of policies as policies that answer."""
+    """Returns the policies, with records replaced by policies that can answer."""
     return [policy if isinstance(policy, Policy) else _interviewee(policy, chat_model) for policy in policies]
 
 
 def _interviewee(record: Configured, chat_model: Callable[[str], ChatModel]) -> RecordedPolicy:
     try:
-        asked = record
-        while (candidates := _candidates(asked)) is not None:
-            asked = candidates  # nothing scores answers, so its scorer need not be there
-        return RecordedPolicy(record.name, record.parameters, policy_of(asked, chat_model, exact=False))
+        respondent = record
+        # Answers are not scored, so the scorer of a best-of-N need not be installed.
+        while (candidates := _candidates(respondent)) is not None:
+            respondent = candidates
+        return RecordedPolicy(record.name, record.parameters, policy_of(respondent, chat_model, exact=False))
     except UnknownNameError as error:
-        reason = f"the policy {record.name!r} cannot be made again from its record: {error}"
+        reason = f"the policy {record.name!r} cannot be reconstructed from its record: {error}"
         return RecordedPolicy(record.name, record.parameters, reason=reason)

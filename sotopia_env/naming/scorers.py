@@ -1,4 +1,4 @@
-"""Scorers of best-of-N by name."""
+"""Factory of the scorers of best-of-N by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sotopia_env.policies.best_of_n import OfferWorth, Scorer
 _BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
 
 SCORERS: tuple[str, ...] = tuple(_BUILT_IN)
-"""The scorers that :func:`make_scorer` knows without another package."""
+"""The built-in scorers."""
 
 SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", Scorer)
 """The scorers of other packages."""
@@ -22,14 +22,14 @@ def make_scorer(spec: str | Scorer, arguments: Mapping[str, Any] | None = None) 
     """Returns the scorer that ``spec`` names; a scorer is returned as it is.
 
     Args:
-        spec: a name of :data:`SCORERS`, or what another package adds (:mod:`sotopia_env.naming.plugins`, group
+        spec: a name of :data:`SCORERS`, or a scorer of another package (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.scorers``): an entry point, ``package.module:factory``, or a directory such as a trained reward
             model's.
-        arguments: for factories that take them.
+        arguments: further arguments, passed to factories that have a parameter of their name.
 
     Raises:
-        UnknownNameError: there is no such scorer; names the nearest.
-        InvalidValueError: it cannot be made.
+        UnknownNameError: the name is unknown; the message suggests the nearest one.
+        InvalidValueError: the scorer's factory failed.
     """
     if not isinstance(spec, str):
         check_members("scorer", "a name or a scorer", spec, Scorer)

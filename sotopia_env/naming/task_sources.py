@@ -1,4 +1,4 @@
-"""Task sets by name: the shipped sets, generated families, a file, or those of other packages."""
+"""Factory of task sets by name: shipped sets, generated families, files, and task sources of other packages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
     "everyday": tasks.everyday_tasks,
     "everyday-groups": tasks.everyday_group_tasks,
 }
-"""The task sets of the package by name, read when they are asked for."""
+"""The task sets of the package by name; they are read on first use."""
 
 TASK_PLUGINS: Plugins[Any] = Plugins("tasks", "sotopia.tasks", object)
-"""The task sources of other packages: each makes a :class:`~sotopia_env.tasks.Family`, or a sequence of tasks."""
+"""The task sources of other packages: factories of a :class:`~sotopia_env.tasks.Family` or a sequence of tasks."""
 
 _OPTIONS: Mapping[str, grammar.Reader] = {
     "n": grammar.WHOLE,
@@ -39,17 +39,17 @@ _OPTIONS: Mapping[str, grammar.Reader] = {
     "split": grammar.WORD,
     "cast": grammar.WORD,
 }
-_MOST_CASTINGS = 3
+_MOST_CASTINGS = 3  # castings that the warning about them lists
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """What is asked for, in the name of a source or beside it: the name goes before.
+class _SourceRequest:
+    """A parsed name of a task source, with the arguments passed beside it; options in the name take precedence.
 
     Attributes:
         head: the name without its options.
         rest: options that only the factory of another package can read.
-        arguments: ``n``, ``seed``, ``level``, ``split`` and ``cast``.
+        arguments: values of ``n``, ``seed``, ``level``, ``split`` and ``cast``.
     """
 
     head: str
@@ -57,19 +57,19 @@ class _Request:
     arguments: Mapping[str, Any]
 
     @classmethod
-    def read(cls, source: str, **beside: Any) -> _Request:
+    def read(cls, source: str, **arguments: Any) -> _SourceRequest:
         head, text = grammar.split_options(source)
         parts = grammar.split(text) if text else []
         own = [part for part in parts if part.partition("=")[0].strip() in _OPTIONS]
-        arguments = beside | grammar.read_options(f"tasks {head!r}", ",".join(own), _OPTIONS)
+        arguments |= grammar.read_options(f"tasks {head!r}", ",".join(own), _OPTIONS)
         if "level" in arguments and arguments["level"] not in tasks.LEVELS:
             raise UnknownNameError(field="level", got=arguments["level"], valid=tasks.LEVELS)
         return cls(head, ",".join(part for part in parts if part not in own), arguments)
 
     def material(self, refused: list[str] | None = None) -> TaskSet | tasks.OpenTasks:
-        """The tasks that are there, or what they are made of."""
+        """The existing tasks, or the sources of tasks with open seats."""
         if self.head not in SHIPPED and not _is_file(self.head):
-            material = self.made()
+            material = self.generators()
         else:
             self._check_rest()
             material = SHIPPED[self.head]() if self.head in SHIPPED else tasks.read_task_file(self.head, refused)
@@ -78,12 +78,12 @@ class _Request:
             return material
         if isinstance(material, TaskSet) or not any(isinstance(source, Scenario) for source in material.sources):
             raise InvalidValueError(
-                field="cast", expected="a file of scenarios", got=self.head, hint="its people are fixed"
+                field="cast", expected="a file of scenarios", got=self.head, hint="its characters are fixed"
             )
         return dataclasses.replace(material, cast=tasks.read_cast(cast))
 
-    def made(self, field: str = "tasks") -> TaskSet | tasks.OpenTasks:
-        """The families that are named, or the tasks that another package makes; ``field`` is for messages."""
+    def generators(self, field: str = "tasks") -> TaskSet | tasks.OpenTasks:
+        """The named families, or the tasks of another package's factory; ``field`` is for messages."""
         names = list(tasks.FAMILIES) if self.head == "all" else grammar.split(self.head)
         sources = [tasks.family(name) if name in tasks.FAMILIES else self._plugin(name, field) for name in names]
         if all(name in tasks.FAMILIES for name in names):
@@ -98,8 +98,9 @@ class _Request:
     def _plugin(self, name: str, field: str) -> Any:
         source = TASK_PLUGINS.make(f"{name}:{self.rest}" if self.rest else name, self.arguments)
         if source is None:
-            known = [*SHIPPED, "all", *tasks.FAMILIES, *TASK_PLUGINS.names]
-            raise UnknownNameError(field=field, got=name, valid=known, hint="your own: package.module:factory")
+            names = [*SHIPPED, "all", *tasks.FAMILIES, *TASK_PLUGINS.names]
+            raise UnknownNameError(field=field, got=name, valid=names, hint="your own: package.module:factory")
+        # Registered, so that scripted policies use the family's words in its tasks.
         if isinstance(source, tasks.Family):
             return tasks.register_family(source)
         if isinstance(source, TaskSet | list | tuple) and len(source):
@@ -108,7 +109,8 @@ class _Request:
         raise InvalidValueError(expected="a Family or tasks", got=source, where=where)
 
     def _check_rest(self) -> None:
-        grammar.read_options(f"tasks {self.head!r}", self.rest, _OPTIONS)  # names the nearest option
+        # All remaining options are unknown; reading them raises the error that suggests the nearest one.
+        grammar.read_options(f"tasks {self.head!r}", self.rest, _OPTIONS)
 
 
 def task_set(
@@ -117,43 +119,46 @@ def task_set(
     """Returns the tasks that ``source`` names.
 
     Args:
-        source: one of :data:`SHIPPED`, families joined by commas, ``all`` of them, a file (``.json``, ``.jsonl`` or
-            ``.yaml``) of tasks or of scenarios, or what another package adds (:mod:`sotopia_env.naming.plugins`, group
-            ``sotopia.tasks``); may end in options that go before the other arguments: ``bargaining:level=hard,n=1000``.
-            A factory that has parameters ``n``, ``seed``, ``level`` or ``split`` gets them. Scenarios are played by
-            drawn people, the cast in their file, or that of the option ``cast``; a warning is logged that says by whom.
-        n: how many; by default :data:`~sotopia_env.tasks.CASTINGS` for each family or scenario, the whole set
-            otherwise.
-        seed: of generated tasks and drawn people, or of the draw from a set.
-        level: difficulty of generated tasks; checked for every source.
-        split: only tasks of this split; ``n`` are drawn from it.
-        refused: a list for what is wrong with records of a file that are left out; ``None`` raises at the first one.
+        source: one of :data:`SHIPPED`; families joined by commas, or ``all`` of them; a file (``.json``, ``.jsonl`` or
+            ``.yaml``) of tasks or scenarios; or a task source of another package (:mod:`sotopia_env.naming.plugins`,
+            group ``sotopia.tasks``). It may end in options, which take precedence over the other arguments:
+            ``bargaining:level=hard,n=1000``. A factory with parameters ``n``, ``seed``, ``level`` or ``split`` is
+            passed them. Scenarios are played by the cast of the option ``cast``, the cast in their file, or drawn
+            people; a logged warning names them.
+        n: number of tasks; by default :data:`~sotopia_env.tasks.CASTINGS` for each family or scenario, and all tasks
+            of a set.
+        seed: seed of generated tasks and drawn people, or of the sample from a set.
+        level: difficulty level of generated tasks; checked for every source.
+        split: the split from which tasks are taken; ``None`` uses all tasks.
+        refused: list to which a sentence is appended for every invalid record of a file; ``None`` raises the first
+            error.
 
     Raises:
-        UnknownNameError: no family and no file is called so, or no level, split or option.
-        InvalidTaskError: the file cannot be read as tasks, or holds one that cannot be played and scored.
-        InvalidValueError: ``source`` is empty, or there are not so many tasks.
+        UnknownNameError: the source, level, split or an option is unknown.
+        InvalidTaskError: the file cannot be read as tasks, or contains a task that cannot be played and scored.
+        InvalidValueError: ``source`` is empty, or there are fewer than ``n`` tasks.
     """
     request = _read(source, n=n, seed=seed, level=level, split=split)
     n, seed, level, split = (request.arguments[name] for name in ("n", "seed", "level", "split"))
     collection = request.material(refused)
     if isinstance(collection, tasks.OpenTasks):
         count = tasks.CASTINGS * len(collection.sources) if n is None else n
-        drawn = collection.stream(seed, level)
-        chosen = drawn.take(count) if split is None else _take_in_split(drawn, count, split)
-        _tell_casting(request, collection, chosen)
-        return chosen
+        stream = collection.stream(seed, level)
+        selection = stream.take(count) if split is None else _take_in_split(stream, count, split)
+        _log_castings(request, collection, selection)
+        return selection
     if split is not None:
         collection = _in_split(collection, split)
         if not len(collection):
-            raise InvalidValueError(f"no task of {source!r} is in it", field="split", got=split)
+            raise InvalidValueError(f"it contains no task of {source!r}", field="split", got=split)
     return collection if n is None else collection.sample(n, seed)
 
 
 def episode_tasks(source: str, seed: int = 0, level: str = "medium") -> TaskSet | tasks.TaskStream:
-    """Returns tasks to draw from: without end where ``source`` names families or scenarios and no ``n`` or ``split``.
+    """Returns the tasks from which an environment draws its episodes.
 
-    Arguments and exceptions are those of :func:`task_set`.
+    Families and scenarios give an endless stream, unless ``source`` has the option ``n`` or ``split``. Arguments and
+    exceptions are those of :func:`task_set`.
     """
     request = _read(source, n=None, seed=seed, level=level, split=None)
     if request.arguments["n"] is None and request.arguments["split"] is None:
@@ -163,10 +168,11 @@ def episode_tasks(source: str, seed: int = 0, level: str = "medium") -> TaskSet 
     return task_set(source, None, seed, level)
 
 
-def _tell_casting(request: _Request, material: tasks.OpenTasks, chosen: TaskSet) -> None:
-    """Logs who plays the scenarios of a file, in a line."""
+def _log_castings(request: _SourceRequest, material: tasks.OpenTasks, selection: TaskSet) -> None:
+    """Logs the characters that play the scenarios of a file."""
+    # A warning, because a user who expects the file to fix the characters must learn that it does not.
     scenarios = {source.id for source in material.sources if isinstance(source, Scenario)}
-    played = [task for task in chosen if task.scenario.id in scenarios]
+    played = [task for task in selection if task.scenario.id in scenarios]
     castings = list(dict.fromkeys(", ".join(task.names.values()) for task in played))
     if castings:
         who = "drawn people" if material.cast is None else f"a cast of {len(material.cast.characters)}"
@@ -176,11 +182,11 @@ def _tell_casting(request: _Request, material: tasks.OpenTasks, chosen: TaskSet)
         logger.warning("%s: %d tasks of %s, played by %s: %s", request.head, len(played), sources, who, people)
 
 
-def _read(source: str, **arguments: Any) -> _Request:
+def _read(source: str, **arguments: Any) -> _SourceRequest:
     if not source.strip():
         sets = ", ".join(map(repr, SHIPPED))
         raise InvalidValueError(field="tasks", expected=f"{sets}, 'all', task families or a task file", got=source)
-    return _Request.read(source, **arguments)
+    return _SourceRequest.read(source, **arguments)
 
 
 STREAMED: Mapping[str, Callable[[], Sequence[tasks.Source]]] = {
@@ -192,35 +198,37 @@ STREAMED: Mapping[str, Callable[[], Sequence[tasks.Source]]] = {
 
 
 def task_sources(source: str) -> tasks.OpenTasks:
-    """Returns what a :class:`~sotopia_env.tasks.TaskStream` draws from.
+    """Returns the sources of a :class:`~sotopia_env.tasks.TaskStream`.
 
     Args:
-        source: one of :data:`STREAMED`, families joined by commas (also those of other packages), ``all`` of them, or
-            a file of templates or scenarios.
+        source: one of :data:`STREAMED`; families joined by commas (also those of other packages), or ``all`` of them;
+            or a file of templates or scenarios.
 
     Raises:
-        UnknownNameError: no family and no file is called so.
+        UnknownNameError: the source is unknown.
         InvalidTaskError: the file cannot be read as templates or scenarios.
-        InvalidValueError: there are tasks already, not what they are made of.
+        InvalidValueError: the source contains tasks, or its name has options.
     """
     if source in STREAMED:
         return tasks.OpenTasks(STREAMED[source]())
     request = _read(source)
     if request.arguments:
         raise InvalidValueError(field="sources", expected=f"a name without {', '.join(request.arguments)}", got=source)
-    material = tasks.read_task_file(source) if _is_file(source) else request.made("sources")
+    material = tasks.read_task_file(source) if _is_file(source) else request.generators("sources")
     if isinstance(material, TaskSet):
         raise InvalidValueError(field="sources", expected="families, templates or scenarios", got=source)
     return material
 
 
 def _in_split(collection: TaskSet, split: str) -> TaskSet:
-    return collection.split(split)  # type: ignore[arg-type]  # names are checked there
+    return collection.split(split)  # type: ignore[arg-type]  # ``TaskSet.split`` checks the name
 
 
 def _take_in_split(stream: tasks.TaskStream, n: int, split: str) -> TaskSet:
-    """The first ``n`` tasks that fall into the split."""
-    for factor in (2, 16, 128):  # of three splits the smallest has a tenth of the scenarios
+    """The first ``n`` tasks of the stream that belong to the split."""
+    # The smallest split has a tenth of the scenarios, so a multiple of 16 is mostly enough; the last attempt bounds the
+    # time for a source of few scenarios, none of which may belong to the split.
+    for factor in (2, 16, 128):
         collection = _in_split(stream.take(factor * n), split)
         if len(collection) >= n:
             return collection[:n]
@@ -228,16 +236,17 @@ def _take_in_split(stream: tasks.TaskStream, n: int, split: str) -> TaskSet:
 
 
 def _is_file(source: str) -> bool:
+    # A file or folder in the working directory must not hide a family of the same name.
     if source == "all" or source in tasks.FAMILIES:
         return False
     return Path(source).suffix in (".json", ".jsonl", *YAML_SUFFIXES) or "/" in source or Path(source).exists()
 
 
 def task_rules(source: str, **options: Any) -> Rules:
-    """Returns the rules of play: those under ``rules`` in a YAML task file, with the options that are not ``None``.
+    """Returns the rules of play under ``rules`` in a YAML task file; options that are not ``None`` override them.
 
     Raises:
-        InvalidValueError: the file cannot be read, or holds something else under ``rules``.
+        InvalidValueError: the file cannot be read, or its ``rules`` are invalid.
     """
     path = grammar.split_options(source)[0]
     document = read_document(path) if Path(path).suffix in YAML_SUFFIXES else None
@@ -257,7 +266,7 @@ def task_rules(source: str, **options: Any) -> Rules:
 
 
 def pick_task(collection: TaskSet, task_id: str | None) -> Task:
-    """Returns the task called ``task_id``, or the first one of the scenario that is; the first of all for ``None``."""
+    """Returns the task with this id or the first task of the scenario with this id; the first of all for ``None``."""
     if not len(collection):
         raise InvalidValueError(field="tasks", expected="at least one task")
     if task_id is None:

@@ -227,7 +227,7 @@ def example():
         (lambda item: item["outcome"]["worth"][0]["issues"].pop("weekend"), "no worth for the issue 'weekend'"),
         (
             lambda item: item["seats"][0].update(goal="Have them pay 47 dollars."),
-            "47 is no number",
+            ": 47 ",
         ),
         (lambda item: item["outcome"]["worth"][0].update(no_agreement=900), "an outcome that is better"),
     ],

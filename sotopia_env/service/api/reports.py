@@ -42,6 +42,18 @@ class Comparing(Body):
     partner: list[str] = Field(default=[], max_length=100)
 
 
+class ComparingSheet(Comparing):
+    """A sheet of a comparison; an unknown name is answered with the names that there are."""
+
+    sheet: str = Field(default="ranking", max_length=80)
+
+
+class ComparingChart(Comparing):
+    """A chart of a comparison, the first one by default; an unknown name is answered with those there are."""
+
+    chart: str = Field(default="", max_length=80)
+
+
 ComparingDep = Annotated[Comparing, Query()]
 
 
@@ -92,29 +104,23 @@ async def compare(parts: ServicesDep, _: Reader, wanted: ComparingDep) -> Respon
 
 
 @router.get("/compare.csv")
-async def compare_csv(
-    parts: ServicesDep, _: Reader, wanted: ComparingDep, sheet: Annotated[str, Query(max_length=80)] = "ranking"
-) -> Response:
+async def compare_csv(parts: ServicesDep, _: Reader, wanted: Annotated[ComparingSheet, Query()]) -> Response:
     """Returns one sheet of a comparison as CSV; an unknown name is answered with the names that there are."""
     report = await compared(parts, wanted)
     sheets = {item.name: item for item in report.sheets}
-    if sheet not in sheets:
-        raise UnknownNameError(field="sheet", got=sheet, valid=list(sheets))
-    return Response(sheets[sheet].csv(), media_type="text/csv; charset=utf-8")
+    if wanted.sheet not in sheets:
+        raise UnknownNameError(field="sheet", got=wanted.sheet, valid=list(sheets))
+    return Response(sheets[wanted.sheet].csv(), media_type="text/csv; charset=utf-8")
 
 
 @router.get("/compare.{form}")
 async def compare_chart(
-    parts: ServicesDep,
-    _: Reader,
-    wanted: ComparingDep,
-    form: Literal["svg", "png"],
-    chart: Annotated[str, Query(max_length=80)] = "",
+    parts: ServicesDep, _: Reader, wanted: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
 ) -> Response:
     """Returns a chart of a comparison, the first one by default; an unknown name is answered with those there are."""
     report = await compared(parts, wanted)
     charts = await asyncio.to_thread(report.charts)
-    name = chart or next(iter(charts), "")
+    name = wanted.chart or next(iter(charts), "")
     if name not in charts:
         raise UnknownNameError(field="chart", got=name, valid=list(charts))
     content = await asyncio.to_thread(figure_bytes, charts[name], form)

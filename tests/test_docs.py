@@ -25,7 +25,9 @@ from sotopia_env.yaml_text import parse_yaml
 from tests.sotopia_env.importers.test_published_set import mirror
 
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = {"extending.md"}  # tests/test_extending.py runs it, whose files are modules that import each other
+# tests/test_extending.py runs the first, whose files are modules that import each other; tests/sotopia_env/service/
+# test_client.py the second, beside a server.
+ELSEWHERE = {"extending.md", "studio-api.md"}
 PAGES = {
     path.name: path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "docs").glob("*.md"))

@@ -12,6 +12,7 @@ from fastapi.staticfiles import StaticFiles
 from sotopia_env.records import code_version
 from sotopia_env.service import answers
 from sotopia_env.service.api import ROUTERS as API
+from sotopia_env.service.api.bodies import ERRORS
 from sotopia_env.service.context import Services
 from sotopia_env.service.guard import Guard
 from sotopia_env.service.hub import Hub
@@ -45,7 +46,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         openapi_url="/api/openapi.json",
     )
     for router in API:
-        app.include_router(router, prefix="/api/v1")
+        app.include_router(router, prefix="/api/v1", responses=ERRORS)
     for router in PAGES:
         app.include_router(router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=Path(STATIC)), name="static")

@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     app.command("worker")(worker)
     app.command("login")(login)
     app.command("user")(user)
+    app.command("token")(token)
     databases = typer.Typer(help="The database of the studio.", no_args_is_help=True)
     databases.command("import")(import_runs)
     app.add_typer(databases, name="db")
@@ -176,6 +177,35 @@ def user(
 
     asyncio.run(add())
     typer.echo(f"{name}: {role}")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    scopes: Annotated[str, typer.Option(help="Some of read, run and admin, with commas.")] = "read,run",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Print a new token for a program that uses the API; it cannot be shown again.
+
+    \b
+    Example:
+      sotopia token analysis
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_env.service.auth import add_token
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import upgrade
+
+    async def add() -> str:
+        db = Database(settings.database)
+        await upgrade(db)
+        async with db.write() as connection:
+            secret = await add_token(connection, "admin", name, frozenset(scopes.split(",")))
+        await db.close()
+        return secret
+
+    typer.echo(asyncio.run(add()))
 
 
 def import_runs(

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
 from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.service import live
 from sotopia_env.service.api.bodies import (
-    ERRORS,
     Body,
     Created,
     Page,
@@ -31,7 +30,7 @@ from sotopia_env.service.store.episode_lists import EpisodeFilter, EpisodeRow
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.episode import Episode, read_episode
 
-router = APIRouter(tags=["episodes"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(tags=["episodes"], route_class=StrictRoute)
 _UPLOADS = 10_000
 """Most episodes of one upload."""
 _EXPORT_PAGE = 200
@@ -78,7 +77,11 @@ async def list_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> Re
     return json_answer(page_text([row.model_dump_json() for row in rows[: wanted.limit]], total, last))
 
 
-@router.get("/episodes/export.jsonl", response_class=PlainTextResponse)
+@router.get(
+    "/episodes/export.jsonl",
+    response_class=Response,
+    responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+)
 async def export_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> StreamingResponse:
     """Returns the records of all ended episodes of a list, one line each, as they are on disk."""
 

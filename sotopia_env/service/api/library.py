@@ -14,7 +14,6 @@ from sotopia_env import tasks as shipped
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.records import canonical_json
 from sotopia_env.service.api.bodies import (
-    ERRORS,
     After,
     Body,
     Created,
@@ -43,7 +42,7 @@ from sotopia_env.service.store.kinds import (
 from sotopia_env.service.store.library import Item
 from sotopia_env.world import Character, RelationshipKind, Scenario, Task, admissible_seatings
 
-router = APIRouter(tags=["library"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(tags=["library"], route_class=StrictRoute)
 _MOST_CASTINGS = 1_000
 
 

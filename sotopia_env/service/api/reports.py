@@ -18,13 +18,13 @@ from sotopia_env.reports.charts import figure_bytes
 from sotopia_env.reports.compare import CompareSpec
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.sheet import Report
-from sotopia_env.service.api.bodies import ERRORS, Body, StrictRoute, json_answer
+from sotopia_env.service.api.bodies import Body, StrictRoute, json_answer
 from sotopia_env.service.auth import Reader
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.store import episode_lists, episodes, runs
 from sotopia_env.service.store.episode_lists import EpisodeFilter
 
-router = APIRouter(tags=["reports"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(tags=["reports"], route_class=StrictRoute)
 _MOST = 100_000
 """Episodes outside of run directories that one comparison reads."""
 
@@ -103,7 +103,7 @@ async def compare(parts: ServicesDep, _: Reader, wanted: ComparingDep) -> Respon
     return json_answer((await compared(parts, wanted)).json())
 
 
-@router.get("/compare.csv")
+@router.get("/compare.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
 async def compare_csv(parts: ServicesDep, _: Reader, wanted: Annotated[ComparingSheet, Query()]) -> Response:
     """Returns one sheet of a comparison as CSV; an unknown name is answered with the names that there are."""
     report = await compared(parts, wanted)
@@ -113,7 +113,11 @@ async def compare_csv(parts: ServicesDep, _: Reader, wanted: Annotated[Comparing
     return Response(sheets[wanted.sheet].csv(), media_type="text/csv; charset=utf-8")
 
 
-@router.get("/compare.{form}")
+@router.get(
+    "/compare.{form}",
+    response_class=Response,
+    responses={200: {"content": {"image/svg+xml": {}, "image/png": {}}}},
+)
 async def compare_chart(
     parts: ServicesDep, _: Reader, wanted: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
 ) -> Response:

@@ -17,7 +17,7 @@ from sotopia_env.records import JsonObject
 from sotopia_env.runs import RunSpec
 from sotopia_env.runs.forecast import RunForecast, StandInModels, forecast
 from sotopia_env.service import names
-from sotopia_env.service.api.bodies import ERRORS, After, Body, Limit, Page, StrictRoute, json_answer, page_text
+from sotopia_env.service.api.bodies import After, Body, Limit, Page, StrictRoute, json_answer, page_text
 from sotopia_env.service.api.simulate import Forecast, as_forecast
 from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
@@ -28,7 +28,7 @@ from sotopia_env.service.store.runs import RunRow
 from sotopia_env.settings import settings_of
 from sotopia_env.world import TaskSet
 
-router = APIRouter(tags=["runs"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(tags=["runs"], route_class=StrictRoute)
 _LOOK = 0.5
 _EXAMPLES: JsonDict = {
     "examples": [{"name": "pilot", "spec": {"policies": ["boulware", "conceder"], "tasks": "bargaining", "n": 5}}]

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sotopia_env import naming, tasks
 from sotopia_env.records import code_version
-from sotopia_env.service.api.bodies import ERRORS, Body, StrictRoute
+from sotopia_env.service.api.bodies import Body, StrictRoute
 from sotopia_env.service.auth import Reader
 from sotopia_env.service.context import ServicesDep
 from sotopia_env.service.store import tables
@@ -37,7 +37,7 @@ class Choices(Body):
     plugins: dict[str, list[str]]
 
 
-@router.get("/models", responses=ERRORS)
+@router.get("/models")
 async def models(parts: ServicesDep, _: Reader) -> Choices:
     """Lists the language models that are set up here, and the policies, evaluators and tasks that have names."""
     return Choices(
@@ -77,7 +77,7 @@ async def health(parts: ServicesDep, response: Response) -> Health:
     return Health(status="degraded" if waiting else "ok", version=code_version(), database="ok", waiting=waiting)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **ERRORS})
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(parts: ServicesDep, _: Reader) -> Response:
     """Returns counts of episodes, runs, jobs and watchers in Prometheus's text format."""
     registry = CollectorRegistry()

@@ -16,7 +16,7 @@ from sotopia_env.naming import POLICY_NAMES
 from sotopia_env.runs import EpisodePlan
 from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
 from sotopia_env.service import live, names
-from sotopia_env.service.api.bodies import ERRORS, Body, StrictRoute
+from sotopia_env.service.api.bodies import Body, StrictRoute
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.live import LiveSpec
@@ -31,7 +31,7 @@ from sotopia_env.service.work.evaluating import EvaluationSpec, ask_to_evaluate
 from sotopia_env.world import Rules, Task, seat_characters
 from sotopia_env.world.reward import CustomDimension
 
-router = APIRouter(tags=["simulations"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(tags=["simulations"], route_class=StrictRoute)
 _EXAMPLES: JsonDict = {
     "examples": [
         {

@@ -1,4 +1,4 @@
-"""People's scores: annotation sheets, answers and their quality checks, agreement with judges; spoken outcomes."""
+"""Human evaluation: annotation sheets, quality rules for annotations, agreement with judges, and spoken outcomes."""
 
 from sotopia_env.people.against_judges import HumanAgreement, human_agreement
 from sotopia_env.people.answers import Annotation, AnnotationSet, read_annotations

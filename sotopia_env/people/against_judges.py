@@ -1,9 +1,9 @@
-"""Agreement of judges with people (SOTOPIA, arXiv 2310.11667, §5 and appendix G.3).
+"""Agreement of judges with human annotators (SOTOPIA, arXiv 2310.11667, §5 and appendix G.3).
 
-Everything is over *seats*: one agent of one episode. The human score of a seat on a dimension is the mean over its
-annotators. A seat that the judge did not score is counted and left out, never 0. A statistic that cannot be computed
-has a reason instead of a number. The p-values treat seats as independent, as the paper does; seats of one episode are
-not entirely.
+All statistics are over *seats*: one agent of one episode. The human score of a seat on a dimension is the mean over its
+annotators. A seat that the judge did not score is counted and excluded; it never has the score 0. A statistic that
+cannot be computed has a reason instead of a number. The p-values treat seats as independent, as in the paper, although
+the seats of one episode are not quite independent.
 """
 
 from __future__ import annotations
@@ -42,25 +42,30 @@ from sotopia_env.reports.agreement import (
 from sotopia_env.reports.seat_results import unscored_reason
 from sotopia_env.world.episode import Episode, Evaluation
 
-_STEP = 0.5
+_STEP = 0.5  # width of the bins of a histogram, in points
 _NONE = "no seat was scored by both"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeOnDimension:
-    """A judge against people on one dimension.
+    """Agreement of a judge with human annotators on one dimension.
 
     Attributes:
-        n: seats that the judge and at least one annotator scored.
-        unscored: seats that an annotator scored and the judge did not.
-        pearson: correlation with the human scores; ``spearman`` the same of their ranks.
-        mean_difference: mean of judge less human score, in points; positive for a lenient judge.
-        sd_difference: its sample standard deviation.
+        judge: name of the judge.
+        dimension: name of the dimension.
+        n: number of seats that the judge and at least one annotator scored.
+        unscored: number of seats that an annotator scored and the judge did not.
+        pearson: Pearson correlation with the human scores.
+        spearman: Spearman correlation with the human scores.
+        mean_difference: mean of the judge's score minus the human score, in points; positive for a lenient judge.
+        sd_difference: sample standard deviation of these differences.
         sd_human: sample standard deviation of the human scores over these seats.
-        within_sd: share of the judge's scores at most ``sd_human`` from the human score (§5.2, figure 2).
-        n_range: seats of the ``n`` with two or more annotators, whose lowest and highest scores are the perceived range
-            (G.3).
-        inside: share of these where the judge's score is in the range, ends included; ``above`` and ``below`` likewise.
+        within_sd: share of the judge's scores within ``sd_human`` of the human score (§5.2, figure 2).
+        n_range: number of the ``n`` seats with two or more annotators, whose lowest and highest scores form the
+            perceived range (G.3).
+        inside: share of these seats with the judge's score inside the range, ends included.
+        above: share of these seats with the judge's score above the range.
+        below: share of these seats with the judge's score below the range.
     """
 
     judge: str
@@ -81,14 +86,18 @@ class JudgeOnDimension:
 
 @dataclass(frozen=True, slots=True)
 class JudgeOverall:
-    """A judge over all dimensions.
+    """Agreement of a judge with human annotators over all dimensions.
 
     Attributes:
-        unscored: annotated seats without any score by it; ``reasons`` why, with counts, most frequent first.
-        n: its scores on all dimensions that have a standard deviation to compare with.
-        within_sd: share of these within a standard deviation, each dimension's own.
-        n_range: its scores, all dimensions together, that have a perceived range; ``inside``, ``above`` and ``below``
-            are shares of these.
+        judge: name of the judge.
+        unscored: number of annotated seats without a score by the judge.
+        reasons: reasons for these, with counts, most frequent first.
+        n: number of the judge's scores on dimensions whose human scores have a standard deviation.
+        within_sd: share of these scores within the standard deviation of their dimension.
+        n_range: number of the judge's scores, over all dimensions, that have a perceived range.
+        inside: share of these scores inside the range.
+        above: share of these scores above the range.
+        below: share of these scores below the range.
     """
 
     judge: str
@@ -104,10 +113,15 @@ class JudgeOverall:
 
 @dataclass(frozen=True, slots=True)
 class PerceivedRange:
-    """Seats with similar perceived ranges: both ends are in the same bins (G.3).
+    """A group of seats with similar perceived ranges, both ends of which are in the same bins (G.3).
 
     Attributes:
-        low: mean lower end; ``high`` the mean upper end; ``judge_mean`` the judge's mean score for these ``n`` seats.
+        judge: name of the judge.
+        dimension: name of the dimension.
+        n: number of seats.
+        low: mean lower end of the ranges.
+        high: mean upper end of the ranges.
+        judge_mean: mean of the judge's scores.
     """
 
     judge: str
@@ -120,7 +134,7 @@ class PerceivedRange:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceBin:
-    """Number of differences judge - human in ``[low, high)``; bins are half a point wide, centred on its multiples."""
+    """The number of differences judge - human in ``[low, high)``; bins are centred on multiples of half a point."""
 
     judge: str
     dimension: str
@@ -131,11 +145,20 @@ class DifferenceBin:
 
 @dataclass(frozen=True, slots=True)
 class HumanAgreement:
-    """The result of :func:`human_agreement`; rows are in order of judge, then dimension.
+    """The result of :func:`human_agreement`; rows are ordered by judge, then dimension.
 
     Attributes:
+        annotations: the annotations of all sheets.
+        screening: the annotations that the quality rules accepted and removed.
         bins: the number of bins to show first.
-        between_judges: the judges against each other, over the annotated episodes; empty for fewer than two.
+        dimensions: names of the dimensions.
+        judges: names of the judges.
+        by_dimension: agreement of each judge on each dimension.
+        overall: agreement of each judge over all dimensions.
+        annotators: agreement of the annotators with each other, by dimension.
+        ranges: the judges' mean scores for groups of similar perceived ranges.
+        differences: histograms of the differences judge - human.
+        between_judges: agreement of the judges with each other on the annotated episodes; empty for a single judge.
     """
 
     annotations: AnnotationSet
@@ -162,15 +185,15 @@ def human_agreement(
     """Compares evaluations with annotations.
 
     Args:
-        episodes: those of the run that was annotated; others among them are ignored.
-        annotations: of the returned sheets.
-        rules: which annotations to use (:func:`~sotopia_env.people.quality.screen`); ``None`` takes the defaults.
-        judges: evaluators by name; ``None`` takes all of the annotated episodes, in order.
+        episodes: the episodes of the annotated run; episodes that were not annotated are ignored.
+        annotations: the annotations of the returned sheets.
+        rules: the quality rules of :func:`~sotopia_env.people.quality.screen`; ``None`` uses the default rules.
+        judges: names of evaluators; ``None`` uses all evaluators of the annotated episodes, in order.
         bins: the number of bins to show first.
 
     Raises:
-        InvalidValueError: annotated episodes are missing, or have another transcript than the annotators read; a
-            custom dimension has another range than on the sheet; ``bins`` is not in :data:`BINS`.
+        InvalidValueError: annotated episodes are missing, or their transcript differs from the one that was annotated;
+            a custom dimension has another range than on the sheet; or ``bins`` is not in :data:`BINS`.
         UnknownNameError: no annotated episode has an evaluation by one of ``judges``.
     """
     if bins not in BINS:
@@ -212,11 +235,12 @@ def _annotated_episodes(episodes: Iterable[Episode], annotations: AnnotationSet)
         raise InvalidValueError(
             field="annotations",
             expected="the run that was annotated",
-            hint=f"{len(absent)} of {len(transcripts)} annotated episodes are not in it, the first is {absent[0]!r}",
+            hint=f"{len(absent)} of {len(transcripts)} annotated episodes are missing, the first is {absent[0]!r}",
         )
+    # Keys are not enough: a run that was played again has the same keys and other conversations.
     for key, episode in by_key.items():
         if fingerprint(episode) != transcripts[key]:
-            raise InvalidValueError("its transcript is not the one the annotators read", field="episode", got=key)
+            raise InvalidValueError("its transcript differs from the annotated one", field="episode", got=key)
     return by_key
 
 
@@ -235,7 +259,7 @@ _JudgeScores = Mapping[Seat, Mapping[str, float]]
 def _judge_scores(
     episodes: Mapping[str, Episode], judge: str, people: HumanScores, scales: Scales
 ) -> tuple[_JudgeScores, Counter[str]]:
-    """Returns the judge's scores of the annotated seats, and the reasons for the seats without any."""
+    """Returns the judge's scores of the annotated seats, and the reasons for seats without a score."""
     by_seat: dict[Seat, Mapping[str, float]] = {}
     missing: Counter[str] = Counter()
     for key, agent in people:
@@ -254,22 +278,22 @@ def _check_ranges(evaluation: Evaluation, scales: Scales) -> None:
         low, high = scales.get(item.name, (item.low, item.high))
         if (item.low, item.high) != (low, high):
             raise InvalidValueError(
-                f"annotators were told {low} to {high}, {evaluation.evaluator} scored {item.low} to {item.high}",
+                f"the sheet has the range {low} to {high}, {evaluation.evaluator} has {item.low} to {item.high}",
                 field="dimension",
                 got=item.name,
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """A judge's score beside those of the annotators."""
+class _ScoredSeat:
+    """A judge's and the annotators' scores of one seat on one dimension."""
 
     judge: float
     people: Sequence[float]
 
     @property
     def human(self) -> float:
-        # Rounded, so that equal means of different scores tie in ranks.
+        # Rounded, so that equal means of different scores are ties in Spearman's ranks.
         return round(math.fsum(self.people) / len(self.people), 9)
 
     @property
@@ -277,18 +301,18 @@ class _Pair:
         return self.judge - self.human
 
 
-def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -> tuple[list[_Pair], int]:
-    """Returns the seats that both sides scored, and the number that only people scored."""
+def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -> tuple[list[_ScoredSeat], int]:
+    """Returns the seats that the judge and annotators scored, and the number of seats that only annotators scored."""
     pairs, unscored = [], 0
     for seat, scores in people.items():
         if dimension in scores and dimension in scores_by_judge[seat]:
-            pairs.append(_Pair(scores_by_judge[seat][dimension], scores[dimension]))
+            pairs.append(_ScoredSeat(scores_by_judge[seat][dimension], scores[dimension]))
         elif dimension in scores:
             unscored += 1
     return pairs, unscored
 
 
-def _on_dimension(judge: str, dimension: str, pairs: Sequence[_Pair], unscored: int) -> JudgeOnDimension:
+def _on_dimension(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unscored: int) -> JudgeOnDimension:
     ours, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
     differences = [pair.difference for pair in pairs]
     r, rho = correlations(ours, humans)
@@ -312,8 +336,9 @@ def _on_dimension(judge: str, dimension: str, pairs: Sequence[_Pair], unscored: 
 
 
 def correlations(judge: Sequence[float], human: Sequence[float]) -> tuple[Statistic, Statistic]:
-    """Returns Pearson's r and Spearman's rho with their p-values, or why there are none."""
+    """Returns Pearson's r and Spearman's rho with their p-values, or the reason why they are undefined."""
     reason = None
+    # Two points always have a correlation of 1 or -1.
     if len(judge) < 3:
         reason = _too_few(len(judge), 3)
     elif not varies(judge):
@@ -344,6 +369,7 @@ def _within(differences: Sequence[float], sd: Statistic) -> Statistic:
         return Statistic(None, sd.reason)
     if sd.value < 1e-9:
         return Statistic(None, "the human scores are all the same")
+    # The tolerance counts a difference of exactly one standard deviation despite rounding.
     return Statistic(sum(abs(d) <= sd.value + 1e-9 for d in differences) / len(differences))
 
 
@@ -368,15 +394,16 @@ def _overall(judge: str, rows: Sequence[JudgeOnDimension], missing: Counter[str]
 
 
 def _pooled_share(shares: Sequence[tuple[Statistic, int]]) -> Statistic:
+    # Weighted by the counts: the share over all scores, not the mean over dimensions.
     total = sum(n for _, n in shares)
     if not total:
         return Statistic(None, "no dimension has one")
     return Statistic(math.fsum(share.value * n for share, n in shares if share.value is not None) / total)
 
 
-def _ranges(judge: str, dimension: str, pairs: Sequence[_Pair], scale: tuple[int, int]) -> list[PerceivedRange]:
-    bins = min(DEFAULT_BINS, scale[1] - scale[0] + 1)
-    groups: dict[tuple[int, int], list[_Pair]] = defaultdict(list)
+def _ranges(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], scale: tuple[int, int]) -> list[PerceivedRange]:
+    bins = min(DEFAULT_BINS, scale[1] - scale[0] + 1)  # a short scale has fewer points than the default bins
+    groups: dict[tuple[int, int], list[_ScoredSeat]] = defaultdict(list)
     for pair in pairs:
         if len(pair.people) > 1:
             low, high = (bin_of(end, scale, bins) for end in (min(pair.people), max(pair.people)))
@@ -394,7 +421,8 @@ def _ranges(judge: str, dimension: str, pairs: Sequence[_Pair], scale: tuple[int
     ]
 
 
-def _histogram(judge: str, dimension: str, pairs: Iterable[_Pair]) -> list[DifferenceBin]:
+def _histogram(judge: str, dimension: str, pairs: Iterable[_ScoredSeat]) -> list[DifferenceBin]:
+    # ``floor(x + 0.5)`` puts every bin's lower end into it; ``round`` would send ties to even multiples.
     counts = Counter(math.floor(pair.difference / _STEP + 0.5) for pair in pairs)
     return [
         DifferenceBin(judge, dimension, (step - 0.5) * _STEP, (step + 0.5) * _STEP, n)

@@ -1,4 +1,4 @@
-"""Annotations, read from the sheets that annotators filled in."""
+"""Reader of the sheets that annotators filled in."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ class Annotation:
     """One annotator's scores of one seat.
 
     Attributes:
-        scores: by dimension; a missing one is absent.
-        reasoning: by dimension, for those with a column for it; possibly empty.
-        seconds: duration, where the sheet has it.
-        where: file and row, as a spreadsheet program counts rows.
+        request: the row of the sheet.
+        annotator: name of the annotator.
+        scores: scores by dimension; missing scores are absent.
+        reasoning: reasoning by dimension, for dimensions with a column of reasoning; may be an empty text.
+        seconds: duration in seconds; ``None`` if the sheet does not contain it.
+        where: file and row, counted like the rows of a spreadsheet program.
     """
 
     request: AnnotationRequest
@@ -46,6 +48,7 @@ class AnnotationSet:
     """The annotations of a sheet.
 
     Attributes:
+        key: key of the sheet.
         annotations: the rows that were filled in, in the key's order.
     """
 
@@ -54,7 +57,7 @@ class AnnotationSet:
 
     @property
     def blank(self) -> int:
-        """Number of rows that nobody filled in."""
+        """Number of rows that were not filled in."""
         return len(self.key.requests) - len(self.annotations)
 
     @property
@@ -65,17 +68,21 @@ class AnnotationSet:
 
 
 def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationKey | str | Path) -> AnnotationSet:
-    """Reads sheets that were filled in: one file, or the copies that several annotators sent back.
+    """Reads filled-in sheets: one file, or the copies that several annotators returned.
 
-    A row without annotator, scores and reasoning was not filled in and is only counted. A filled-in row may lack
-    scores. Columns may stand in any order, separated by commas, semicolons or tabs; the columns to read and those for
-    reasoning may be missing. ``duration_seconds`` may be added.
+    A row without annotator, scores and reasoning is counted as not filled in. A filled-in row may lack scores. Columns
+    may be in any order, separated by commas, semicolons or tabs; the read-only columns and those for reasoning are
+    optional. A column ``duration_seconds`` may be added.
+
+    Args:
+        sheets: path of a sheet, or paths of several copies.
+        key: the key of the sheet, or its path.
 
     Raises:
         DamagedRecordError: a file is not CSV in UTF-8, or the key cannot be read.
-        UnknownNameError: a column or an annotation id is not known; the message has the nearest one.
-        InvalidValueError: a column is missing, a score is no whole number of its range, a row has no annotator, or a
-            row was filled in twice. The message has file, row, column and value.
+        UnknownNameError: a column or an annotation id is unknown; the message suggests the nearest one.
+        InvalidValueError: a column is missing, a score is not an integer in its range, a row has no annotator, or a row
+            was filled in twice. The message names file, row, column and value.
     """
     key = key if isinstance(key, AnnotationKey) else AnnotationKey.load(key)
     requests = {request.annotation_id: request for request in key.requests}
@@ -88,7 +95,7 @@ def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationK
             earlier = by_id.setdefault(item.request.annotation_id, item)
             if earlier is not item:
                 raise InvalidValueError(
-                    f"another row is filled in for it ({earlier.where})",
+                    f"the annotation is filled in twice, first in {earlier.where}",
                     field=ID,
                     got=item.request.annotation_id,
                     where=where,
@@ -103,6 +110,7 @@ def _rows(sheet: Path, key: AnnotationKey) -> Iterator[tuple[Where, dict[str, st
         raise DamagedRecordError(f"cannot be read ({error.strerror})", where=sheet) from None
     except UnicodeDecodeError as error:
         raise not_utf8(DamagedRecordError, error.object[error.start], sheet) from None
+    # Spreadsheet programs separate cells as the locale has it. The header's names contain none of the separators.
     head = text.split("\n", 1)[0]
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=head.count), strict=True)
     columns: list[str] | None = None
@@ -124,6 +132,7 @@ def _parse(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[li
     number = 1
     while True:
         try:
+            # Set for each row, because the caller runs between the rows and may read CSV files of its own.
             with _cells_up_to(longest):
                 cells = next(lines)
         except StopIteration:
@@ -137,7 +146,7 @@ def _parse(lines: Iterator[list[str]], sheet: Path, longest: int) -> Iterator[li
 
 @contextmanager
 def _cells_up_to(characters: int) -> Iterator[None]:
-    """Allows cells as long as the file; the csv module has only one limit for the whole process."""
+    """Raises the csv module's limit on the length of cells, which is global to the process, and restores it."""
     limit = csv.field_size_limit()
     csv.field_size_limit(max(limit, characters))
     try:
@@ -153,7 +162,7 @@ def _columns(cells: Sequence[str], key: AnnotationKey, where: Where) -> list[str
             raise UnknownNameError(field="column", got=name, valid=(*key.columns, SECONDS), where=where)
         if names.count(name) > 1:
             raise InvalidValueError(
-                expected="every column once", got=Verbatim(f"{name!r} {names.count(name)} times"), where=where
+                expected="distinct columns", got=Verbatim(f"{name!r} {names.count(name)} times"), where=where
             )
     for name in (ID, ANNOTATOR, *key.scales):
         if name not in names:
@@ -169,10 +178,11 @@ def _annotation(
         raise UnknownNameError(field=ID, got=name, valid=requests, where=where)
     texts = {d: unguard(cells[d + REASONING].strip()) for d in key.scales if d + REASONING in cells}
     scores = {d: value for d in key.scales if (value := _score(where, d, cells[d], key.scales[d])) is not None}
+    # An invalid score has raised by now: a row with a typing mistake must not pass for an empty one.
     if not (annotator or scores or any(texts.values())):
         return None
     if not annotator:
-        raise InvalidValueError(field=ANNOTATOR, expected="who filled in this row", where=where)
+        raise InvalidValueError(field=ANNOTATOR, expected="the name of the annotator of this row", where=where)
     return Annotation(requests[name], annotator, scores, texts, _seconds(where, cells.get(SECONDS, "")), where)
 
 
@@ -180,6 +190,7 @@ def _score(where: Where, column: str, cell: str, scale: tuple[int, int]) -> floa
     text, (low, high) = unguard(cell.strip()), scale
     if not text:
         return None
+    # ``float`` alone would accept "nan", "1e1" and "1_0".
     if not (_WHOLE.fullmatch(text) and low <= float(text) <= high):
         raise InvalidValueError(
             field=column,

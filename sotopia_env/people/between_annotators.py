@@ -15,21 +15,23 @@ from sotopia_env.errors import InvalidValueError, Verbatim
 Seat = tuple[str, str]
 """Episode key and agent id."""
 HumanScores = Mapping[Seat, Mapping[str, Sequence[float]]]
-"""By seat and dimension: the scores that annotators gave."""
+"""The annotators' scores by seat and dimension."""
 Scales = Mapping[str, tuple[int, int]]
-"""Inclusive range by dimension."""
+"""Inclusive ranges by dimension."""
 BINS = tuple(range(2, 12))
-"""Numbers of bins for which kappa is computed; with 11 bins every point of an 11-point scale has a bin of its own."""
+"""Numbers of bins for which kappa is computed; with 11 bins, each point of an 11-point scale has its own bin."""
 DEFAULT_BINS = 5
 MEAN = "mean"
-"""In place of a dimension: the unweighted mean over the dimensions, as "Overall" in SOTOPIA's table E.1."""
+"""Name of the row with the unweighted mean over the dimensions, like "Overall" in SOTOPIA's table E.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A number, or the reason why there is none.
+    """A number, or the reason why it is undefined.
 
     Attributes:
+        value: the number; ``None`` if it is undefined.
+        reason: why it is undefined.
         p: two-sided p-value against 0, for correlations.
     """
 
@@ -40,7 +42,13 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class BinAgreement:
-    """Agreement of annotators when the scale is cut into ``bins`` bins (:func:`bin_of`)."""
+    """Agreement of annotators on a scale that is divided into bins (:func:`bin_of`).
+
+    Attributes:
+        bins: number of bins.
+        agreement: share of agreeing pairs of annotators (:func:`pairwise_agreement`).
+        kappa: Randolph's kappa (:func:`randolph_kappa`).
+    """
 
     bins: int
     agreement: Statistic
@@ -49,12 +57,14 @@ class BinAgreement:
 
 @dataclass(frozen=True, slots=True)
 class AnnotatorAgreement:
-    """Annotators among each other on one dimension.
+    """Agreement of annotators with each other on one dimension.
 
     Attributes:
-        seats: seats with two or more scores; ``pairs`` are the pairs of these scores.
-        same: share of agreeing pairs of annotators, scores compared as they are; every seat weighs the same.
-        by_bins: the same by number of bins, with Randolph's kappa; :data:`BINS` in order.
+        dimension: name of the dimension, or :data:`MEAN`.
+        seats: number of seats with two or more scores.
+        pairs: number of pairs of scores of one seat.
+        same: share of pairs with equal scores; every seat has the same weight.
+        by_bins: agreement and kappa for each number of bins, in the order of :data:`BINS`.
     """
 
     dimension: str
@@ -69,16 +79,21 @@ class AnnotatorAgreement:
 
 
 def mean_of(values: Sequence[float], reason: str) -> Statistic:
-    """Returns the mean, or ``reason`` for no values."""
+    """Returns the mean, or ``reason`` if there are no values."""
     return Statistic(math.fsum(values) / len(values)) if values else Statistic(None, reason)
 
 
 def bin_of(score: float, scale: tuple[int, int], bins: int) -> int:
     r"""Returns the bin of a score, from 0.
 
-    The ``m = high - low + 1`` points of the scale are cells of equal width, cut into ``bins`` equal parts:
-    :math:`\lfloor (s - low) \cdot bins / m \rfloor`. With ``bins = m`` every point has a bin of its own. The papers do
-    not define the limits of their bins.
+    The ``m = high - low + 1`` points of the scale are cells of equal width, divided into ``bins`` equal parts:
+    :math:`\lfloor (s - low) \cdot bins / m \rfloor`. With ``bins = m``, each point has its own bin. The papers do not
+    define the limits of their bins.
+
+    Args:
+        score: the score, within the scale.
+        scale: lowest and highest point of the scale.
+        bins: number of bins, at most the number of points.
 
     Raises:
         InvalidValueError: there are fewer points than bins, or the score is outside the scale.
@@ -100,10 +115,10 @@ def pairwise_agreement(ratings: Iterable[Sequence[float]]) -> float:
     with :math:`n_{ij}` raters of item ``i`` choosing category ``j``, and :math:`n_i` raters of item ``i``.
 
     Args:
-        ratings: one category per rater for each item; numbers of raters may differ.
+        ratings: the categories that the raters chose, for each item; the number of raters may differ between items.
 
     Raises:
-        InvalidValueError: no items, or one with fewer than two raters.
+        InvalidValueError: there are no items, or an item has fewer than two raters.
     """
     items = [Counter(item) for item in ratings]
     if not items or any(item.total() < 2 for item in items):
@@ -119,8 +134,12 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
 
     with :math:`P_o` from :func:`pairwise_agreement` and ``k`` the number of categories a rater could choose from.
 
+    Args:
+        ratings: as for :func:`pairwise_agreement`.
+        categories: the number of categories, including those that no rater chose.
+
     Raises:
-        InvalidValueError: fewer than two categories, or what :func:`pairwise_agreement` refuses.
+        InvalidValueError: ``categories`` is less than 2, or ``ratings`` is invalid for :func:`pairwise_agreement`.
     """
     if categories < 2:
         raise InvalidValueError(field="categories", expected="at least 2", got=categories)
@@ -128,7 +147,7 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
 
 
 def annotator_table(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
-    """Returns a row per dimension and one for their mean (:data:`MEAN`)."""
+    """Returns the agreement on each dimension, followed by the mean over the dimensions (:data:`MEAN`)."""
     rows = [_annotators(name, people, scale) for name, scale in scales.items()]
     by_bins = [
         BinAgreement(bins, _over([row.at(bins).agreement for row in rows]), _over([row.at(bins).kappa for row in rows]))
@@ -146,12 +165,13 @@ def _over(statistics_: Iterable[Statistic]) -> Statistic:
 def _annotators(dimension: str, people: HumanScores, scale: tuple[int, int]) -> AnnotatorAgreement:
     items = [scores[dimension] for scores in people.values() if len(scores.get(dimension, ())) > 1]
     pairs = sum(math.comb(len(item), 2) for item in items)
-    none = Statistic(None, "no seat was scored by two annotators")
-    same = Statistic(pairwise_agreement(items)) if items else none
+    undefined = Statistic(None, "no seat was scored by two annotators")
+    same = Statistic(pairwise_agreement(items)) if items else undefined
     return AnnotatorAgreement(dimension, len(items), pairs, same, tuple(_in_bins(items, scale, bins) for bins in BINS))
 
 
 def _in_bins(items: Sequence[Sequence[float]], scale: tuple[int, int], bins: int) -> BinAgreement:
+    # A custom dimension may have a short scale, on which kappa is undefined for the larger numbers of bins.
     points = scale[1] - scale[0] + 1
     reason = f"the scale has {points} points" if bins > points else "no seat was scored by two annotators"
     if bins > points or not items:

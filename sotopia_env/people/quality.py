@@ -1,9 +1,9 @@
-r"""Quality rules for annotations, in place of the manual checks of SOTOPIA-π (arXiv 2403.08715), C.5.
+r"""Quality rules for annotations, which replace the manual checks of SOTOPIA-π (arXiv 2403.08715, C.5).
 
-The paper removes annotations without well-written reasoning ("It is good."), with a score that contradicts its
-reasoning ("No secret leaked", -5), and all annotations of an episode whose annotators strongly disagree (more than 5
-points on GOAL); nobody annotates one example twice there. Rules for straight lines, haste and outlying annotators
-are ours. An annotation is removed once, by the first rule that applies; every removal has a reason.
+The paper removes annotations without well-written reasoning ("It is good."), annotations with a score that contradicts
+its reasoning ("No secret leaked", -5), and all annotations of an episode whose annotators strongly disagree (more than
+5 points on GOAL); no annotator annotates an example twice. The rules for straight-lining, haste and outlying annotators
+are additions. The first rule that applies to an annotation removes it; every removal has a reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from sotopia_env.people.sheet import AnnotationKey
 from sotopia_env.quoting import quote
 from sotopia_env.world.reward import Dimension
 
+# Minimum numbers of equal scores in a row, and of seats with equal scores, for straight-lining: fewer occur by chance.
 _FEWEST_SCORES = 5
 _FEWEST_COPIES = 5
 
 
 class RemovalReason(StrEnum):
-    """Why an annotation is not used; the members are in the order of the rules."""
+    """Reasons for the removal of an annotation, in the order of the rules."""
 
     REPETITION = "the annotator scored this seat before"
     VAGUE = "reasoning too short"
@@ -41,24 +42,24 @@ class RemovalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QualityRules:
-    """The limits of :func:`screen`; ``None`` (or ``False``, or an empty mapping) switches a rule off.
+    """The limits of :func:`screen`; ``None`` (or ``False``, or an empty mapping) disables a rule.
 
     Attributes:
-        min_words: fewest words of the median reasoning for a score. The two sentences that the paper
-            calls too vague have 3 and 4 words. Does not apply to sheets without columns for reasoning.
-        denial_tolerance: farthest a score may be from 0 when its reasoning says, without a "but", that nothing of the
-            kind happened, in points. The paper's example is 5 off, its annotators had to come within 2 points (C.3).
-            Knows common English phrases only.
-        max_difference: largest difference between two annotators of a seat by dimension, in points; beyond it *all*
-            annotations of the episode go. 5 on GOAL in the paper.
-        straight_lines: removes rows whose scores, five or more, are all the same number or all at the same point of
-            their ranges, and annotators who gave five or more different seats exactly the same scores.
-        min_seconds: shortest time for a row, where the sheet has the duration. A fifth of the 5 minutes that a
-            seat took in SOTOPIA (10 to 15 minutes for an episode of two seats, appendix E.1).
-        max_distance: largest mean distance of an annotator from the mean of the others who scored the same seats, in
-            points of an 11-point scale. Off by default: with two annotators it cannot tell who is wrong, and the
-            paper, which began with 2 points, dropped it as too strict (C.3).
-        min_shared: fewest scores shared with others for ``max_distance`` to apply.
+        min_words: minimum of the median number of words of a row's reasonings. The two sentences that the paper calls
+            too vague have 3 and 4 words. Does not apply to sheets without columns for reasoning.
+        denial_tolerance: maximum distance of a score from 0, in points, if its reasoning denies, without a "but", that
+            anything relevant happened. The score in the paper's example is 5 points off; its annotators had to come
+            within 2 points (C.3). Detects common English phrases only.
+        max_difference: by dimension, the maximum difference between two annotators of a seat, in points; if it is
+            exceeded, *all* annotations of the episode are removed. 5 on GOAL in the paper.
+        straight_lines: whether to remove rows with five or more scores that are all the same number or all at the same
+            point of their ranges, and annotators who gave five or more different seats exactly the same scores.
+        min_seconds: minimum time for a row, if the sheet has the duration. The default is a fifth of the 5 minutes per
+            seat in SOTOPIA (10 to 15 minutes for an episode of two seats, appendix E.1).
+        max_distance: maximum of an annotator's mean distance from the mean of the others who scored the same seats, in
+            points of an 11-point scale. Disabled by default: with two annotators the rule cannot tell who is wrong, and
+            the paper, which started with 2 points, abandoned it as too strict (C.3).
+        min_shared: minimum number of scores shared with others for ``max_distance`` to apply.
     """
 
     min_words: float | None = 5
@@ -79,12 +80,12 @@ class QualityRules:
 
 
 LENIENT = QualityRules(min_words=None, denial_tolerance=None, max_difference={}, straight_lines=False, min_seconds=None)
-"""Removes nothing but repeated annotations of a seat by one annotator."""
+"""Rules that remove only repeated annotations of a seat by one annotator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An annotation that is not used; ``detail`` describes its fault."""
+    """A removed annotation, with the reason and a description of its fault."""
 
     annotation: Annotation
     reason: RemovalReason
@@ -93,12 +94,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """The result of the rules.
+    """The result of :func:`screen`.
 
     Attributes:
-        accepted: annotations to use, in order.
-        removals: the others, in order.
-        to_repeat: annotated episodes with fewer annotations of some seat than planned; the paper has these annotated
+        accepted: the annotations to use, in order.
+        removals: the removed annotations, in order.
+        to_repeat: keys of episodes with fewer annotations of some seat than planned; in the paper these were annotated
             again.
     """
 
@@ -108,13 +109,13 @@ class Screening:
 
     @property
     def counts(self) -> Mapping[RemovalReason, int]:
-        """Removals by reason; reasons that never applied are absent."""
+        """Number of removals by reason; reasons without removals are absent."""
         counts = {reason: sum(removal.reason is reason for removal in self.removals) for reason in RemovalReason}
         return {reason: count for reason, count in counts.items() if count}
 
 
 def screen(annotations: AnnotationSet, rules: QualityRules | None = None) -> Screening:
-    """Applies the rules; ``None`` takes the default ones.
+    """Applies the quality rules; ``None`` uses the default rules.
 
     Raises:
         UnknownNameError: ``max_difference`` names a dimension that was not annotated.
@@ -125,6 +126,8 @@ def screen(annotations: AnnotationSet, rules: QualityRules | None = None) -> Scr
             raise UnknownNameError(field="max_difference", got=name, valid=scales)
     removals: list[Removal] = []
     rest = list(annotations.annotations)
+    # Each rule sees only the annotations that the rules before it accepted: an annotator who filled in rows at random
+    # must not make the episodes of others count as disagreement.
     for reason, rule in _RULES:
         faults = rule(rest, rules, scales)
         removals += [Removal(a, reason, faults[_id(a)]) for a in rest if _id(a) in faults]
@@ -148,7 +151,7 @@ def _incomplete_episodes(key: AnnotationKey, annotations: Iterable[Annotation]) 
 
 _Scales = Mapping[str, tuple[int, int]]
 _Faults = Mapping[str, str]
-"""Annotation id to the fault of the annotation."""
+"""Descriptions of faults by annotation id."""
 
 
 def _repetitions(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scales) -> _Faults:
@@ -162,6 +165,7 @@ def _vague(annotations: Sequence[Annotation], rules: QualityRules, scales: _Scal
     for annotation in annotations:
         texts = [annotation.reasoning[name] for name in annotation.scores if name in annotation.reasoning]
         if texts and rules.min_words is not None:
+            # The median, because a short reasoning for a single score ("No change.") is no sign of carelessness.
             words = statistics.median(len(text.split()) for text in texts)
             if words < rules.min_words:
                 faults[_id(annotation)] = f"a median of {words:g} words"
@@ -184,6 +188,7 @@ _DENIALS: Mapping[str, re.Pattern[str]] = {
         r" (?:change|effect|impact|consequences?|gains? (?:or|nor) loss(?:es)?)\b",
     }.items()
 }
+# A denial that is qualified in the same reasoning does not contradict the score: "no rule was broken, but …".
 _CONTRAST = re.compile(r"\b(?:but|however|although|though|except|yet|until|while|only|still|nearly|almost)\b")
 
 
@@ -203,6 +208,7 @@ def _straight(annotations: Sequence[Annotation], rules: QualityRules, scales: _S
     by_annotator: dict[str, list[Annotation]] = defaultdict(list)
     for annotation in annotations if rules.straight_lines else ():
         by_annotator[annotation.annotator].append(annotation)
+        # Both equal numbers and equal positions count: the dimensions' ranges differ (0 to 10, -5 to 5, -10 to 0).
         points = {(value - scales[n][0]) / (scales[n][1] - scales[n][0]) for n, value in annotation.scores.items()}
         if len(annotation.scores) >= _FEWEST_SCORES and min(len(points), len(set(annotation.scores.values()))) == 1:
             faults[_id(annotation)] = f"{len(annotation.scores)} scores at one point"
@@ -236,7 +242,7 @@ def _outlying(annotations: Sequence[Annotation], rules: QualityRules, scales: _S
 
 
 def _distances(annotations: Sequence[Annotation], scales: _Scales) -> Mapping[str, Sequence[float]]:
-    """By annotator, for every score that others gave too: how far it is from their mean, on a scale of length 10."""
+    """By annotator, the distances of scores from the mean of other annotators' scores, on a scale of length 10."""
     distances: dict[str, list[float]] = defaultdict(list)
     for group in _by_seat(annotations).values():
         for one, name in itertools.product(group, scales):

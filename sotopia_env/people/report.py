@@ -1,4 +1,4 @@
-"""The report on the agreement of judges and people; matplotlib is imported on first use."""
+"""The report on the agreement of judges with human annotators; matplotlib is imported on first use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LABELS = {
 
 
 def agreement_report(result: HumanAgreement) -> Report:
-    """Returns what ``sotopia judge-agreement`` prints and writes; what does not exist has a reason."""
+    """Returns the report of ``sotopia judge-agreement``; missing statistics have a reason."""
     judges, between = _judges(result), _between_judges(result)
     parts: list[str | Sheet] = [_summary(result)]
     for overall in result.overall:
@@ -98,13 +98,13 @@ def _judge_row(row: JudgeOnDimension) -> tuple[Value, ...]:
 
 
 def _all(overall: JudgeOverall) -> tuple[Value, ...]:
-    """The last row of a judge's table, which has no correlations and no differences."""
+    """The last row of a judge's sheet, which has neither correlations nor differences."""
     shares = [_cell(getattr(overall, name)) for name in _SHARES]
     return ("all", overall.n, overall.unscored, *[""] * (4 + len(_DIFFERENCES)), overall.n_range, *shares, "")
 
 
 def _annotators_on_screen(result: HumanAgreement) -> Sheet:
-    """Kappa by the number of bins."""
+    """The sheet of the annotators' agreement, with kappa for several numbers of bins."""
     bins, same = dict.fromkeys((result.bins, *_BINS_ON_SCREEN)), f"same of {result.bins} bins %"
     rows: list[tuple[Value, ...]] = []
     for row in result.annotators:
@@ -160,9 +160,10 @@ def _content(result: HumanAgreement) -> dict[str, Any]:
 
 
 def _difference_chart(result: HumanAgreement) -> Figure:
-    """The distribution of judge - human, a panel per dimension (SOTOPIA, figure 2).
+    """The distribution of the differences judge - human, with a panel per dimension (SOTOPIA, figure 2).
 
-    Grey is one standard deviation of the human scores to either side of 0. Right of 0 the judge is more lenient.
+    The grey area is one standard deviation of the human scores on either side of 0. To the right of 0, the judge is
+    more lenient.
     """
     columns = min(_PANELS_IN_A_ROW, len(result.dimensions))
     lines = math.ceil(len(result.dimensions) / columns)
@@ -188,13 +189,14 @@ def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
         axes.set_axis_off()
         return
     own = [row for row in result.by_dimension if row.dimension == dimension]
+    # Judges score different numbers of seats, so the human deviation differs between them: the widest one is drawn.
     spread, counts = max(row.sd_human.value or 0.0 for row in own), sorted({row.n for row in own})
     axes.set_title(f"{title}\n(n = {' or '.join(map(str, counts))})")
     axes.axvspan(-spread, spread, color="0.9")
     for index, judge in enumerate(result.judges):
-        found = [b for b in bins if b.judge == judge]
-        total = sum(b.n for b in found)
-        centres, shares = [(b.low + b.high) / 2 for b in found], [b.n / total for b in found]
+        own_bins = [b for b in bins if b.judge == judge]
+        total = sum(b.n for b in own_bins)
+        centres, shares = [(b.low + b.high) / 2 for b in own_bins], [b.n / total for b in own_bins]
         axes.bar(centres, shares, width=0.5, alpha=0.6, color=f"C{index % 10}", label=_label(judge))
     axes.axvline(0, color="black", linewidth=0.6)
     reach = max(max(abs(b.low), abs(b.high)) for b in bins)
@@ -202,5 +204,6 @@ def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
 
 
 def _label(judge: str) -> str:
-    """A name for the chart's legend: matplotlib hides labels that begin with "_" and reads "$" as mathematics."""
+    """A judge's name for the legend."""
+    # matplotlib hides labels that begin with "_" (hence the space) and parses "$" as mathematics.
     return f" {disarm(judge)}".replace("$", r"\$")

@@ -1,8 +1,9 @@
-"""The sheet that annotators fill in, and its key file, which they do not get.
+"""Annotation sheets to be filled in, with key files that undo their blinding.
 
-The sheet is one CSV row per annotator and seat. It has no policy, no model and no judge's score, and its order can
-only be undone with the key file (SOTOPIA, arXiv 2310.11667, §5.1 and appendix E: annotators do not know who
-plays a character, and rate every agent on the dimensions that the judge rates, with a rationale for each).
+A sheet has one CSV row per annotator and seat. It contains no policies, models or judges' scores, and the order of its
+rows can only be undone with the key file, which annotators do not get (SOTOPIA, arXiv 2310.11667, §5.1 and appendix E:
+annotators do not know who plays a character, and rate every agent on the judge's dimensions, with a rationale for
+each).
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ logger = logging.getLogger(__name__)
 
 ID, ANNOTATOR, SECONDS = "annotation_id", "annotator", "duration_seconds"
 READ_ONLY = ("situation", "participant", "participant_profile", "participant_goal", "transcript")
-"""Columns for the annotator to read; ignored, and optional, in a sheet that comes back."""
+"""Columns for the annotator to read; optional and ignored in a returned sheet."""
 REASONING = "_reasoning"
 """Suffix of the column with the reasoning for a dimension."""
-_LONGEST_CELL = 32_767  # characters of a cell in spreadsheet programs
+_LONGEST_CELL = 32_767  # maximum number of characters in a cell of a spreadsheet program
 
 
 class AnnotationRequest(Record):
     """One row of a sheet.
 
     Attributes:
-        annotation_id: random id in the sheet.
-        episode: the episode's key.
-        agent: the seat to be scored.
+        annotation_id: random id of the row in the sheet.
+        episode: key of the episode.
+        agent: id of the agent to be scored.
         slot: index of the annotator of this seat, from 0.
         transcript: hash of the transcript in the sheet (:func:`fingerprint`).
     """
@@ -58,12 +59,14 @@ class AnnotationRequest(Record):
 
 
 class AnnotationKey(Record):
-    """The data that undoes the blinding of one sheet; not for annotators.
+    """The data that undoes the blinding of a sheet; not for annotators.
 
     Attributes:
+        schema_version: version of the record's format.
+        seed: seed of the order and the ids.
+        per_episode: number of annotators per episode.
+        dimensions: custom dimensions, which are scored in addition to the seven.
         requests: the rows, in the sheet's order.
-        per_episode: annotators of each episode.
-        dimensions: custom dimensions scored beside the seven.
     """
 
     schema_version: Literal[1] = 1
@@ -74,7 +77,7 @@ class AnnotationKey(Record):
 
     @cached_property
     def scales(self) -> Mapping[str, tuple[int, int]]:
-        """Inclusive range by dimension: the seven, then the custom ones."""
+        """Inclusive ranges by dimension: the seven, then the custom ones."""
         return {d.value: RANGES[d] for d in DIMENSIONS} | {d.name: (d.low, d.high) for d in self.dimensions}
 
     @cached_property
@@ -84,27 +87,32 @@ class AnnotationKey(Record):
 
     @classmethod
     def load(cls, path: str | Path) -> AnnotationKey:
-        """Reads a key file, or raises :class:`DamagedRecordError`."""
+        """Reads a key file; raises :class:`DamagedRecordError` if it is missing or invalid."""
         if not Path(path).is_file():
             raise DamagedRecordError(expected="the key of an annotation sheet", where=path)
         return read_record(cls, read_text(path, DamagedRecordError), path)
 
 
 def key_path(sheet: str | Path) -> Path:
-    """Path of the key of a sheet, beside it."""
+    """Returns the path of a sheet's key, in the same folder."""
     return Path(sheet).with_suffix(".key.json")
 
 
 def guide_path(sheet: str | Path) -> Path:
-    """Path of the annotators' guide to a sheet, beside it."""
+    """Returns the path of the annotators' guide to a sheet, in the same folder."""
     return Path(sheet).with_suffix(".guide.txt")
 
 
 def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]:
-    """Returns ``n`` different episodes, the same for the same seed; all of them for ``None``.
+    """Returns a random sample of different episodes.
+
+    Args:
+        episodes: the episodes; several records of one episode count once.
+        n: size of the sample; ``None`` returns all episodes.
+        seed: seed of the sample.
 
     Raises:
-        InvalidValueError: there are fewer.
+        InvalidValueError: there are fewer than ``n`` episodes.
     """
     ordered = _different(episodes)
     if n is None:
@@ -115,6 +123,7 @@ def draw(episodes: Iterable[Episode], n: int | None, seed: int) -> list[Episode]
 
 
 def _different(episodes: Iterable[Episode]) -> list[Episode]:
+    # Sorted by key, so that the sample does not depend on the order in which episodes were finished.
     plays = [record.episode for record in recordings(episodes, one_play=True) if record.first]
     return sorted(plays, key=lambda episode: episode.key)
 
@@ -124,18 +133,18 @@ def write_template(
 ) -> AnnotationKey:
     """Writes a sheet to be filled in, its key and a guide for the annotators (:func:`key_path`, :func:`guide_path`).
 
-    The rows of the first annotators come first, then those of the second, …; within these the episodes stand in an
-    order of their own each time, and the seats of an episode too. The same seed and episodes give the same files.
+    The rows of the first annotators come first, then those of the second annotators, and so on. Each part has the
+    episodes, and the seats of an episode, in a different random order. Equal seeds and episodes give equal files.
 
     Args:
-        episodes: to be annotated, two records of one counting once; custom dimensions of their evaluations are added
-            to the seven.
-        path: the ``.csv`` file; it must not exist, because an existing one may be filled in.
-        per_episode: annotators per episode (2 in SOTOPIA, appendix E.1).
-        seed: of the order and the ids.
+        episodes: the episodes to annotate; several records of one episode count once. Custom dimensions of their
+            evaluations are added to the seven.
+        path: path of the ``.csv`` file, which must not exist, because an existing file may contain annotations.
+        per_episode: number of annotators per episode (2 in SOTOPIA, appendix E.1).
+        seed: seed of the order and the ids.
 
     Raises:
-        InvalidValueError: no episodes, two plays of one episode, a file in the way, or custom dimensions that
+        InvalidValueError: there are no episodes or two plays of one episode, a file exists, or custom dimensions
             contradict each other.
     """
     path, records = Path(path), list(episodes)
@@ -151,9 +160,10 @@ def write_template(
     _warn_of_long_cells(ordered)
     by_key = {episode.key: episode for episode in ordered}
     rows = [_row(by_key[request.episode], request, len(key.columns)) for request in key.requests]
+    # The key is written first: a sheet without its key could not be evaluated.
     write_text_atomically(key_path(path), key.model_dump_json(indent=2) + "\n")
     write_text_atomically(guide_path(path), _guide(path.name, key))
-    # Spreadsheet programs take a CSV file for UTF-8 only when it begins with this mark.
+    # Spreadsheet programs read a CSV file as UTF-8 only if it begins with a byte order mark.
     write_text_atomically(path, "\ufeff" + csv_text(key.columns, rows))
     return key
 
@@ -164,7 +174,7 @@ def _check_template(path: Path, episodes: Sequence[Episode], per_episode: int) -
     for file in (path, key_path(path)):
         if file.exists():
             raise InvalidValueError(
-                "the file exists already", hint="choose a new one, so that no annotations are lost", where=file
+                "the file exists already", hint="choose another path, so that no annotations are lost", where=file
             )
     check_whole("per_episode", per_episode, 1)
     if not episodes:
@@ -175,7 +185,7 @@ def _warn_of_long_cells(episodes: Iterable[Episode]) -> None:
     for episode in episodes:
         length = len(transcript_text(episode))
         if length > _LONGEST_CELL:
-            logger.warning("episode %s: transcript of %d characters; spreadsheet programs cut it", episode.key, length)
+            logger.warning("episode %s: spreadsheet programs truncate its %d characters", episode.key, length)
 
 
 def _check_columns(key: AnnotationKey) -> None:
@@ -202,7 +212,8 @@ def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ..
 
 
 def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple[AnnotationRequest, ...]:
-    # The keys are part of the seed: the seed alone is not enough to repeat the shuffle.
+    # The episodes' keys are part of the seed, so that the blinding cannot be undone by repeating the shuffle with small
+    # seeds.
     generator = random.Random("\0".join([str(seed), *(episode.key for episode in episodes)]))
     rows = []
     for slot in range(per_episode):
@@ -210,7 +221,7 @@ def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple
             transcript = fingerprint(episode)
             seats = generator.sample(episode.task.agents, len(episode.task.agents))
             rows += [(episode.key, agent, slot, transcript) for agent in seats]
-    # A letter in front: spreadsheet programs read "12e45678" as a number.
+    # The letter keeps spreadsheet programs from reading an id such as "12e45678" as a number.
     ids = [f"a{number:08x}" for number in generator.sample(range(16**8), len(rows))]
     return tuple(
         AnnotationRequest(annotation_id=name, episode=key, agent=agent, slot=slot, transcript=transcript)
@@ -227,14 +238,14 @@ def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class SeatView:
-    """What an annotator reads about one seat: all that the seat itself knows.
+class AnnotatedSeat:
+    """The texts on one seat that an annotator reads, which include all private information of the seat.
 
     Attributes:
-        agent: the seat's id.
-        name: of its character.
-        profile: its character, private information, worth and relationships, one a line.
-        goals: one a line.
+        agent: id of the agent.
+        name: name of the character.
+        profile: the character, private information, worth and relationships, one per line.
+        goals: the goals, one per line.
     """
 
     agent: str
@@ -245,25 +256,25 @@ class SeatView:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """What an annotator reads about an episode, without any sign of who played; harmless to terminals and pages.
+    """The texts of an episode that an annotator reads, without the policies, and disarmed for terminals and pages.
 
     Attributes:
-        situation: the context, and what can be agreed on.
-        seats: in seat order.
-        transcript: a line for each turn, and one for how it ended; empty for a task that was not played.
+        situation: the context and the outcome space.
+        seats: the texts on each seat, in seat order.
+        transcript: a line for each turn and one for the end; empty for a task that has not been played.
     """
 
     situation: str
-    seats: tuple[SeatView, ...]
+    seats: tuple[AnnotatedSeat, ...]
     transcript: tuple[str, ...]
 
 
 def episode_view(played: Episode | Task) -> EpisodeView:
-    """Returns what an annotator reads about an episode, or about a task before it is played."""
+    """Returns the texts that an annotator reads about an episode, or about a task before it is played."""
     task = played.task if isinstance(played, Episode) else played
     transcript = transcript_text(played).split("\n") if isinstance(played, Episode) else []
     seats = tuple(
-        SeatView(
+        AnnotatedSeat(
             agent=agent,
             name=disarm(task.characters[seat].name),
             profile=disarm(_profile(task, seat)),
@@ -275,7 +286,7 @@ def episode_view(played: Episode | Task) -> EpisodeView:
 
 
 class DimensionGuide(NamedTuple):
-    """How a dimension is scored: the ends of its range, and what its points mean."""
+    """Instructions for scoring a dimension: the ends of its range, and the meaning of its points."""
 
     low: int
     high: int
@@ -283,7 +294,8 @@ class DimensionGuide(NamedTuple):
 
 
 def dimension_guides(custom: Iterable[CustomDimension] = ()) -> dict[str, DimensionGuide]:
-    """Returns how annotators score the seven dimensions and custom ones, by name."""
+    """Returns the annotators' instructions for the seven dimensions and custom ones, by name."""
+    # The judge's own prompts: agreement is comparable only if both sides follow the same instructions.
     seven = {d.value: DimensionGuide(*RANGES[d], disarm(load(f"judge_{d.value}").strip())) for d in DIMENSIONS}
     return seven | {d.name: DimensionGuide(d.low, d.high, disarm(d.instruction.strip())) for d in custom}
 
@@ -294,7 +306,8 @@ def _situation(task: Task) -> str:
 
 
 def _profile(task: Task, seat: int) -> str:
-    """What the seat knows of itself: without its secret and private information nobody could score SECRET."""
+    """The profile of a seat, including its private texts."""
+    # Without the secret and the private information, annotators could not score SECRET.
     character, side, spec = task.characters[seat], task.scenario.seats[seat], task.scenario.outcome
     lines = [describe(character, OWN_FIELDS)]
     lines += [f"Private information: {side.private_info}"] if side.private_info else []
@@ -307,10 +320,10 @@ def _profile(task: Task, seat: int) -> str:
 
 
 def transcript_text(episode: Episode) -> str:
-    """Returns the turns, one a line, and the stop reason, without any sign of who played.
+    """Returns the turns, one per line, and the stop reason, without the policies.
 
-    Private messages have their recipients; arguments are quoted, so that none can pose as a turn. What
-    a move did stands behind the words.
+    Private messages name their recipients. Arguments are quoted, so that none can pose as a turn. The effect of a move
+    follows the words.
     """
     by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
     lines = [render_turn(item.turn, episode.task.names, by_round) for item in episode.turns]
@@ -319,7 +332,7 @@ def transcript_text(episode: Episode) -> str:
 
 
 def fingerprint(episode: Episode) -> str:
-    """Hash of the transcript in the sheet (16 hex digits)."""
+    """Returns a hash of the transcript in the sheet (16 hex digits)."""
     return hashlib.sha256(transcript_text(episode).encode()).hexdigest()[:16]
 
 

@@ -1,19 +1,20 @@
-"""Spoken outcomes against known ones: precision, recall and Cohen's kappa of ``spoken-outcome:MODEL``.
+"""Validation of ``spoken-outcome:MODEL`` against known outcomes: precision, recall and Cohen's kappa.
 
-A file of cases has one of two things in each line:
+Each line of a file of cases is one of:
 
 - a recorded episode, such as a line of a run's ``episodes.jsonl``. Its outcome is computed from its moves, which are
-  then taken away; the model reads the words alone. Episodes without an outcome that can be agreed on are left out.
-- a dialogue: ``outcome`` as in a scenario file, the ``names`` of the seats, the ``turns``, the ``terms`` that were
-  agreed on (null for none), and maybe the ``context`` that all participants knew::
+  then removed, so that the model reads only the words. Episodes of tasks without an agreement are skipped.
+- a dialogue: ``outcome`` as in a scenario file, the ``names`` of the seats, the ``turns``, the ``terms`` of the
+  agreement (null for no agreement), and optionally the ``context`` that all participants know::
 
     {"outcome": {"protocol": {"kind": "agreement"}, "issues": [{"name": "price", "kind": "number", "low": 0,
      "high": 100}], "worth": [{"issues": {"price": {"per_unit": -1}}}, {"issues": {"price": {"per_unit": 1}}}]},
      "names": ["Ana", "Ben"], "turns": [{"seat": 0, "text": "40?"}, {"seat": 1, "text": "Deal."}],
      "terms": {"price": 40}}
 
-Precision is exact deals of all deals that were read, recall exact deals of all known ones (those of unscored dialogues
-included), kappa that of deal or no deal over the scored dialogues.
+A reading is exact if it has the known terms. Precision is the share of exact readings among the deals that were read,
+recall their share among the known deals (including those of unscored dialogues). Kappa compares deal or no deal over
+the scored dialogues.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ from sotopia_env.world.scenario import (
 
 
 class DialogueTurn(Record):
-    """Who spoke, and what."""
+    """An utterance, with the index of the speaker's seat."""
 
     seat: int = Field(ge=0)
     text: str
 
 
 class Dialogue(Record):
-    """A line of the second kind, see above."""
+    """A dialogue in a file of cases; the module's docstring describes its fields."""
 
     outcome: OutcomeSpec
     names: tuple[Name, ...]
@@ -67,7 +68,13 @@ class Dialogue(Record):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A dialogue with the terms that were agreed on; ``None`` for no agreement."""
+    """A dialogue with known terms.
+
+    Attributes:
+        where: location in the file.
+        episode: the dialogue as an episode without moves.
+        terms: the terms of the agreement; ``None`` for no agreement.
+    """
 
     where: str
     episode: Episode
@@ -76,7 +83,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was read in a case: terms, ``None`` for no agreement, or why nothing was."""
+    """The evaluator's reading of a case.
+
+    Attributes:
+        case: the case.
+        terms: the terms that were read; ``None`` for no agreement.
+        unscored: why the evaluator gave no answer; empty if it did.
+    """
 
     case: Case
     terms: dict[str, Any] | None = None
@@ -84,28 +97,29 @@ class Result:
 
     @property
     def exact(self) -> bool:
-        """Whether exactly the known deal was read."""
+        """Whether the case has a known deal and exactly its terms were read."""
         return not self.unscored and self.case.terms is not None and self.terms == self.case.terms
 
     def to_json(self) -> dict[str, Any]:
-        """The case in one row."""
+        """Returns the result as one row."""
         return {"where": self.case.where, "known": self.case.terms, "read": self.terms, "unscored": self.unscored}
 
 
 def known_cases(path: Path) -> Iterator[Case]:
-    """Yields the dialogues of a file.
+    """Yields the cases of a file.
 
     Raises:
-        DamagedRecordError: a line is neither an episode nor a dialogue; names the line and what is wrong.
+        DamagedRecordError: a line is neither an episode nor a dialogue; the message names the line and the problem.
     """
     for where, line in read_lines(path):
+        # Only episodes have a schema version; the search avoids parsing long lines twice.
         case = _episode_case(line, where) if '"schema_version":' in line else _dialogue_case(line, where)
         if case is not None:
             yield case
 
 
 def _episode_case(line: str, where: Where) -> Case | None:
-    """The words of an episode and what its moves came to; ``None`` where nothing could be agreed on."""
+    """The words of an episode with the outcome of its moves; ``None`` for a task without an agreement."""
     episode = read_episode(line, where)
     try:
         protocol_of(episode.task)
@@ -119,16 +133,17 @@ def _episode_case(line: str, where: Where) -> Case | None:
 
 
 def _words_of(turn: Turn) -> Turn:
-    """The turn without its move."""
+    """The turn without its move and without the move's effect."""
     action = Action(turn.action.action_type, turn.action.argument, turn.action.to)
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled)
 
 
 def _dialogue_case(line: str, where: Where) -> Case:
-    """The case of a line of the second kind."""
+    """The case of a line with a dialogue."""
     try:
         dialogue = read_record(Dialogue, line, where)
         task = _task_of(dialogue, str(where))
+        # In normal form, so that ``exact`` compares terms and not notations.
         terms = None if dialogue.terms is None else protocol_of(task).space.normalise(dialogue.terms)
         return Case(str(where), Episode(task=task).with_turns(_turns_of(dialogue)), terms)
     except ValidationError as error:
@@ -140,7 +155,7 @@ def _dialogue_case(line: str, where: Where) -> Case:
 
 
 def _turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
-    """The turns; a turn without text is silence."""
+    """The turns; a turn without text is a turn without an action."""
     turns = []
     for index, (seat, text) in enumerate((turn.seat, turn.text) for turn in dialogue.turns):
         if seat >= len(dialogue.names):
@@ -151,7 +166,8 @@ def _turns_of(dialogue: Dialogue) -> tuple[Turn, ...]:
 
 
 def _task_of(dialogue: Dialogue, where: str) -> Task:
-    """A task of strangers about whom nothing is known but their names; the model reads no more of them anyway."""
+    """A task for the dialogue, with strangers of whom only the names are known."""
+    # The evaluator's prompt contains nothing else of the characters.
     seats = len(dialogue.names)
     people = [Character(first_name=name, gender="", pronouns="", occupation="") for name in dialogue.names]
     scenario = Scenario(
@@ -166,7 +182,7 @@ def _task_of(dialogue: Dialogue, where: str) -> Task:
 
 
 async def read_case(evaluator: SpokenOutcome, case: Case) -> Result:
-    """What the evaluator reads in a case."""
+    """Returns the evaluator's reading of a case."""
     try:
         answer = await evaluator.read(case.episode)
     except EvaluationError as error:
@@ -177,12 +193,13 @@ async def read_case(evaluator: SpokenOutcome, case: Case) -> Result:
 
 
 def _ratio(part: int, whole: int) -> float | None:
-    """A share; ``None`` of nothing."""
+    """``part / whole``; ``None`` if ``whole`` is 0."""
     return part / whole if whole else None
 
 
 def spoken_summary(results: Sequence[Result]) -> dict[str, Any]:
-    """Every number that is printed, by name."""
+    """Returns the statistics of the results by name."""
+    # Unscored dialogues count as missed deals in the recall, and are not part of kappa, which needs two answers.
     scored = [result for result in results if not result.unscored]
     pairs = [(result.case.terms is not None, result.terms is not None) for result in scored]
     exact, deals = sum(result.exact for result in results), sum(read for _, read in pairs)
@@ -200,7 +217,7 @@ def spoken_summary(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def spoken_report(results: Sequence[Result]) -> str:
-    """The numbers, and the reasons why dialogues are unscored, in words."""
+    """Returns the statistics and the reasons for unscored dialogues as text."""
     lines = [
         f"{name:12} {'n/a' if value is None else format(value, '.3f') if isinstance(value, float) else value}"
         for name, value in spoken_summary(results).items()

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.json_text import parse_json
-from sotopia_env.people.sheet import SeatView, dimension_guides, episode_view
+from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
 from sotopia_env.service.store import episodes, studies, tables
 from sotopia_env.service.studies.forms import Question, Section
 from sotopia_env.service.studies.settings import AnnotateStudy, ValidateStudy
@@ -46,7 +46,7 @@ class Item:
 
     assignment: Any
     situation: str
-    seats: tuple[SeatView, ...]
+    seats: tuple[AnnotatedSeat, ...]
     transcript: tuple[str, ...]
     sections: tuple[Section, ...]
     number: int

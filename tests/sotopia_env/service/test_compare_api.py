@@ -1,0 +1,32 @@
+"""Comparisons through the API: a chart and a sheet by name."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from sotopia_env import naming
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.service.store import episodes, runs
+from tests.sotopia_env.service.server import studio
+
+
+def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Path) -> None:
+    async def inside() -> None:
+        policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
+        plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
+        evaluator = naming.make_evaluator("verified+rules")
+        result = await run_episodes_async(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
+        async with studio(sqlite_url, workers=0) as place:
+            browser = await place.researcher()
+            async with place.database.write() as connection:
+                run = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
+                for episode in result.episodes:
+                    await episodes.add_recorded(connection, run, episode, 0.0)
+            drawing = await browser.get("/api/v1/compare.svg", params={"run": run, "chart": "means"})
+            assert drawing.headers["content-type"].startswith("image/svg+xml"), drawing.text
+            assert (await browser.get("/api/v1/compare.svg", params={"run": run, "chart": "pie"})).status_code == 422
+            sheet = await browser.get("/api/v1/compare.csv", params={"run": run, "sheet": "ranking"})
+            assert "boulware" in sheet.text
+
+    asyncio.run(inside())

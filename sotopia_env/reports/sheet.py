@@ -150,12 +150,12 @@ class Sheet:
 
     def text(self) -> str:
         """Returns aligned columns for a terminal; empty without rows."""
-        header, lines, notes = self._visible()
+        header, lines, notes = self.visible()
         return "\n".join([*filter(None, [self.title]), table(header, lines), *notes]) if lines else ""
 
     def markdown(self) -> str:
         """Returns a Markdown table; empty without rows."""
-        header, lines, notes = self._visible()
+        header, lines, notes = self.visible()
         if not lines:
             return ""
         # After `disarm_line` a cell is one line, so that a bar is the only character that could end it.
@@ -164,8 +164,8 @@ class Sheet:
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([*([f"## {self.title}"] if self.title else []), grid, *notes])
 
-    def _visible(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """The headings and cells of the visible columns, and the notes."""
+    def visible(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """Returns the headings and cells of the visible columns, and the notes below the table."""
         lines = [[self._show(name, cell) for name, cell in zip(self.columns, row, strict=True)] for row in self.rows]
         folded = self._folded(lines)
         visible = [c for c, name in enumerate(self.columns) if name not in folded and name not in self.hidden]

@@ -1,5 +1,6 @@
 """The pages: Jinja templates with htmx, no build step, no network but this server's."""
 
-from sotopia_env.service.pages import episodes, home, login, participant, seat, studies
+from sotopia_env.service.pages import compare, episodes, home, library, login, participant, seat, studies
 
-ROUTERS = (home.router, login.router, episodes.router, participant.router, seat.router, studies.router)
+MODULES = (compare, episodes, home, library, login, participant, seat, studies)
+ROUTERS = tuple(module.router for module in MODULES)

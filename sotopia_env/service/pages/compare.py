@@ -1,0 +1,78 @@
+"""The page that compares policies or conditions over runs: the tables and charts of :mod:`sotopia_env.reports`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from sotopia_env.errors import SotopiaError
+from sotopia_env.reports import Report, Sheet
+from sotopia_env.service.answers import status_of
+from sotopia_env.service.api.reports import Comparing, compared
+from sotopia_env.service.auth import Reader
+from sotopia_env.service.context import ServicesDep
+from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.store import episode_lists, runs
+
+router = APIRouter()
+FACTORS = ("", "tag", "scenario", "character", "relationship", "condition")
+"""What a comparison can be split by; empty for policies alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A text or a table of a report, as a page shows it."""
+
+    text: str = ""
+    title: str = ""
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    notes: Sequence[str] = ()
+
+
+def part_of(part: str | Sheet) -> Part:
+    """Returns a part of a report for a page."""
+    if isinstance(part, str):
+        return Part(text=part)
+    header, rows, notes = part.visible()
+    return Part(title=part.title, header=header, rows=rows, notes=notes)
+
+
+@router.get("/compare")
+async def compare(request: Request, parts: ServicesDep, _: Reader, wanted: Annotated[Comparing, Query()]) -> Response:
+    """The form, and the comparison that it asks for."""
+    async with parts.database.read() as connection:
+        rows = [row for row in await runs.page(connection) if row.played]
+        tags = await episode_lists.values(connection, "tag")
+    report, problem, status = None, "", 200
+    if wanted.run or wanted.tag:
+        try:
+            report = await compared(parts, wanted)
+        except SotopiaError as error:
+            problem, status = str(error), status_of(error)
+    shown = [] if report is None else [part_of(part) for part in report.parts if part]
+    return render(
+        request,
+        "compare.html",
+        status,
+        wanted=wanted,
+        runs=rows,
+        tags=tags,
+        factors=FACTORS,
+        parts=shown,
+        charts=await _charts(report),
+        sheets=[] if report is None else [sheet.name for sheet in report.sheets],
+        query=urlencode([(name, value) for name, value in request.query_params.multi_items() if value]),
+        problem=problem,
+    )
+
+
+async def _charts(report: Report | None) -> list[str]:
+    """The names of the charts of a report."""
+    return [] if report is None else list(await asyncio.to_thread(report.charts))

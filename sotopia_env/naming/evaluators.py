@@ -130,7 +130,7 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
     if head.partition(":")[0] == _INTERVIEW:
         return _interview(head, options, model_factory, policies)
     kind, _, model = head.partition(":")
-    # ``judge`` without a colon may be another package's entry point; with one it is ours, even without a model.
+    # ``judge`` without a colon may be another package's entry point; with a colon it is the built-in judge in any case.
     if kind not in _WITH_MODEL or ":" not in name:
         return _plugin(name, model_factory)
     make, readers = _WITH_MODEL[kind]

@@ -24,7 +24,7 @@ from sotopia_env.people.between_annotators import (
     Scales,
     Seat,
     Statistic,
-    annotator_table,
+    annotator_agreement,
     bin_of,
     mean_of,
 )
@@ -220,7 +220,7 @@ def human_agreement(
         judges=names,
         by_dimension=tuple(by_dimension),
         overall=tuple(overall),
-        annotators=annotator_table(people, scales),
+        annotators=annotator_agreement(people, scales),
         ranges=tuple(ranges),
         differences=tuple(differences),
         between_judges=judge_agreement(by_key.values(), names) if len(names) > 1 else (),
@@ -313,9 +313,9 @@ def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -
 
 
 def _on_dimension(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unscored: int) -> JudgeOnDimension:
-    ours, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
+    scores, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
     differences = [pair.difference for pair in pairs]
-    r, rho = correlations(ours, humans)
+    r, rho = correlations(scores, humans)
     sd_human, with_range = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
     return JudgeOnDimension(
         judge=judge,

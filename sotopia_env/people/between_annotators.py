@@ -146,7 +146,7 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
     return (pairwise_agreement(ratings) - 1 / categories) / (1 - 1 / categories)
 
 
-def annotator_table(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
+def annotator_agreement(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
     """Returns the agreement on each dimension, followed by the mean over the dimensions (:data:`MEAN`)."""
     rows = [_annotators(name, people, scale) for name, scale in scales.items()]
     by_bins = [

@@ -120,8 +120,10 @@ def _outcome(members: Sequence[_CommitteeMember], chair: int, issues: Mapping[st
     worths = []
     for member in members:
         rows = zip(issues.items(), (member.candidates, member.conditions), strict=True)
-        tables = {name: dict(zip(options, map(float, values), strict=True)) for (name, options), values in rows}
-        worths.append(AdditiveWorth(issues=tables, no_agreement=member.no_agreement))
+        points_by_issue = {
+            name: dict(zip(options, map(float, values), strict=True)) for (name, options), values in rows
+        }
+        worths.append(AdditiveWorth(issues=points_by_issue, no_agreement=member.no_agreement))
     return OutcomeSpec(
         protocol=AgreementRules(needs=Quorum(quorum=QUORUM, veto=(f"agent_{chair}",))),
         issues=tuple(ChoiceIssue(name=name, options=tuple(options)) for name, options in issues.items()),

@@ -229,25 +229,26 @@ def _draw(rng: random.Random, difficulty: Difficulty, tag: str) -> Draft:
     plan = rng.choice(texts.plans)
     names = rng.sample(tuple(plan.issues), difficulty.issues)
     issues = {name: rng.sample(plan.issues[name], difficulty.options) for name in names}
-    tables = [_table(issues, rows) for rows in weights]
+    gains_by_seat = [_gains(issues, rows) for rows in weights]
     return Draft(
         characters=draw_characters(rng, 2),
         context=f"{plan.opening} {_open_points(issues)} {rng.choice(texts.rules)}",
-        seats=tuple(_seat(rng, table, bound) for table, bound in zip(tables, bounds, strict=True)),
+        seats=tuple(_seat(rng, gains, bound) for gains, bound in zip(gains_by_seat, bounds, strict=True)),
         outcome=OutcomeSpec(
             protocol=AgreementRules(),
             issues=tuple(ChoiceIssue(name=name, options=tuple(options)) for name, options in issues.items()),
             worth=tuple(
-                AdditiveWorth(issues=table, no_agreement=bound) for table, bound in zip(tables, bounds, strict=True)
+                AdditiveWorth(issues=gains, no_agreement=bound)
+                for gains, bound in zip(gains_by_seat, bounds, strict=True)
             ),
         ),
         tags=(tag,),
     )
 
 
-def _table(issues: Mapping[str, Sequence[str]], rows: Sequence[Sequence[int]]) -> dict[str, dict[str, float]]:
+def _gains(issues: Mapping[str, Sequence[str]], rows: Sequence[Sequence[int]]) -> dict[str, dict[str, float]]:
     pairs = zip(issues.items(), rows, strict=True)
-    return {name: dict(zip(options, map(float, gains), strict=True)) for (name, options), gains in pairs}
+    return {name: dict(zip(options, map(float, row), strict=True)) for (name, options), row in pairs}
 
 
 def _open_points(issues: Mapping[str, Sequence[str]]) -> str:
@@ -255,12 +256,12 @@ def _open_points(issues: Mapping[str, Sequence[str]]) -> str:
     return f"Open are: {choices}."
 
 
-def _seat(rng: random.Random, table: Mapping[str, Mapping[str, float]], bound: int) -> Seat:
+def _seat(rng: random.Random, gains: Mapping[str, Mapping[str, float]], bound: int) -> Seat:
     rows = [
-        (name, ", ".join(f"{option} {gain:.0f}" for option, gain in gains.items())) for name, gains in table.items()
+        (name, ", ".join(f"{option} {gain:.0f}" for option, gain in options.items())) for name, options in gains.items()
     ]
     return Seat(
-        goals=(rng.choice(texts.goals).format(points="; ".join(f"{name}: {gains}" for name, gains in rows)),),
+        goals=(rng.choice(texts.goals).format(points="; ".join(f"{name}: {text}" for name, text in rows)),),
         hints=(rng.choice(texts.hints),),
         private_info=rng.choice(texts.no_agreement).format(points=points(bound)),
     )

@@ -22,7 +22,7 @@ Placed = tuple[str, Record]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LintProblem:
     """A problem of a record.
 
     Attributes:
@@ -40,7 +40,7 @@ class Problem:
         return f"{self.where}: {self.sentence}" if self.is_error else f"{self.where}: warning: {self.sentence}"
 
 
-def lint(records: Sequence[Placed], against: Sequence[Placed] = ()) -> list[Problem]:
+def lint(records: Sequence[Placed], against: Sequence[Placed] = ()) -> list[LintProblem]:
     """Returns the problems of a set of records.
 
     Args:
@@ -58,16 +58,16 @@ def lint(records: Sequence[Placed], against: Sequence[Placed] = ()) -> list[Prob
 _Situations = Iterable[tuple[str, LintedSituation]]
 
 
-def _double_ids(situations: _Situations) -> Iterator[Problem]:
+def _double_ids(situations: _Situations) -> Iterator[LintProblem]:
     locations: dict[str, str] = {}
     for where, situation in situations:
         if situation.label in locations:
             sentence = f"id: expected a unique id, got that of {locations[situation.label]}; rename one"
-            yield Problem(where, f"{situation.label}: {sentence}", is_error=True)
+            yield LintProblem(where, f"{situation.label}: {sentence}", is_error=True)
         locations.setdefault(situation.label, where)
 
 
-def _texts(situations: _Situations) -> Iterator[Problem]:
+def _texts(situations: _Situations) -> Iterator[LintProblem]:
     """Problems of the scenarios' texts."""
     # A scenario occurs in as many tasks as it has castings; each of its problems is reported once.
     reported = set()
@@ -76,10 +76,10 @@ def _texts(situations: _Situations) -> Iterator[Problem]:
             if (situation.key, sentence) in reported:
                 continue
             reported.add((situation.key, sentence))
-            yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
+            yield LintProblem(where, f"{situation.label}: {situation.sentence(sentence)}")
 
 
-def _people(records: Sequence[Placed]) -> Iterator[Problem]:
+def _people(records: Sequence[Placed]) -> Iterator[LintProblem]:
     """Problems of the characters' secrets."""
     # The same characters occur in many tasks; each problem is reported once.
     sentences = set()
@@ -90,24 +90,24 @@ def _people(records: Sequence[Placed]) -> Iterator[Problem]:
         for secret, sentence in people_sentences(record):
             if (secret, sentence) not in sentences:
                 sentences.add((secret, sentence))
-                yield Problem(where, f"{label}: {sentence}")
+                yield LintProblem(where, f"{label}: {sentence}")
 
 
-def _constraints(situations: _Situations, casts: Sequence[Cast]) -> Iterator[Problem]:
+def _constraints(situations: _Situations, casts: Sequence[Cast]) -> Iterator[LintProblem]:
     """Scenarios that cannot be cast or scored; tasks and templates were checked when they were read."""
     for where, situation in situations:
         scenario = situation.record
         if not isinstance(scenario, Scenario):
             continue
         if problem := _outcome_problem(scenario):
-            yield Problem(where, f"{situation.label}: {problem}", is_error=True)
+            yield LintProblem(where, f"{situation.label}: {problem}", is_error=True)
         # The first seating is enough, so the generator is not exhausted.
         if casts and not any(True for cast in casts for _ in _seatings(scenario, cast)):
             people = sum(len(cast.characters) for cast in casts)
             sentence = _NO_SEATING.format(scenario.constraints, people)
-            yield Problem(where, f"{situation.label}: {sentence}", is_error=True)
+            yield LintProblem(where, f"{situation.label}: {sentence}", is_error=True)
         elif not casts and (fault := _drawing_problem(scenario)):
-            yield Problem(where, f"{situation.label}: {fault}; or check the scenario together with its cast")
+            yield LintProblem(where, f"{situation.label}: {fault}; or check the scenario together with its cast")
 
 
 _NO_SEATING = "constraints: expected some that characters of the cast meet, got {}, which none of {} do; widen them"
@@ -148,7 +148,7 @@ def _outcome_problem(scenario: Scenario) -> InvalidTaskError | None:
         return error
 
 
-def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Problem]:
+def _duplicates(situations: _Situations, others: _Situations) -> Iterator[LintProblem]:
     """Near-duplicates among scenarios with different ids, and of scenarios in ``others``."""
     before, here = _first_of_each(others), _first_of_each(situations)
     together = [*before, *here]
@@ -161,7 +161,7 @@ def _duplicates(situations: _Situations, others: _Situations) -> Iterator[Proble
             f"context: expected a distinct situation, got a similarity of {similarity:.2f} with the phrases of "
             f"{duplicate.label}, {other_where} (limit {ALIKE:g}); rewrite or remove one of them"
         )
-        yield Problem(where, f"{situation.label}: {situation.sentence(sentence)}")
+        yield LintProblem(where, f"{situation.label}: {situation.sentence(sentence)}")
 
 
 def _first_of_each(situations: _Situations) -> list[tuple[str, LintedSituation]]:

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from sotopia_env.errors import (
@@ -67,6 +68,11 @@ def problem(error: SotopiaError) -> dict[str, Any]:
     return details
 
 
+def _route(request: Request) -> str:
+    """The pattern of a request's path: the path itself may hold the secret of a link."""
+    return str(getattr(request.scope.get("route"), "path", "(no route)"))
+
+
 def install(app: FastAPI, page: Render) -> None:
     """Makes ``app`` answer errors.
 
@@ -105,9 +111,15 @@ def install(app: FastAPI, page: Render) -> None:
             details["detail"] = f"{request.url.path}: there is no such page"
         return await answer(request, details, dict(error.headers or {}))
 
+    @app.exception_handler(SQLAlchemyError)
+    async def no_database(request: Request, error: SQLAlchemyError) -> Response:
+        logger.error("request %s %s: the database failed", request.method, _route(request), exc_info=error)
+        detail = "the database does not answer, or cannot be written; nothing was saved, so try again in a moment"
+        return await answer(request, {"type": "about:blank", "title": "no database", "status": 503, "detail": detail})
+
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> Response:
         identity = secrets.token_hex(4)
-        logger.error("request %s %s failed (%s)", request.method, request.url.path, identity, exc_info=error)
+        logger.error("request %s %s failed (%s)", request.method, _route(request), identity, exc_info=error)
         detail = f"the service failed; its log says why under {identity}"
         return await answer(request, {"type": "about:blank", "title": "fault", "status": 500, "detail": detail})

@@ -136,7 +136,7 @@ async def claim_login(connection: AsyncConnection, secret: str) -> str:
 
 
 async def add_user(connection: AsyncConnection, name: str, password: str, role: Role) -> None:
-    """Adds a user, or gives one that is there another password and role.
+    """Adds a user, or gives one that is there another password and role, which ends all sessions and tokens.
 
     Raises:
         InvalidValueError: the password is too short, or the role does not exist.
@@ -146,6 +146,10 @@ async def add_user(connection: AsyncConnection, name: str, password: str, role: 
     if len(password) < _SHORTEST_PASSWORD:
         raise InvalidValueError(field="password", expected=f"{_SHORTEST_PASSWORD} characters or more")
     row, values = tables.user, {"role": role, "password": _HASHER.hash(password)}
+    known = (await connection.execute(select(row.c.id).where(row.c.name == name))).scalar_one_or_none()
+    if known is not None:  # a password is changed because somebody knows it, a role because it was too much
+        await connection.execute(delete(tables.session).where(tables.session.c.principal == known))
+        await connection.execute(delete(tables.token).where(tables.token.c.owner == known))
     change = await connection.execute(update(row).where(row.c.name == name).values(**values))
     if not change.rowcount:
         await connection.execute(insert(row).values(id=tables.new_id(), name=name, created=time.time(), **values))

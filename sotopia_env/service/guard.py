@@ -18,8 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sotopia_env.service.answers import PROBLEM
 
-LONGEST_BODY = 64 * 2**20
-"""Bytes of a request: an upload of some thousand episodes."""
+LONGEST_BODY = 4 * 2**20
+"""Bytes of a request."""
+LONGEST_UPLOAD = 64 * 2**20
+"""Bytes of an upload of episodes, some thousand of them."""
+_UPLOAD = "/api/v1/episodes"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _RATES = {"/login": (10, 60.0), "/api/v1/design": (20, 60.0), "/api/v1/simulate": (240, 60.0), "/design": (20, 60.0)}
@@ -62,7 +65,9 @@ class Guard:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
         if refusal is None:
-            await self._app(scope, _limited(receive), _with_headers(send) if scope["type"] == "http" else send)
+            await self._app(
+                scope, _limited(receive, _longest(scope)), _with_headers(send) if scope["type"] == "http" else send
+            )
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
@@ -77,9 +82,10 @@ class Guard:
             return 421, "this server is not known by that name; give its address as the setting `origin`"
         if scope["type"] == "http" and scope["method"] in _SAFE:
             return None
-        if headers.get("content-length", "0").isdecimal() and int(headers.get("content-length", "0")) > LONGEST_BODY:
-            return 413, f"expected at most {LONGEST_BODY:,} bytes"
-        if not headers.get("authorization") and not self._is_own(scope, headers):
+        length, most = headers.get("content-length", "0"), _longest(scope)
+        if length.isdecimal() and (len(length) > 15 or int(length) > most):
+            return 413, f"expected at most {most:,} bytes"
+        if not _has_token(headers) and not self._is_own(scope, headers):
             return 403, "the request does not come from a page of this server"
         return self._too_often(scope, headers)
 
@@ -97,7 +103,8 @@ class Guard:
         if rate is None:
             return None
         number, seconds = rate
-        caller = headers.get("authorization") or (scope.get("client") or ("", 0))[0]
+        # A header that anybody can make up would give a guesser of passwords as many tries as there are headers.
+        caller = (scope.get("client") or ("", 0))[0]
         key, now = (caller, scope["path"]), time.monotonic()
         tokens, before = self._buckets.pop(key, (float(number), now))
         tokens = min(float(number), tokens + (now - before) * number / seconds)
@@ -107,7 +114,16 @@ class Guard:
         return None if tokens >= 1.0 else (429, f"expected at most {number} of these in {seconds:g} s; wait a little")
 
 
-def _limited(receive: Receive) -> Receive:
+def _has_token(headers: Headers) -> bool:
+    """Whether the request names a token; browsers add other kinds of authorization by themselves, such as Basic."""
+    return headers.get("authorization", "").partition(" ")[0].casefold() == "bearer"
+
+
+def _longest(scope: Scope) -> int:
+    return LONGEST_UPLOAD if scope["path"].rstrip("/") == _UPLOAD else LONGEST_BODY
+
+
+def _limited(receive: Receive, most: int) -> Receive:
     """Ends the connection once a body without a declared length is too long."""
     size = 0
 
@@ -115,7 +131,7 @@ def _limited(receive: Receive) -> Receive:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b"")) if message["type"] == "http.request" else 0
-        return {"type": "http.disconnect"} if size > LONGEST_BODY else message
+        return {"type": "http.disconnect"} if size > most else message
 
     return limited
 

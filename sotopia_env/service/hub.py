@@ -7,14 +7,16 @@ comes back with the number of the last event it has seen misses none and sees no
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from sotopia_env.service.live import CLOSED
 from sotopia_env.service.store import events
-from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.engine import UNREACHABLE, Database
 from sotopia_env.service.store.events import Event
 
+logger = logging.getLogger(__name__)
 POLL = 0.1
 """Seconds between two looks at the database while somebody watches."""
 
@@ -46,7 +48,8 @@ class Hub:
             MissingError: there is no such episode.
         """
         async with self._database.read() as connection:
-            await events.row_of(connection, episode)
+            # With a number that no event has yet, the loop below would have nothing to send and nothing to wait for.
+            after = max(0, min(after, (await events.row_of(connection, episode)).events))
         channel = self._channels.setdefault(episode, _Channel())
         channel.watchers += 1
         try:
@@ -58,7 +61,7 @@ class Hub:
                 for event in channel.log[after:]:  # numbers are places in the log, from 1
                     yield event
                     after = event.number
-                if len(channel.log) == after:
+                if len(channel.log) <= after:
                     if channel.closed:
                         return
                     await changed.wait()
@@ -94,7 +97,10 @@ class Hub:
         while True:
             await asyncio.sleep(POLL)
             if self._channels:
-                await self._refresh(list(self._channels))
+                try:
+                    await self._refresh(list(self._channels))
+                except UNREACHABLE as error:  # those who watch wait until the database answers again
+                    logger.warning("the database does not answer: %s", error)
 
     async def _refresh(self, episodes: list[str]) -> None:
         async with self._database.read() as connection:

@@ -7,8 +7,10 @@ opened, because a user of the studio asks for it. Without accounts the user is t
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from sotopia_env import naming, tasks
@@ -27,6 +29,9 @@ from sotopia_env.world.answers import Configured
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.yaml_text import to_yaml
 
+_OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
+"""What makes a name read a file, or send prompts and keys to an address."""
+_FILES = frozenset({"examples", "template"})
 _OF_A_RUN = frozenset({"max_cost", "max_tokens"})
 """The settings of models that a run may bring; keys and addresses are the operator's."""
 
@@ -34,6 +39,24 @@ _OF_A_RUN = frozenset({"max_cost", "max_tokens"})
 def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
     """Returns the context in which names are resolved."""
     return installed_only() if settings.accounts else nullcontext()
+
+
+def _check(settings: ServiceSettings, names: Iterable[str], manner: Mapping[str, Any] | None = None) -> None:
+    """Raises :class:`InvalidValueError` if names reach beyond what is installed, where people have accounts."""
+    if not settings.accounts:
+        return
+    own = re.compile(rf"custom={re.escape(str(_dimensions(settings)))}/[0-9a-f]{{16}}\.yaml")
+    for name in names:
+        if found := _OUTSIDE.search(own.sub("", name)):
+            raise InvalidValueError(
+                field=found[1] or "api_base", expected="a name without files and addresses: these are the operator's"
+            )
+    for key in _FILES & set(manner or {}):
+        raise InvalidValueError(field=f"manner.{key}", expected="settings without files: these are the operator's")
+
+
+def _dimensions(settings: ServiceSettings) -> Path:
+    return (settings.data / "dimensions").resolve()
 
 
 def policies(
@@ -45,14 +68,17 @@ def policies(
         UnknownNameError: a name is not known.
         InvalidValueError: an option cannot be meant.
     """
+    chosen = [name for name in names if name != PERSON]
+    _check(settings, chosen, manner)
     with meaning(settings):
-        return [naming.make_policy(name, models, manner) for name in names if name != PERSON]
+        return [naming.make_policy(name, models, manner) for name in chosen]
 
 
 def evaluator(
     settings: ServiceSettings, models: ModelPool, name: str, seated: Iterable[Configured] = ()
 ) -> Evaluator | None:
     """Returns the evaluator of this name, ``None`` for ``none``; raises as :func:`policies`."""
+    _check(settings, [name])
     with meaning(settings):
         return naming.make_optional_evaluator(name, model_factory=models.judge, policies=list(seated))
 
@@ -71,10 +97,10 @@ def with_dimensions(settings: ServiceSettings, name: str, dimensions: tuple[Cust
     if not head.startswith("judge:") or len(split(name, "+")) > 1:
         raise InvalidValueError("own dimensions need a judge", field="evaluator", expected="judge:MODEL", got=name)
     text = to_yaml({"dimensions": [dimension.model_dump(mode="json") for dimension in dimensions]})
-    path = settings.data / "dimensions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+    path = _dimensions(settings) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomically(path, text)
-    return f"{head}:{','.join(filter(None, (options, f'custom={path.resolve()}')))}"
+    return f"{head}:{','.join(filter(None, (options, f'custom={path}')))}"
 
 
 def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
@@ -87,12 +113,17 @@ def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
     if set(own) - _OF_A_RUN:
         field = f"models.{min(set(own) - _OF_A_RUN)}"
         raise InvalidValueError(field=field, expected="max_cost and max_tokens alone: the rest is set by the operator")
-    sources = [] if spec.tasks in (*naming.SHIPPED, "all") else split(split_options(spec.tasks)[0])
-    if settings.accounts:
-        for name in sources:
-            if name not in naming.SHIPPED and name not in tasks.FAMILIES and name not in naming.TASK_PLUGINS.names:
-                raise UnknownNameError(field="tasks", got=name, valid=[*naming.SHIPPED, "all", *tasks.FAMILIES])
+    check_tasks(settings, spec.tasks)
+    _check(settings, [*spec.policies, *spec.matchups, spec.evaluator], spec.manner)
     return spec.model_copy(update={"models": limited(settings.models, own)})
+
+
+def check_tasks(settings: ServiceSettings, source: str) -> None:
+    """Raises :class:`UnknownNameError` if a source of tasks is a file or is imported, where people have accounts."""
+    sources = [] if source in (*naming.SHIPPED, "all") else split(split_options(source)[0])
+    for name in sources if settings.accounts else ():
+        if name not in naming.SHIPPED and name not in tasks.FAMILIES and name not in naming.TASK_PLUGINS.names:
+            raise UnknownNameError(field="tasks", got=name, valid=[*naming.SHIPPED, "all", *tasks.FAMILIES])
 
 
 def limited(options: ModelOptions, limits: Mapping[str, Any]) -> ModelOptions:

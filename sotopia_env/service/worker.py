@@ -11,16 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from sotopia_env import naming
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
-from sotopia_env.errors import FATAL, InUseError, ModelCallError
+from sotopia_env.errors import FATAL, InUseError, ModelCallError, SotopiaError
 from sotopia_env.runs.play import attempt
-from sotopia_env.service import live
+from sotopia_env.service import live, names
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import jobs, runs
-from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.engine import UNREACHABLE, Database
 from sotopia_env.service.store.jobs import Job
 from sotopia_env.service.work import drafting, evaluating
 from sotopia_env.service.work.batch import play_run
@@ -66,9 +65,14 @@ class Worker:
         watch = asyncio.create_task(self._watch_deadlines())
         try:
             while not self._stop.is_set():
-                if not await self._begin_one():
+                try:
+                    begun, pause = await self._begin_one(), IDLE
+                except UNREACHABLE as error:  # the database is down, locked or full: that passes
+                    logger.warning("no job could be claimed: %s", error)
+                    begun, pause = False, 1.0
+                if not begun:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._stop.wait(), IDLE)
+                        await asyncio.wait_for(self._stop.wait(), pause)
         finally:
             watch.cancel()
             await asyncio.sleep(0)  # a task that is cancelled before it starts would not give its job back
@@ -128,8 +132,12 @@ class Worker:
     async def _keep_lease(self, job: Job, stop: Stop) -> None:
         while True:
             await asyncio.sleep(jobs.LEASE / 4)
-            async with self.database.write() as connection:
-                stopping = await jobs.renew(connection, job, self.name)
+            try:
+                async with self.database.write() as connection:
+                    stopping = await jobs.renew(connection, job, self.name)
+            except UNREACHABLE as error:
+                logger.warning("job %s: its lease could not be renewed: %s", job.id, error)
+                continue
             if stopping is None:
                 stop.ask("another worker has taken the job over")
             elif stopping:
@@ -139,11 +147,19 @@ class Worker:
         """Carries out what was declared for people who do not answer in time."""
         while True:
             await asyncio.sleep(1.0)
-            async with self.database.read() as connection:
-                late = await live.overdue(connection)
+            try:
+                async with self.database.read() as connection:
+                    late = await live.overdue(connection)
+            except UNREACHABLE as error:
+                logger.warning("no deadline could be looked up: %s", error)
+                continue
             for episode in late:
-                with suppress(ConflictError, MissingError):  # the answer came meanwhile
+                try:
                     await live.time_out(self.database, episode)
+                except (ConflictError, MissingError):
+                    pass  # the answer came meanwhile
+                except (SotopiaError, *UNREACHABLE) as error:  # one episode must not stop the others' clocks
+                    logger.warning("episode %s: %s", episode, error)
 
     async def _advance(self, job: Job, _: Stop) -> None:
         async with self.database.read() as connection:
@@ -151,12 +167,8 @@ class Worker:
         if episode.status in live.CLOSED:
             return
         spec = episode.spec
-        policies = {
-            agent: naming.make_policy(name, self.models, spec.manner)
-            for agent, name in spec.policies.items()
-            if agent not in spec.people
-        }
-        evaluator = naming.make_optional_evaluator(
-            spec.evaluator, model_factory=self.models.judge, policies=list(policies.values())
-        )
+        seats = {agent: name for agent, name in spec.policies.items() if agent not in spec.people}
+        made = names.policies(self.settings, self.models, seats.values(), spec.manner)
+        policies = dict(zip(seats, made, strict=True))
+        evaluator = names.evaluator(self.settings, self.models, spec.evaluator, made)
         await live.advance(self.database, episode, policies, evaluator)

@@ -23,7 +23,7 @@ from sotopia_env.service.api.bodies import (
 )
 from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import ServicesDep
-from sotopia_env.service.problems import MissingError
+from sotopia_env.service.problems import ForbiddenError, MissingError
 from sotopia_env.service.store import episode_lists, episodes, events
 from sotopia_env.service.store import tags as tag_store
 from sotopia_env.service.store.episode_lists import EpisodeFilter, EpisodeRow
@@ -283,10 +283,12 @@ class SeatAction(Body):
 
 
 @router.post("/episodes/{episode}/seats/{agent}/actions", status_code=202)
-async def act(parts: ServicesDep, _: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
+async def act(parts: ServicesDep, principal: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
     """Takes the action of a person's seat; 409 if the turn is over, the same answer if the key was seen before."""
     async with parts.database.read() as connection:
         await events.row_of(connection, episode)
+        if (await episodes.participants(connection, episode)).get(agent, principal.id) != principal.id:
+            raise ForbiddenError(f"{agent}: this seat is a participant's, and nobody else may act in it")
     state = await live.act(parts.database, episode, agent, body.action, turn=body.turn, key=body.key)
     await parts.hub.notify(episode)
     return _seat(state, agent)

@@ -163,7 +163,10 @@ async def simulation(socket: WebSocket) -> None:
             await socket.close(1008)
             return
         while True:
-            await connection.take(await socket.receive_text())
+            message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            await connection.take(message.get("text") or "")  # a message of bytes is none of ours
     except WebSocketDisconnect:
         return
     finally:

@@ -134,8 +134,9 @@ async def keep_draft(request: Request, parts: ServicesDep, person: Person) -> Re
     """Keeps what was typed and not yet sent."""
     fields = await _fields(request)
     form = fields.pop("form", "")
-    async with parts.database.write() as connection:
-        await drafts.save(connection, person.id, form[:200], fields)
+    if form == _form_name(await _step(parts, person)):  # else it would be kept for ever
+        async with parts.database.write() as connection:
+            await drafts.save(connection, person.id, form, fields)
     return Response(status_code=204)
 
 

@@ -115,7 +115,8 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
     form = await request.form()
     fields = {name: str(value) for name, value in form.items()}
     state = await _load(parts, episode, agent)
-    turn = int(fields["turn"]) if fields.get("turn", "").isdecimal() else -1
+    sent = fields.get("turn", "")
+    turn = int(sent) if sent.isdecimal() and len(sent) < 10 else -1
     try:
         if turn == len(state.table.turns) and agent in state.table.acting:
             action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])

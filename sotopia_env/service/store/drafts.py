@@ -9,15 +9,26 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import canonical_json
 from sotopia_env.service.store import tables
 
+LONGEST = 500_000
+"""Characters of what a form holds."""
+
 
 async def save(connection: AsyncConnection, owner: str, form: str, fields: Mapping[str, str]) -> None:
-    """Keeps the fields of a form, in place of what was kept before."""
+    """Keeps the fields of a form, in place of what was kept before.
+
+    Raises:
+        InvalidValueError: they are too long.
+    """
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    values = {"content": canonical_json(dict(fields)), "at": time.time()}
+    content = canonical_json(dict(fields))
+    if len(content) > LONGEST:
+        raise InvalidValueError(field="draft", expected=f"at most {LONGEST:,} characters", got=len(content))
+    values = {"content": content, "at": time.time()}
     new = dialect.insert(tables.draft).values(owner=owner, form=form, **values)
     await connection.execute(new.on_conflict_do_update(index_elements=["owner", "form"], set_=values))
 

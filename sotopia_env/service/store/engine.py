@@ -7,19 +7,22 @@ write-ahead log keeps out of the writers' way.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event as events
 from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from sotopia_env.errors import InvalidValueError
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+_QUIET = {"hide_parameters": True}  # an error in a log must not repeat what people wrote
+UNREACHABLE = (SQLAlchemyError, OSError)
+"""What a database raises that is down, locked or full; whoever works in a loop goes on after it."""
 _PRAGMAS = ("journal_mode=wal", "busy_timeout=10000", "foreign_keys=on", "synchronous=normal")
 
 
@@ -50,30 +53,50 @@ class Database:
         self.url = parsed.render_as_string(hide_password=True)
         self.is_sqlite = driver.startswith("sqlite")
         if not self.is_sqlite:
-            self._writer = self._reader = create_async_engine(parsed, pool_size=10, max_overflow=10)
+            self._writer = self._reader = create_async_engine(parsed, pool_size=10, max_overflow=10, **_QUIET)
             return
         if not parsed.database or parsed.database == ":memory:":
             raise InvalidValueError(field="database", expected="a file", got=url, hint="sqlite:///studio.db")
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
-        self._writer = _sqlite(create_async_engine(parsed, pool_size=1, max_overflow=0, pool_timeout=60), "IMMEDIATE")
-        self._reader = _sqlite(create_async_engine(parsed, pool_size=5, max_overflow=10), "DEFERRED")
+        one_at_a_time = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 60}
+        self._writer = _sqlite(create_async_engine(parsed, **one_at_a_time, **_QUIET), "IMMEDIATE")
+        self._reader = _sqlite(create_async_engine(parsed, pool_size=5, max_overflow=10, **_QUIET), "DEFERRED")
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that may change something; committed at the end, rolled back by an exception."""
-        async with self._writer.begin() as connection:
-            yield connection
+        with _storable():
+            async with self._writer.begin() as connection:
+                yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that only reads: one consistent state."""
-        async with self._reader.begin() as connection:
-            yield connection
+        with _storable():
+            async with self._reader.begin() as connection:
+                yield connection
 
     async def close(self) -> None:
         """Closes all connections."""
         await self._writer.dispose()
         await self._reader.dispose()
+
+
+@contextmanager
+def _storable() -> Iterator[None]:
+    """Turns what a database says of a value that no column holds into an error about the value.
+
+    PostgreSQL refuses NUL in texts; both refuse halves of surrogate pairs and whole numbers beyond the column's bits.
+    """
+    try:
+        yield
+    except (DBAPIError, OverflowError, UnicodeEncodeError) as error:
+        cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig is not None else error
+        state = getattr(cause, "sqlstate", None) or ""
+        if isinstance(error, DBAPIError) and not (state.startswith("22") or isinstance(cause, ValueError)):
+            raise
+        expected = "text without NUL and without half characters, and whole numbers of an ordinary size"
+        raise InvalidValueError("it cannot be stored", expected=expected) from error
 
 
 def _bad_url(got: str) -> InvalidValueError:

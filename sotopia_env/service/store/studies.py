@@ -32,14 +32,16 @@ async def add(connection: AsyncConnection, name: str, kind: str, settings: str, 
     return identity
 
 
-async def by_name(connection: AsyncConnection, name: str) -> Any:
-    """Returns the row of a study, by its name or id.
+async def by_name(connection: AsyncConnection, name: str, *, lock: bool = False) -> Any:
+    """Returns the row of a study, by its name or id; with ``lock``, others that want to lock it wait.
 
     Raises:
         MissingError: there is none.
     """
     row = tables.study
-    study = (await connection.execute(select(row).where((row.c.name == name) | (row.c.id == name)))).one_or_none()
+    # An id goes before a name: a study may be called as another one's id.
+    query = select(row).where((row.c.name == name) | (row.c.id == name)).order_by((row.c.id != name), row.c.id).limit(1)
+    study = (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
     if study is None:
         raise MissingError(f"study {name!r}: there is no such study")
     return study
@@ -76,6 +78,18 @@ async def participant(connection: AsyncConnection, identity: str) -> Any:
     if person is None:
         raise MissingError("there is no such participant")
     return person
+
+
+async def enter(connection: AsyncConnection, identity: str) -> tuple[Any, Any]:
+    """Returns the rows of a participant and of the study, which changes for one person at a time from here on.
+
+    Two requests of one person, or of two partners, would otherwise each see the state before the other.
+
+    Raises:
+        MissingError: there is no such participant.
+    """
+    study = await by_name(connection, (await participant(connection, identity)).study, lock=True)
+    return await participant(connection, identity), study
 
 
 async def by_external(connection: AsyncConnection, study: str, external: str) -> Any:

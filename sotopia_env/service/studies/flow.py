@@ -52,8 +52,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     Raises:
         MissingError: there is no such participant.
     """
-    person = await studies.participant(connection, person_id)
-    row = await studies.by_name(connection, person.study)
+    person, row = await studies.enter(connection, person_id)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
 
     def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
@@ -93,17 +92,16 @@ async def _conclude(
 
 async def begin(connection: AsyncConnection, person_id: str) -> None:
     """The instructions are read."""
-    person = await studies.participant(connection, person_id)
+    person, _ = await studies.enter(connection, person_id)
     if person.state == "consented":
         await studies.change_participant(connection, person_id, state="active")
 
 
 async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> None:
     """Records whether a person wants to take part."""
-    person = await studies.participant(connection, person_id)
+    person, row = await studies.enter(connection, person_id)
     if person.state != "invited":
         return
-    row = await studies.by_name(connection, person.study)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
     state = "declined" if not agreed else "consented" if study.instructions else "active"
     await studies.change_participant(connection, person_id, state=state, answers={"consented_at": time.time()})
@@ -111,7 +109,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
 
 async def leave(connection: AsyncConnection, person_id: str) -> None:
     """Lets a person go who waits for a partner, or does not want to go on; what was done stays."""
-    person = await studies.participant(connection, person_id)
+    person, _ = await studies.enter(connection, person_id)
     if person.state in studies.FINISHED:
         return
     assignment = await studies.current(connection, person.study, person_id)
@@ -130,7 +128,7 @@ async def leave(connection: AsyncConnection, person_id: str) -> None:
 
 async def answer(connection: AsyncConnection, person_id: str, values: dict[str, Any]) -> None:
     """Records the answers to the questionnaire."""
-    person = await studies.participant(connection, person_id)
+    person, _ = await studies.enter(connection, person_id)
     if person.state != "questionnaire":
         raise ConflictError("this form was sent before; the page shows what is next after a reload")
     await studies.change_participant(connection, person_id, state="done", answers={"questionnaire": values})
@@ -140,8 +138,7 @@ async def submit(
     connection: AsyncConnection, person_id: str, assignment: str, values: dict[str, Any], seconds: float | None
 ) -> None:
     """Records the answers about one item, and measures a new annotator against the gold."""
-    person = await studies.participant(connection, person_id)
-    row = await studies.by_name(connection, person.study)
+    _, row = await studies.enter(connection, person_id)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
     assert not isinstance(study, PlayStudy)
     await studies.finish(connection, assignment, person_id, values, seconds)

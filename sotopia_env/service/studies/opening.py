@@ -9,26 +9,38 @@ from typing import Any
 from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.service import auth
+from sotopia_env.service import auth, names
 from sotopia_env.service.problems import ConflictError, MissingError
+from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import studies, tables
 from sotopia_env.service.studies import play, rating
-from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy
+from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, PlayStudy, ValidateStudy
 
 _MOST_LINKS = 1_000
 _LONGEST_ID = 200
 
 
 async def open_study(
-    connection: AsyncConnection, study: PlayStudy | AnnotateStudy | ValidateStudy, owner: str = ""
+    connection: AsyncConnection,
+    settings: ServiceSettings,
+    study: PlayStudy | AnnotateStudy | ValidateStudy,
+    owner: str = "",
 ) -> str:
     """Adds a study with all its assignments and returns its id.
 
     Raises:
         ConflictError: another study has this name.
-        InvalidValueError: there is nothing to do in it.
+        InvalidValueError: there is nothing to do in it, or a name reaches beyond what its researcher may use.
+        UnknownNameError: a name is not known.
     """
+    if not isinstance(study, AnnotateStudy):
+        names.check_tasks(settings, study.tasks)
+    if isinstance(study, PlayStudy):
+        models = ModelPool(settings.models)
+        partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})
+        names.evaluator(settings, models, study.evaluator, partners)
     items = play.plan(study) if isinstance(study, PlayStudy) else await rating.plan(connection, study)
     if not items:
         raise InvalidValueError(
@@ -90,6 +102,7 @@ async def join(connection: AsyncConnection, study: Any, external: str, panel: Ma
     """
     if len(external) > _LONGEST_ID:
         raise InvalidValueError(field="PROLIFIC_PID", expected=f"at most {_LONGEST_ID} characters", got=len(external))
+    study = await studies.by_name(connection, study.id, lock=True)  # a double click must not make two people of one
     known = await studies.by_external(connection, study.id, external) if external else None
     if known is not None:
         return await _session(connection, known.id, study.id)

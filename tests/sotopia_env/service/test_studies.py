@@ -20,6 +20,7 @@ from sotopia_env.people import read_annotations
 from sotopia_env.people.sheet import dimension_guides
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
 from sotopia_env.service.problems import ConflictError
+from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, runs
 from sotopia_env.service.studies import opening
 from sotopia_env.service.studies.settings import study_of
@@ -352,9 +353,9 @@ def test_a_study_needs_a_name_of_its_own_and_something_to_do(sqlite_url: str) ->
         await opened(place, PLAY)
         async with place.database.write() as connection:
             with pytest.raises(ConflictError):
-                await opening.open_study(connection, study_of(PLAY))
+                await opening.open_study(connection, ServiceSettings(), study_of(PLAY))
             with pytest.raises(InvalidValueError):
-                await opening.open_study(connection, study_of({**ANNOTATE, "runs": ["none"]}))
+                await opening.open_study(connection, ServiceSettings(), study_of({**ANNOTATE, "runs": ["none"]}))
 
     run(sqlite_url, work)
 

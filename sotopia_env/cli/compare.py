@@ -105,5 +105,6 @@ def demo(
         pairs = [f"{name} vs conceder" for name in (model, "linear", "random-offers")]
         rollout(out=out, policy=[], matchup=pairs, tasks="bargaining", n=n, seed=seed, max_turns=8)
     compare([out], out=out / "report")
+    typer.echo(f"\nRead it in a browser: sotopia view {out}   (needs pip install 'sotopia-env[serve]')")
     typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
     typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")

@@ -26,11 +26,12 @@ from sotopia_env.service.context import services
 from sotopia_env.service.problems import ForbiddenError, MissingError, UnauthorizedError
 from sotopia_env.service.store import tables
 
-Role = Literal["admin", "researcher", "participant", "annotator"]
+Role = Literal["admin", "researcher", "viewer", "participant", "annotator"]
 Scope = Literal["read", "run", "admin"]
 SCOPES: dict[str, frozenset[str]] = {
     "admin": frozenset({"read", "run", "admin"}),
     "researcher": frozenset({"read", "run"}),
+    "viewer": frozenset({"read"}),
     "participant": frozenset(),
     "annotator": frozenset(),
 }
@@ -114,10 +115,10 @@ async def add_token(connection: AsyncConnection, owner: str, name: str, scopes: 
     return secret
 
 
-async def add_login(connection: AsyncConnection) -> str:
-    """Makes the secret of a one-time address, which opens one session of an administrator within a day."""
+async def add_login(connection: AsyncConnection, role: Literal["admin", "viewer"] = "admin") -> str:
+    """Makes the secret of a one-time address, which opens one session of this role within a day."""
     secret = secrets.token_urlsafe(32)
-    row = {"id": tables.new_id(), "hash": digest(secret), "name": _LOGIN, "owner": "admin", "created": time.time()}
+    row = {"id": tables.new_id(), "hash": digest(secret), "name": _LOGIN, "owner": role, "created": time.time()}
     await connection.execute(insert(tables.token).values(scopes=_LOGIN, **row))
     return secret
 
@@ -130,9 +131,10 @@ async def claim_login(connection: AsyncConnection, secret: str) -> str:
     """
     row = tables.token
     mine = (row.c.hash == digest(secret)) & (row.c.scopes == _LOGIN) & (row.c.created > time.time() - ONE_TIME)
-    if (await connection.execute(delete(row).where(mine))).rowcount != 1:
+    owner = (await connection.execute(select(row.c.owner).where(mine))).scalar_one_or_none()
+    if owner is None or (await connection.execute(delete(row).where(mine))).rowcount != 1:
         raise UnauthorizedError("this address was used or is too old; `sotopia login` prints a new one")
-    return await open_session(connection, "admin", "admin")
+    return await open_session(connection, owner, owner)
 
 
 async def add_user(connection: AsyncConnection, name: str, password: str, role: Role) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +41,7 @@ def register(app: typer.Typer) -> None:
     databases = typer.Typer(help="The database of the studio.", no_args_is_help=True)
     databases.command("import")(import_runs)
     app.add_typer(databases, name="db")
+    app.command("view")(view)
 
 
 def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
@@ -54,7 +57,7 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     return settings_of(values, ServiceSettings, "" if config is None else str(config))
 
 
-async def _login_secret(settings: ServiceSettings) -> str:
+async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:
     """Makes the secret of a one-time address."""
     from sotopia_env.service.auth import add_login
     from sotopia_env.service.store.engine import Database
@@ -63,7 +66,7 @@ async def _login_secret(settings: ServiceSettings) -> str:
     database = Database(settings.database)
     await upgrade(database)
     async with database.write() as connection:
-        secret = await add_login(connection)
+        secret = await add_login(connection, role)
     await database.close()
     return secret
 
@@ -236,3 +239,55 @@ def import_runs(
             await db.close()
 
     asyncio.run(read())
+
+
+def view(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories, or .jsonl files of episodes.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one file instead of a server.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8322,
+) -> None:
+    """Read runs as pages: transcripts, what each seat knew, evaluations, comparisons. Nothing can be changed.
+
+    With --out, all episodes go into one HTML file that needs no network and no server.
+
+    \b
+    Examples:
+      sotopia view runs/demo
+      sotopia view runs/demo --out demo.html
+    """
+    with tempfile.TemporaryDirectory(prefix="sotopia-view-") as folder:
+        settings = _settings(None, f"sqlite:///{folder}/view.db", [f"data={folder}"])
+        from sotopia_env.service.work import viewing
+
+        if out is not None:
+            typer.echo(f"{out}: {viewing.export(runs, out)} episodes")
+            return
+        import uvicorn
+
+        from sotopia_env.service.app import create_app
+
+        secret = asyncio.run(_load(settings, runs))
+        port = port or _free_port(host)
+        typer.echo(f"Open http://{host}:{port}/login/{secret} (it works once)")
+        sys.stdout.flush()
+        uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+
+
+async def _load(settings: ServiceSettings, runs: list[Path]) -> str:
+    """Reads runs into the database; returns the secret of a one-time address that opens it for reading."""
+    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.work import viewing
+
+    secret = await _login_secret(settings, "viewer")
+    database = Database(settings.database)
+    await viewing.load(database, runs)
+    await database.close()
+    return secret
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,6 +1,17 @@
 """The pages: Jinja templates with htmx, no build step, no network but this server's."""
 
-from sotopia_env.service.pages import compare, episodes, home, library, login, participant, seat, studies
+from sotopia_env.service.pages import (
+    compare,
+    episodes,
+    home,
+    library,
+    login,
+    participant,
+    runs,
+    seat,
+    simulate,
+    studies,
+)
 
-MODULES = (compare, episodes, home, library, login, participant, seat, studies)
+MODULES = (home, login, simulate, episodes, runs, compare, library, participant, seat, studies)
 ROUTERS = tuple(module.router for module in MODULES)

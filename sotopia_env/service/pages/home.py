@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from sotopia_env.service.auth import Reader
 from sotopia_env.service.context import ServicesDep
 from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.store import episode_lists, library, runs
+from sotopia_env.service.store.episode_lists import EVERY, EpisodeFilter
+from sotopia_env.service.store.kinds import CHARACTERS, SCENARIOS, TASKS
 
 router = APIRouter()
+_SHOWN = 8
 
 
 @router.get("/")
 async def home(request: Request, parts: ServicesDep, _: Reader) -> HTMLResponse:
     """The home page."""
-    return render(request, "home.html")
+    running = EpisodeFilter(status="open")
+    async with parts.database.read() as connection:
+        values: dict[str, Any] = {
+            "open_episodes": await episode_lists.page(connection, running, limit=_SHOWN),
+            "open_runs": await runs.page(connection, status="running", limit=_SHOWN),
+            "new": await episode_lists.page(connection, EpisodeFilter(status="done"), limit=_SHOWN),
+            "episodes": await episode_lists.count(connection, EVERY),
+            "characters": await library.count(connection, CHARACTERS),
+            "scenarios": await library.count(connection, SCENARIOS),
+            "tasks": await library.count(connection, TASKS),
+        }
+    return render(request, "home.html", **values)

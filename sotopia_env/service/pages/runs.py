@@ -1,0 +1,139 @@
+"""The pages of runs: many episodes, played by a worker and recorded in a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from sotopia_env import naming, tasks
+from sotopia_env.errors import SotopiaError
+from sotopia_env.runs import RunSpec
+from sotopia_env.service.api import runs as api
+from sotopia_env.service.api.runs import NewRun
+from sotopia_env.service.api.simulate import Forecast
+from sotopia_env.service.auth import Principal, Reader, Runner
+from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.store import episode_lists, runs
+from sotopia_env.service.store.episode_lists import EpisodeFilter
+from sotopia_env.settings import settings_of
+from sotopia_env.storage import read_failures
+
+router = APIRouter()
+_NUMBERS = ("n", "repeats", "seed", "max_turns")
+_FAILURES = 50
+"""Failures that the page of a run lists."""
+
+
+@router.get("/runs")
+async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = "") -> HTMLResponse:
+    """The list of runs, and the form that starts one."""
+    return await _list(request, parts, {}, after=after)
+
+
+async def _list(
+    request: Request,
+    parts: Services,
+    fields: dict[str, str],
+    *,
+    after: str = "",
+    error: SotopiaError | None = None,
+    forecast: Forecast | None = None,
+) -> HTMLResponse:
+    async with parts.database.read() as connection:
+        rows = await runs.page(connection, after=after)
+    return render(
+        request,
+        "runs.html",
+        422 if error else 200,
+        rows=rows,
+        fields=fields,
+        more=len(rows) == runs.PAGE,
+        problem="" if error is None else str(error),
+        wrong=getattr(error, "field", "") or "",
+        forecast=forecast,
+        policies=[(name, about) for name, about, _ in naming.described_policies() if name != "human"],
+        models=parts.settings.model_names,
+        evaluators=naming.EVALUATOR_NAMES,
+        sources=[*naming.SHIPPED, "all", *tasks.FAMILIES],
+    )
+
+
+def _spec(fields: dict[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "policies": [line.strip() for line in fields.get("policies", "").splitlines() if line.strip()],
+        "tasks": fields.get("tasks", "").strip() or "starter",
+        "evaluator": fields.get("evaluator", "").strip() or "verified+rules",
+    }
+    for name in _NUMBERS:
+        text = fields.get(name, "").strip()
+        if text:
+            values[name] = int(text) if text.isdecimal() and len(text) < 12 else text
+    if fields.get("max_cost", "").strip():
+        cost = fields["max_cost"].strip()
+        values["models"] = {"max_cost": float(cost) if cost.replace(".", "", 1).isdecimal() else cost}
+    return values
+
+
+@router.post("/runs")
+async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
+    """Starts a run, or says what it may cost."""
+    fields = {name: str(value) for name, value in (await request.form()).items()}
+    try:
+        if "forecast" in fields:
+            return await _list(request, parts, fields, forecast=await _forecast(parts, principal, fields))
+        spec = settings_of(_spec(fields), RunSpec, "")
+        async with parts.database.write() as connection:
+            run, _ = await api.begin_run(
+                parts, connection, spec, name=fields.get("name", "").strip()[:80], owner=principal.id, tasks=[]
+            )
+    except SotopiaError as error:
+        return await _list(request, parts, fields, error=error)
+    return RedirectResponse(f"/runs/{run}", 303)
+
+
+async def _forecast(parts: Services, principal: Principal, fields: dict[str, str]) -> Forecast:
+    answer = await api.add_run(parts, principal, Response(), NewRun(spec=_spec(fields)), dry_run=True)
+    assert isinstance(answer, Forecast)
+    return answer
+
+
+async def _values(parts: Services, run: str) -> dict[str, Any]:
+    async with parts.database.read() as connection:
+        row = await runs.one(connection, run)
+        mine = EpisodeFilter(run=run)
+        newest = await episode_lists.page(connection, mine, limit=10)
+        total = await episode_lists.count(connection, mine)
+    failures = read_failures(row.directory) if row.directory and Path(row.directory).is_dir() else ()
+    return {"run": row, "newest": newest, "total": total, "failures": failures[-_FAILURES:]}
+
+
+@router.get("/runs/{run}")
+async def page(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
+    """One run: how far it is, what it has spent, what failed."""
+    return render(request, "run.html", **await _values(parts, run))
+
+
+@router.get("/runs/{run}/progress")
+async def progress(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
+    """The part of the page that changes while the run goes on."""
+    return render(request, "_run.html", **await _values(parts, run))
+
+
+@router.post("/runs/{run}/stop")
+async def stop(parts: ServicesDep, _: Runner, run: str) -> Response:
+    """Asks for a run to be stopped."""
+    async with parts.database.write() as connection:
+        await runs.ask_to_stop(connection, run)
+    return RedirectResponse(f"/runs/{run}", 303)
+
+
+@router.post("/runs/{run}/resume")
+async def resume(parts: ServicesDep, _: Runner, run: str) -> Response:
+    """Continues a run: what is recorded is not played again."""
+    async with parts.database.write() as connection:
+        await runs.ask_to_play(connection, run)
+    return RedirectResponse(f"/runs/{run}", 303)

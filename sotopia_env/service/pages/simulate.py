@@ -1,0 +1,235 @@
+"""The page on which an episode is set up and watched, and the one on which a sentence becomes its situation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env import naming
+from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.json_text import decode_json
+from sotopia_env.records import invalid
+from sotopia_env.service.api import simulate as api
+from sotopia_env.service.api.simulate import Forecast, Simulation
+from sotopia_env.service.auth import Reader, Runner
+from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.pages import conversation
+from sotopia_env.service.pages.conversation import COLOURS
+from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.store import episode_lists, jobs, library
+from sotopia_env.service.store.episodes import PERSON
+from sotopia_env.service.store.kinds import CHARACTERS, DIMENSION_LISTS, SCENARIOS, TASKS
+from sotopia_env.service.work.drafting import DraftSpec, ask_to_draft
+from sotopia_env.world import Rules, Task, TurnOrder
+from sotopia_env.yaml_text import parse_yaml, to_yaml
+
+router = APIRouter()
+_MENU = 500
+"""Items of the library that a menu lists."""
+
+
+@router.get("/simulate")
+async def form(
+    request: Request,
+    parts: ServicesDep,
+    _: Reader,
+    episode: Annotated[str, Query(max_length=80)] = "",
+) -> HTMLResponse:
+    """The form of a simulation; with ``episode``, the one that it began at its right."""
+    return await _page(request, parts, dict(request.query_params), episode=episode)
+
+
+async def _page(
+    request: Request,
+    parts: Services,
+    fields: Mapping[str, str],
+    *,
+    episode: str = "",
+    forecast: Forecast | None = None,
+    error: SotopiaError | None = None,
+) -> HTMLResponse:
+    async with parts.database.read() as connection:
+        menus = {
+            "task": await library.items(connection, TASKS, limit=_MENU),
+            "scenario": await library.items(connection, SCENARIOS, limit=_MENU),
+            "characters": await library.items(connection, CHARACTERS, limit=_MENU),
+            "dimensions": await library.items(connection, DIMENSION_LISTS, limit=_MENU),
+        }
+        seats = await _seats(connection, fields)
+        view = None
+        if episode:
+            row = await episode_lists.one(connection, episode)
+            table, policies, event = await conversation.load(connection, episode, row.status)
+            view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+    field = error.field if isinstance(error, InvalidValueError) else ""
+    return render(
+        request,
+        "simulate.html",
+        422 if error else 200,
+        fields=fields,
+        menus=menus,
+        seats=seats,
+        c=view,
+        forecast=forecast,
+        problem="" if error is None else str(error),
+        wrong=field or "",
+        policies=[(name, about) for name, about, _ in naming.described_policies() if name != PERSON],
+        models=parts.settings.model_names,
+        evaluators=naming.EVALUATOR_NAMES,
+        evaluator=parts.settings.evaluator,
+        orders=[order.value for order in TurnOrder],
+    )
+
+
+async def _seats(connection: AsyncConnection, fields: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The seats of what was chosen: their characters, or the goals for which a character is to be chosen."""
+    if fields.get("task"):
+        task = (await library.get(connection, TASKS, fields["task"])).read()
+        pairs = zip(task.characters, task.scenario.seats, strict=True)
+        return [
+            {"name": character.name, "goals": seat.goals, "colour": place % COLOURS}
+            for place, (character, seat) in enumerate(pairs)
+        ]
+    if fields.get("scenario"):
+        scenario = (await library.get(connection, SCENARIOS, fields["scenario"])).read()
+        return [
+            {"name": "", "goals": seat.goals, "colour": place % COLOURS} for place, seat in enumerate(scenario.seats)
+        ]
+    return []
+
+
+def _wanted(fields: Mapping[str, str]) -> Simulation:
+    """Reads the form."""
+    seats = int(fields.get("seats", "0")) if fields.get("seats", "0").isdecimal() else 0
+    seat_fields = [(fields.get(f"agent_{seat}", ""), fields.get(f"policy_{seat}", "").strip()) for seat in range(seats)]
+    values: dict[str, Any] = {
+        "task": fields.get("task") or None,
+        "scenario": None if fields.get("task") else fields.get("scenario") or None,
+        "agents": [] if fields.get("task") else [agent for agent, _ in seat_fields if agent],
+        "policies": [PERSON if policy.casefold() == "me" else policy for _, policy in seat_fields],
+        "evaluator": fields.get("evaluator", "").strip() or None,
+        "dimensions": fields.get("dimensions") or None,
+        "tag": fields.get("tag", "").strip(),
+        "on_timeout": fields.get("on_timeout") or "leave",
+    }
+    for name in ("repeats", "seed"):
+        if fields.get(name, "").strip():
+            values[name] = _whole(name, fields[name])
+    if fields.get("minutes", "").strip():
+        values["turn_seconds"] = 60.0 * _whole("minutes", fields["minutes"])
+    limit = fields.get("max_turns", "").strip()
+    order = fields.get("turn_order") or TurnOrder.ROUND_ROBIN.value
+    values["rules"] = Rules(turn_order=TurnOrder(order), max_turns=_whole("max_turns", limit) if limit else None)
+    try:
+        return Simulation(**values)
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def _whole(field: str, text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > 12:
+        raise InvalidValueError(field=field, expected="a whole number", got=text[:40])
+    return int(text)
+
+
+@router.post("/simulate")
+async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
+    """Begins a simulation, or says what it may cost."""
+    fields = {name: str(value) for name, value in (await request.form()).items()}
+    try:
+        wanted = _wanted(fields)
+        if "forecast" in fields:
+            forecast = await api.simulate(parts, principal, Response(), wanted, dry_run=True)
+            assert isinstance(forecast, Forecast)
+            return await _page(request, parts, fields, forecast=forecast)
+        async with parts.database.write() as connection:
+            begun = await api.begin_all(parts, principal, connection, wanted)
+    except SotopiaError as error:
+        return await _page(request, parts, fields, error=error)
+    if len(begun) > 1:
+        return RedirectResponse("/episodes?status=open", 303)
+    if PERSON in wanted.policies:
+        return RedirectResponse(f"/seat/{begun[0]}/agent_{wanted.policies.index(PERSON)}", 303)
+    chosen = f"task={wanted.task}" if wanted.task else f"scenario={wanted.scenario}"
+    return RedirectResponse(f"/simulate?{chosen}&episode={begun[0]}", 303)
+
+
+# --- from a sentence ---------------------------------------------------------------------------------------------
+_LONGEST = 200_000
+
+
+@router.get("/design")
+async def design(
+    request: Request, parts: ServicesDep, _: Reader, job: Annotated[str, Query(max_length=80)] = ""
+) -> HTMLResponse:
+    """The sentence, and the drafts of a job once there are some."""
+    return render(request, "design.html", **await _draft_values(parts, job))
+
+
+@router.get("/design/drafts")
+async def drafts(request: Request, parts: ServicesDep, _: Reader, job: str) -> HTMLResponse:
+    """The part of the page that waits for drafts."""
+    return render(request, "_drafts.html", **await _draft_values(parts, job))
+
+
+async def _draft_values(parts: Services, job: str, **changes: Any) -> dict[str, Any]:
+    state, texts, refused = None, [], []
+    if job:
+        async with parts.database.read() as connection:
+            state = await jobs.state_of(connection, job)
+        if state.result:
+            result = decode_json(state.result)
+            texts, refused = [to_yaml(draft) for draft in result["drafts"]], result["refused"]
+    values = {"job": job, "state": state, "drafts": texts, "refused": refused, "problem": "", "text": "", "draft": ""}
+    return {**values, "models": parts.settings.model_names, **changes}
+
+
+@router.post("/design")
+async def ask_for_drafts(
+    request: Request,
+    parts: ServicesDep,
+    _: Runner,
+    text: Annotated[str, Form(max_length=10_000)] = "",
+    model: Annotated[str, Form(max_length=500)] = "",
+) -> Response:
+    """Asks for drafts."""
+    try:
+        async with parts.database.write() as connection:
+            job = await ask_to_draft(connection, parts.settings, DraftSpec(text=text, model=model.strip()))
+    except SotopiaError as error:
+        return render(request, "design.html", 422, **await _draft_values(parts, "", problem=str(error), text=text))
+    return RedirectResponse(f"/design?job={job}", 303)
+
+
+@router.post("/design/save")
+async def save(
+    request: Request,
+    parts: ServicesDep,
+    _: Runner,
+    draft: Annotated[str, Form(max_length=_LONGEST)],
+    then: Annotated[str, Form(max_length=20)] = "save",
+) -> Response:
+    """Puts an edited draft into the library, and goes on to play it where that was asked for."""
+    try:
+        task = _drafted(parse_yaml(draft, "draft"))
+        async with parts.database.write() as connection:
+            identity, _is_new = await library.put_task(connection, task, tags=["drafted"])
+    except SotopiaError as error:
+        return render(request, "design.html", 422, **await _draft_values(parts, "", problem=str(error), draft=draft))
+    return RedirectResponse(f"/simulate?task={identity}" if then == "run" else f"/tasks/{identity}", 303)
+
+
+def _drafted(content: Any) -> Task:
+    """The one task of a task file."""
+    listed = content.get("tasks") if isinstance(content, Mapping) else None
+    if not isinstance(listed, list) or len(listed) != 1:
+        raise InvalidValueError(field="tasks", expected="a list of one task")
+    try:
+        return Task.model_validate(listed[0])
+    except ValidationError as error:
+        raise invalid(error) from None

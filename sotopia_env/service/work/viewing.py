@@ -1,0 +1,55 @@
+"""Run directories as pages: read-only in a browser, or as one file that needs no network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from sotopia_env.files import write_text_atomically
+from sotopia_env.service.pages import conversation
+from sotopia_env.service.pages.episodes import one_file
+from sotopia_env.service.store import episodes, runs
+from sotopia_env.service.store.engine import Database
+from sotopia_env.service.work.batch import import_run
+from sotopia_env.storage import read_run
+from sotopia_env.table import Table
+from sotopia_env.world import Episode
+
+
+def episodes_of(paths: Iterable[Path]) -> Iterator[Episode]:
+    """Yields the episodes of run directories and of ``.jsonl`` files.
+
+    Raises:
+        InvalidValueError: a path is neither.
+        DamagedRecordError: a record cannot be read.
+    """
+    for path in paths:
+        yield from read_run(path)
+
+
+def export(paths: Sequence[Path], out: Path) -> int:
+    """Writes all episodes as one HTML file and returns how many there are; raises as :func:`episodes_of`."""
+    views = []
+    for number, episode in enumerate(episodes_of(paths), start=1):
+        policies = {policy.agent: policy.name for policy in episode.policies}
+        views.append(conversation.show(str(number), Table.resume(episode), policies=policies))
+    write_text_atomically(out, one_file(views, ", ".join(path.name for path in paths)))
+    return len(views)
+
+
+async def load(database: Database, paths: Sequence[Path]) -> int:
+    """Reads runs into a database and returns how many episodes there are; raises as :func:`episodes_of`."""
+    count = 0
+    for path in paths:
+        if path.is_dir():
+            count += (await import_run(database, path))[1]
+            continue
+        listed = list(episodes_of([path]))
+        async with database.write() as connection:
+            run = await runs.add(connection, "", name=path.name, planned=len(listed), status="done")
+            for episode in listed:
+                await episodes.add_recorded(connection, run, episode, time.time())
+            await runs.change(connection, run, played=len(listed), finished=time.time())
+        count += len(listed)
+    return count

@@ -1,0 +1,135 @@
+"""What a researcher does, in a real browser: design, cast, simulate, run, compare; every page, on a phone as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sotopia_env import tasks as shipped
+from sotopia_env.service.store import library
+from sotopia_env.service.store.kinds import CHARACTERS, SCENARIOS
+from tests.sotopia_env.service.studio import Studio, bargaining, running
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    with running(tmp_path_factory.mktemp("studio")) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def ids(studio: Studio) -> dict[str, str]:
+    """A library with what ships and a task, and an ended episode."""
+
+    async def fill() -> dict[str, str]:
+        async with studio.database.write() as connection:
+            await library.put_cast(connection, shipped.starter_cast(), shipped.starter_scenarios(), tags=["starter"])
+            identity, _ = await library.put_task(connection, bargaining())
+            scenario = (await library.items(connection, SCENARIOS, limit=1))[0].id
+            character = (await library.items(connection, CHARACTERS, limit=1))[0].id
+        return {"task": identity, "scenario": scenario, "character": character}
+
+    found = studio.do(fill())
+    found["episode"] = studio.begin(policies={"agent_0": "boulware", "agent_1": "conceder"}, tag="shown")
+    studio.wait(found["episode"], "done")
+    return found
+
+
+PAGES = (
+    "/",
+    "/simulate",
+    "/simulate?task={task}",
+    "/simulate?scenario={scenario}",
+    "/simulate?task={task}&episode={episode}",
+    "/episodes",
+    "/episodes?tag=nothing",
+    "/episodes/{episode}",
+    "/runs",
+    "/compare",
+    "/compare?tag=shown",
+    "/scenarios",
+    "/scenarios/{scenario}",
+    "/scenarios/new",
+    "/characters",
+    "/characters/{character}",
+    "/characters/new",
+    "/tasks",
+    "/tasks/{task}",
+    "/tasks/new",
+    "/dimensions",
+    "/dimensions/new",
+    "/design",
+    "/studies",
+)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_is_accessible_and_without_errors(studio: Studio, ids: dict[str, str], width: int) -> None:
+    page = studio.page(width)
+    for address in PAGES:
+        page.goto(studio.address + address.format(**ids))
+        studio.check(page)
+    page.context.close()
+
+
+def _setup(page: Page, studio: Studio, task: str, *policies: str) -> None:
+    page.goto(f"{studio.address}/simulate")
+    page.get_by_label("A task", exact=True).select_option(task)
+    page.get_by_role("button", name="Choose").click()
+    for field, policy in zip(page.get_by_label("Played by").all(), policies, strict=True):
+        field.fill(policy)
+
+
+def test_a_simulation_is_set_up_and_watched(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    _setup(page, studio, ids["task"], "boulware", "conceder")
+    page.get_by_role("button", name="What would it cost?").click()
+    expect(page.locator(".forecast")).to_contain_text("nothing was sent")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#status")).to_contain_text("done")
+    expect(page.locator("#transcript > .turn")).not_to_have_count(0)
+    expect(page.locator("#evaluations")).to_contain_text("goal")
+    studio.check(page)
+
+
+def test_a_wrong_name_is_explained_and_the_form_is_kept(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    _setup(page, studio, ids["task"], "boulwar", "conceder")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("alert")).to_contain_text("boulware")
+    expect(page.get_by_label("Played by").nth(1)).to_have_value("conceder")
+    studio.problems.clear()  # the browser reports the refused form as an error
+
+
+def test_a_researcher_takes_a_seat_with_the_keyboard_alone(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    _setup(page, studio, ids["task"], "me", "boulware")
+    page.get_by_role("button", name="Begin").press("Enter")
+    page.wait_for_url("**/seat/**")
+    assert "JSON" not in page.content()
+    page.get_by_label("Your words").fill("Would you take 100?")
+    page.get_by_label("make an offer").press("Space")
+    page.get_by_label("price").fill("100")
+    page.get_by_role("button", name="Send").press("Enter")
+    expect(page.locator(".turn")).to_have_count(2)
+    studio.check(page)
+
+
+def test_a_run_is_started_followed_and_compared(studio: Studio) -> None:
+    page = studio.page()
+    page.goto(f"{studio.address}/runs")
+    page.get_by_label("Name", exact=True).fill("pilot")
+    page.get_by_label("Policies", exact=True).fill("boulware\nconceder")
+    page.get_by_label("Tasks", exact=True).fill("bargaining")
+    page.get_by_label("How many tasks").fill("3")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#run .status")).to_have_text("done", timeout=30_000)
+    studio.check(page)
+    page.get_by_role("link", name="Compare its policies").click()
+    expect(page.get_by_role("table").first).to_contain_text("boulware")
+    chart = page.get_by_role("img").first
+    expect(chart).to_be_visible()
+    assert chart.evaluate("image => image.naturalWidth") > 0
+    studio.check(page)

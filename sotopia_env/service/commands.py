@@ -258,7 +258,7 @@ def view(
     """
     with tempfile.TemporaryDirectory(prefix="sotopia-view-") as folder:
         settings = _settings(None, f"sqlite:///{folder}/view.db", [f"data={folder}"])
-        from sotopia_env.service.work import viewing
+        from sotopia_env.service import viewing
 
         if out is not None:
             typer.echo(f"{out}: {viewing.export(runs, out)} episodes")
@@ -276,8 +276,8 @@ def view(
 
 async def _load(settings: ServiceSettings, runs: list[Path]) -> str:
     """Reads runs into the database; returns the secret of a one-time address that opens it for reading."""
+    from sotopia_env.service import viewing
     from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.work import viewing
 
     secret = await _login_secret(settings, "viewer")
     database = Database(settings.database)

@@ -16,7 +16,6 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.records import JsonObject
 from sotopia_env.runs import RunSpec
 from sotopia_env.runs.forecast import RunForecast, StandInModels, forecast
-from sotopia_env.service import names
 from sotopia_env.service.api.bodies import After, Body, Limit, Page, StrictRoute, json_answer, page_text
 from sotopia_env.service.api.simulate import Forecast, as_forecast
 from sotopia_env.service.auth import Reader, Runner
@@ -25,6 +24,7 @@ from sotopia_env.service.store import library, runs, tables
 from sotopia_env.service.store import tags as tag_store
 from sotopia_env.service.store.kinds import TASKS
 from sotopia_env.service.store.runs import RunRow
+from sotopia_env.service.work import names
 from sotopia_env.settings import settings_of
 from sotopia_env.world import TaskSet
 

@@ -16,11 +16,11 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.errors import Where
 from sotopia_env.records import read_record
 from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes_async
-from sotopia_env.service import names
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, jobs, runs
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.store.jobs import Job
+from sotopia_env.service.work import names
 from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
 from sotopia_env.storage.manifest import EPISODES
 from sotopia_env.world import Episode, RecordedTurn

@@ -9,10 +9,10 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.naming.models import with_directories
 from sotopia_env.records import Record, canonical_json, read_record
-from sotopia_env.service import names
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import jobs, tables
 from sotopia_env.service.store.jobs import Job
+from sotopia_env.service.work import names
 from sotopia_env.writing import Drafter, simulation_question
 
 DRAFT = "draft"

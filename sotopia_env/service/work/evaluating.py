@@ -12,11 +12,11 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.records import Record, read_record
 from sotopia_env.runs import evaluate_episode, evaluate_run
-from sotopia_env.service import names
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, events, jobs, runs, tables
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.store.jobs import Job
+from sotopia_env.service.work import names
 from sotopia_env.service.work.batch import index
 from sotopia_env.storage import read_manifest
 

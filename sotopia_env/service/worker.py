@@ -15,13 +15,13 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
 from sotopia_env.errors import FATAL, InUseError, ModelCallError, SotopiaError
 from sotopia_env.runs.play import attempt
-from sotopia_env.service import live, names
+from sotopia_env.service import live
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import jobs, runs
 from sotopia_env.service.store.engine import UNREACHABLE, Database
 from sotopia_env.service.store.jobs import Job
-from sotopia_env.service.work import drafting, evaluating
+from sotopia_env.service.work import drafting, evaluating, names
 from sotopia_env.service.work.batch import play_run
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import POLICY_NAMES
 from sotopia_env.runs import EpisodePlan
 from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
-from sotopia_env.service import live, names
+from sotopia_env.service import live
 from sotopia_env.service.api.bodies import Body, StrictRoute
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
@@ -26,6 +26,7 @@ from sotopia_env.service.store.episode_lists import EpisodeFilter
 from sotopia_env.service.store.episodes import PERSON
 from sotopia_env.service.store.jobs import JobState
 from sotopia_env.service.store.kinds import DIMENSION_LISTS, SCENARIOS, TASKS
+from sotopia_env.service.work import names
 from sotopia_env.service.work.drafting import DraftSpec, ask_to_draft
 from sotopia_env.service.work.evaluating import EvaluationSpec, ask_to_evaluate
 from sotopia_env.world import Rules, Task, seat_characters

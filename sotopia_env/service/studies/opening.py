@@ -11,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.service import auth, names
+from sotopia_env.service import auth
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import studies, tables
 from sotopia_env.service.studies import play, rating
 from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, PlayStudy, ValidateStudy
+from sotopia_env.service.work import names
 
 _MOST_LINKS = 1_000
 _LONGEST_ID = 200

@@ -40,6 +40,7 @@ def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
 
         counted = stage.forecast(settings, dry_run.rows, dry_run.devices)
         lines = [str(counted)]
+        # By default only on a GPU, where a step takes seconds.
         if torch.cuda.is_available() if dry_run.probe is None else dry_run.probe:
             lines.append(stage.probe(settings).text(counted.steps))
         return "\n".join(lines) + "\n"

@@ -324,5 +324,6 @@ async def _ask(
     writing = ScenarioWriting()
     writing.exclude(previous)
     writer = Writer(Drafter(model, manner), writing)
+    # Inspirations of earlier rounds are used up, so that rounds do not repeat scenarios.
     pool, used = read_inspirations(settings.inspirations), read_inspirations(settings.used)
     return await writer.write(pool, n, folder / SCENARIOS, seed, used)

@@ -1,4 +1,4 @@
-"""Evaluation of policies: the papers' settings by name, several partners, several judges, paired tests.
+"""Evaluation of policies: the settings of the papers as presets, several partners and judges, paired tests.
 
 Every policy plays every partner in a separate run directory, in every seat, and every judge scores the same episodes: a
 table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) show whether a gain holds beyond one of them. An
@@ -46,7 +46,7 @@ class Preset:
         scenarios: required number of scenarios; ``None`` for any.
         castings: required number of character pairs per scenario; ``None`` for any.
         about: short description.
-        fixed: settings that have this value.
+        fixed: the values of settings that the preset determines.
     """
 
     scenarios: int | None
@@ -58,7 +58,7 @@ class Preset:
 _PAPERS = {"orders": "both", "max_turns": 20}
 PRESETS: Mapping[str, Preset] = {
     "sotopia-all": Preset(90, 2, "all scenarios of SOTOPIA (SOTOPIA-RL, section 5)", _PAPERS),
-    "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (likewise)", _PAPERS),
+    "sotopia-hard": Preset(14, 10, "the hard scenarios of SOTOPIA (SOTOPIA-RL, section 5)", _PAPERS),
     "verified": Preset(None, None, "generated tasks whose outcome can be verified; no API key"),
 }
 """The presets by name. The papers' scenarios are not part of this package; their presets need a task file.
@@ -68,22 +68,22 @@ Both orders are those of SOTOPIA-π, section 4; 20 turns are the limit of SOTOPI
 
 
 class EvaluationSettings(TaskOptions):
-    """One evaluation.
+    """Settings of an evaluation.
 
     By default it plays all families of tasks, and every seat begins once (SOTOPIA-π, section 4: equal opportunities to
     initiate).
 
     Attributes:
-        output: directory of the run directories and the report.
+        output: the directory of the run directories and the report.
         policies: the evaluated policies: directories of trained models, models, scripted policies.
-        partners: policies of the other seats.
-        judges: evaluators; every one scores every episode.
-        baseline: the policies are compared with it: one of ``policies``, a run directory, or the output of an earlier
-            evaluation; by default the first policy.
-        baseline_name: name in records of the baseline's policy, if its runs hold several.
+        partners: the policies of the other seats.
+        judges: the evaluators, each of which scores every episode.
+        baseline: the policy with which the others are compared: one of ``policies``, a run directory, or the output of
+            an earlier evaluation; by default the first policy.
+        baseline_name: the name in records of the baseline's policy, if its runs contain several policies.
         preset: a name of :data:`PRESETS`.
-        partial: accept a task file with a part of the preset; the report says so.
-        metrics: of the report; dimensions, ``overall``, ``surplus_share``, ``success``, ….
+        partial: whether a task file may contain only a part of the preset, which the report then states.
+        metrics: the metrics of the report: dimensions, ``overall``, ``surplus_share``, ``success``, ….
     """
 
     output: str
@@ -124,7 +124,7 @@ def read_tasks(settings: EvaluationSettings) -> TaskSet:
     """Returns the tasks of the preset.
 
     Raises:
-        InvalidValueError: a paper's preset without its task file, or with one of another size.
+        InvalidValueError: the preset of a paper is used without its task file, or with one of another size.
         InvalidTaskError: the file cannot be read.
     """
     tasks, preset = settings.task_set(), PRESETS[settings.preset]
@@ -135,9 +135,9 @@ def read_tasks(settings: EvaluationSettings) -> TaskSet:
         each = " to ".join(str(count) for count in sorted({min(castings.values()), max(castings.values())}))
         raise InvalidValueError(
             f"preset {settings.preset!r} is {preset.scenarios} scenarios with {preset.castings} castings each, and "
-            f"{settings.tasks} holds {len(castings)} with {each}",
+            f"{settings.tasks} has {len(castings)} with {each}",
             field="tasks",
-            hint="give a task file of the whole set, which is not shipped, or of a part of it with partial: true",
+            hint="use a task file of the whole set, which is not shipped, or of a part of it with partial: true",
         )
     return tasks
 
@@ -179,7 +179,7 @@ def _check_names(settings: EvaluationSettings, policies: Sequence[str], judges: 
         name, count = Counter(names).most_common(1)[0]
         if count > 1:
             raise InvalidValueError(
-                f"two are called {name!r} in records", field=setting, hint="give one another name (name=…)"
+                f"two are called {name!r} in records", field=setting, hint="rename one of them (name=…)"
             )
     baseline = settings.baseline
     if baseline is not None and baseline not in settings.policies and not Path(baseline).is_dir():
@@ -196,11 +196,9 @@ def _fixed(settings: EvaluationSettings, tasks: TaskSet) -> _Fixed:
 
 
 def _run_directory(output: Path, policy: Policy, partner: Policy) -> Path:
-    """The directory in which these two play; without one, that of two with their names.
-
-    The run in the latter refuses to be continued with other parameters. A new directory beside it would instead play a
-    complete evaluation again, after an update that changed a prompt or a model that was trained again.
-    """
+    """Returns the directory of the run of two policies; without one, that of a run of policies with their names."""
+    # A run of other parameters refuses to be continued, which is intended: a new directory beside it would silently
+    # play the evaluation again after a prompt was changed or a model was trained again.
     both = f"{policy_identity(policy)}{policy_identity(partner)}"
     readable = "-vs-".join(_UNSAFE.sub("-", p.name).strip("-")[:40] for p in (policy, partner))
     own = output / "runs" / f"{readable}-{hashlib.sha256(both.encode()).hexdigest()[:8]}"
@@ -269,7 +267,8 @@ def _report(
 
 
 def _recorded_baseline(settings: EvaluationSettings, partners: set[str], runs: Sequence[Path]) -> str:
-    """The one policy beside the partners in these runs."""
+    """Returns the name of the only policy in these runs that is not a partner."""
+    # A run of a partner with itself counts as a run of that policy.
     met = [names for names in map(_recorded_names, runs) if names & partners]
     names = set().union(*(names - partners or names for names in met))
     if settings.baseline_name is not None:
@@ -279,13 +278,13 @@ def _recorded_baseline(settings: EvaluationSettings, partners: set[str], runs: S
             field="baseline",
             expected=f"one policy with partner {' and '.join(map(repr, sorted(partners)))} in its runs",
             got=Verbatim(", ".join(sorted(names)) or "none"),
-            hint="baseline_name says which",
+            hint="set baseline_name",
         )
     return names.pop()
 
 
 def _check_pairs(results: Sequence[Comparison], run: Path, earlier: Sequence[Path]) -> None:
-    """Checks that the seats of a recorded baseline differ from those of ``run`` by the policy and by luck alone."""
+    """Checks that the seats of a recorded baseline differ from those of ``run`` only by the policy and by chance."""
     for result in results:
         metrics = {cell.metric for cell in result.matrix if cell.policy != result.baseline}
         if {(item.metric, item.paired_by) for item in result.differences} != {(name, CLOSEST) for name in metrics}:
@@ -295,10 +294,12 @@ def _check_pairs(results: Sequence[Comparison], run: Path, earlier: Sequence[Pat
                 hint="it was played with other settings",
             )
     first, *others = [
-        {replace(rules, first_seat=0) for rules in read_manifest(r).config.rules} for r in (run, *earlier)
+        # Which seat begins varies within a run, so it is not compared.
+        {replace(rules, first_seat=0) for rules in read_manifest(r).config.rules}
+        for r in (run, *earlier)
     ]
     if any(rules != first for rules in others):
-        raise InvalidValueError("was played by other rules", field="baseline", hint="see config.rules in run.json")
+        raise InvalidValueError("it was played with other rules", field="baseline", hint="see config.rules in run.json")
 
 
 def _heading(settings: EvaluationSettings, tasks: TaskSet) -> str:

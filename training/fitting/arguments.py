@@ -1,7 +1,7 @@
-"""Arguments of the trainer: the ``trainer`` of a stage's settings, and the few that the stage decides itself.
+"""Arguments of the trainer: the ``trainer`` part of a stage's settings, and the few that the stage sets itself.
 
-Whatever transformers' ``TrainingArguments`` or TRL's ``SFTConfig`` and ``GRPOConfig`` have as a field can be named in
-``trainer`` and goes to that class unchanged: schedule, reporting (``report_to``, ``run_name``), ``push_to_hub``,
+Any field of transformers' ``TrainingArguments`` or TRL's ``SFTConfig`` and ``GRPOConfig`` can be set in ``trainer`` and
+is passed to that class unchanged: schedule, reporting (``report_to``, ``run_name``), ``push_to_hub``,
 ``deepspeed``, ``fsdp``, ``vllm_mode``. Names and types are checked against the class before a model is loaded.
 """
 
@@ -24,7 +24,7 @@ from sotopia_env.settings import Settings
 PAPER: Mapping[str, JsonValue] = {
     "learning_rate": 5e-5,
     "lr_scheduler_type": "cosine",
-    "warmup_steps": 0.03,  # below 1: a share of the optimiser steps
+    "warmup_steps": 0.03,  # below 1, a share of the optimiser steps
     "num_train_epochs": 20,
     "per_device_train_batch_size": 4,
     "optim": "adamw_torch",
@@ -34,7 +34,7 @@ PAPER: Mapping[str, JsonValue] = {
     "logging_steps": 10,
     "report_to": "none",
 }
-"""Defaults: SOTOPIA-π's optimisation (arXiv 2403.08715, B.5), and ours for what it does not mention."""
+"""Defaults: SOTOPIA-π's optimisation (arXiv 2403.08715, B.5), and our choices where the paper gives none."""
 _Positive, _NotNegative, _Count = Annotated[float, Gt(0)], Annotated[float, Ge(0)], Annotated[int, Ge(1)]
 _BOUNDS: Mapping[str, Any] = {
     "learning_rate": _Positive,
@@ -63,7 +63,7 @@ _BOUNDS: Mapping[str, Any] = {
     "vllm_tensor_parallel_size": _Count,
     "vllm_gpu_memory_utilization": Annotated[float, Gt(0), Lt(1)],
 }
-"""Values that the configuration classes take without a look, and that fail late or in silence."""
+"""Bounds of values that the configuration classes do not check, and that would fail late or silently."""
 _DECIDED = {
     "output_dir": "output",
     "load_best_model_at_end": "keep",
@@ -72,17 +72,17 @@ _DECIDED = {
     "max_length": "prompt.max_length",
     "max_completion_length": "max_answer",
     "packing": "rows",
-    "save_only_model": "the promise that a killed stage goes on",
+    "save_only_model": "the resumption of a killed stage",
 }
-"""Arguments that follow from a setting of the stage's own."""
+"""Arguments that the stage sets, each with the setting or reason that determines it."""
 
 
 class FitSettings(Settings):
-    """How a model is trained; a part of the settings of every stage that trains one.
+    """Settings of training, a part of the settings of every stage that trains a model.
 
     Attributes:
-        defaults: arguments that a stage sets where the settings do not.
-        trainer: arguments of the trainer by the names of its configuration class.
+        defaults: the arguments that a stage sets if the settings do not.
+        trainer: the arguments of the trainer, by their names in its configuration class.
         keep: the model that the stage saves: the ``last``, the ``best`` on the validation loss (GRPO: by the dev
             episodes' reward), or the one after an epoch (SOTOPIA-π, B.6: the last of 20 for behaviour cloning, the one
             after epoch 5 for self-reinforcement), after which training ends.
@@ -123,7 +123,7 @@ class FitSettings(Settings):
         return steps if isinstance(steps, int) and steps > 0 else None
 
     def adjusted(self, **values: JsonValue) -> dict[str, JsonValue]:
-        """Returns the trainer's arguments with other values."""
+        """Returns the trainer's arguments with some values replaced."""
         return {**self.trainer, **values}
 
 
@@ -137,51 +137,54 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
     """Returns the trainer's arguments.
 
     Args:
-        fit: its ``trainer`` goes to ``kind`` unchanged.
-        output: directory of the checkpoints.
+        fit: the settings, whose ``trainer`` is passed to ``kind`` unchanged.
+        output: the directory of the checkpoints.
         validated: whether there is validation data.
         kind: ``transformers.TrainingArguments`` or a subclass.
-        decided: arguments that the stage sets.
+        decided: the arguments that the stage sets.
 
     Raises:
         UnknownNameError: ``kind`` has no such field, or the field no such value; names the nearest one.
-        InvalidValueError: a value is of another type or out of its bounds, belongs to a setting of the stage's own, or
-            contradicts another one.
+        InvalidValueError: a value has another type or is out of its bounds, is set by the stage, or contradicts another
+            one.
     """
     decided = {"output_dir": output, "save_only_model": False, **decided, **_selection(fit, validated)}
     values = _checked_values(fit, kind, decided)
     for name in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
-        newer = name.replace("gradient", "activation")  # a transformers that has this name warns of the other
+        newer = name.replace("gradient", "activation")  # versions with the new name warn of the old one
         if newer in get_type_hints(kind) and name in values:
             values.setdefault(newer, values.pop(name))
-    logging.getLogger("transformers.training_args").setLevel(logging.ERROR)  # repeats what was decided here
+    # It would warn of choices that were made here on purpose.
+    logging.getLogger("transformers.training_args").setLevel(logging.ERROR)
     try:
         arguments = kind(**{**_machine(values, validated), **values, **decided})
     except (ValueError, TypeError, ImportError) as error:
         from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-        unset_hf_deepspeed_config()  # a configuration that was refused is this process's already, half made
+        # A refused configuration stays registered in the process and would affect the next model.
+        unset_hf_deepspeed_config()
         raise InvalidValueError(" ".join(str(error).split()), field="trainer") from None
     if not validated and arguments.eval_strategy != "no":
         raise InvalidValueError(
             field="trainer.eval_strategy",
-            expected="no, because there are no validation rows (validation, dev)",
+            expected="no, without validation rows (validation, dev)",
             got=fit.trainer["eval_strategy"],
         )
     return arguments
 
 
 def _selection(fit: FitSettings, validated: bool) -> dict[str, Any]:
-    """Arguments that select the checkpoint with the lowest validation loss."""
+    """Returns the arguments that select the checkpoint with the lowest validation loss."""
     best = {"load_best_model_at_end": validated and fit.keep == "best"}
     return {**best, "metric_for_best_model": "eval_loss", "greater_is_better": False} if validated else best
 
 
 def _machine(values: Mapping[str, Any], validated: bool) -> dict[str, Any]:
-    """Arguments that depend on this machine or on others, where ``trainer`` does not name them."""
+    """Returns arguments that depend on this machine or on other arguments; ``trainer`` overrides them."""
     import torch
 
     gpu = torch.cuda.is_available()
+    # Validated whenever it saves, because the best checkpoint needs a validation loss.
     moments = values.get("save_strategy", "steps" if "save_steps" in values else "epoch")
     return {
         "per_device_eval_batch_size": values["per_device_train_batch_size"],
@@ -211,26 +214,27 @@ def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any
                 expected=f"no value, because the stage decides it{(f' (by {owner})' if owner else '')}",
                 got=fit.trainer[name],
             )
+    # Some classes declare their choices in the metadata of a field and check them only on a command line.
     choices = {field.name: tuple(field.metadata["choices"]) for field in fields(kind) if field.metadata.get("choices")}
     return {name: _checked(name, value, hints[name], choices.get(name)) for name, value in fit.trainer.items()}
 
 
 def _checked(name: str, value: Any, hint: Any, choices: tuple[str, ...] | None) -> Any:
-    """A value, checked where its field is a number, a switch or one of some names; others go on unchanged.
+    """Returns a value, checked if its field is a number, a truth value or an enumeration.
 
-    Numbers that YAML reads as text, such as 5e-6, become numbers, and its bare ``no`` is the name again where the field
-    has one. Hints of other fields are narrower than what the classes take (``fsdp: true``), so these are left to the
-    classes.
+    Numbers that YAML reads as text, such as 5e-6, become numbers, and its unquoted ``no`` becomes the name again if the
+    field has it. The type hints of other fields are narrower than the values that the classes accept (``fsdp: true``),
+    so these are left to the classes.
     """
     members = [member for member in get_args(hint) or (hint,) if member is not type(None)]
     for member in members:
         if isinstance(member, type) and issubclass(member, Enum):
-            names = [str(one.value) for one in member]
+            names = [str(item.value) for item in member]
             if value is False and "no" in names:
                 return "no"
             if isinstance(value, str) and value not in names:
                 raise UnknownNameError(field=f"trainer.{name}", got=value, valid=names)
-    # The choices of its own class come first: cloning has another `loss_type` than GRPO.
+    # The choices of the class take precedence: cloning and GRPO have different values of `loss_type`.
     bounds: Any = Literal[choices] if choices and value is not None else _BOUNDS.get(name)
     if bounds is None and not set(members) <= {int, float, bool}:
         return value

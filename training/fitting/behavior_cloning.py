@@ -1,8 +1,8 @@
 """Supervised fine-tuning on an expert's turns or on the model's own best turns: the two stages of SOTOPIA-π.
 
-Behaviour cloning and self-reinforcement (arXiv 2403.08715, §3) are one computation on different episodes. Rows are
+Behaviour cloning and self-reinforcement (arXiv 2403.08715, §3) are the same computation on different episodes. Rows are
 tokenised here, not by the trainer: the trained tokens are exactly those that the policy would sample, the action's JSON
-and the end token, after exactly the prompt that it would see. Nothing is truncated here: a row that is too long has
+and the end token, after exactly the prompt that it would receive. Rows are not truncated: one that is too long has
 already lost its oldest turns (:mod:`training.data.samples`), or was left out and counted.
 """
 
@@ -44,19 +44,20 @@ IGNORED = -100
 
 
 class BehaviorCloningSettings(FitSettings):
-    """One supervised stage; ``trainer`` is TRL's ``SFTConfig``.
+    """Settings of a supervised stage; ``trainer`` is TRL's ``SFTConfig``.
 
     Attributes:
         model: the model to train.
-        start_from: output directory of an earlier stage, whose model is trained further; it replaces ``model.base``
+        start_from: the output directory of an earlier stage, whose model is trained further; it replaces ``model.base``
             (which must be its adapter's base, or empty) and ``model.adapter``.
-        prompt: format and limits of the prompts.
-        data: the episodes.
+        prompt: the format and limits of the prompts.
+        data: the sources of the episodes.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; the data must not contain its scenarios.
-        validation: share of the scenarios for the validation loss; 0 for none.
-        rows: ``turns`` makes one row per answer; ``conversations`` one row of a seat's answers in an episode, as far as
-            each prompt continues the previous one: the same loss for a half to a fifth of the tokens.
-        output: the stage's directory.
+        validation: the share of the scenarios for the validation loss; 0 for none.
+        rows: ``turns`` makes one row per answer; ``conversations`` makes one row of all answers of a seat in an
+            episode, as long as each prompt continues the previous one. The loss is the same for a half to a fifth of
+            the tokens.
+        output: the directory of the stage.
     """
 
     model: ModelSettings
@@ -83,7 +84,7 @@ class TokenRow:
 
     Attributes:
         input_ids: prompt, answer and end token.
-        labels: the same ids on tokens with loss, :data:`IGNORED` on the others.
+        labels: the id of each token with loss, and :data:`IGNORED` for the others.
     """
 
     input_ids: list[int]
@@ -93,10 +94,10 @@ class TokenRow:
 def tokenise(
     tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], completion: str, max_length: int
 ) -> TokenRow:
-    """Returns a row's tokens, with loss on the answer and its end token alone.
+    """Returns a row's tokens, with loss only on the answer and its end token.
 
     Raises:
-        InvalidValueError: the row is longer than ``max_length``; nothing is truncated here.
+        InvalidValueError: the row is longer than ``max_length``.
     """
     row = _tokens(tokenizer, prompt, completion)
     if len(row.input_ids) > max_length:
@@ -118,6 +119,7 @@ def training_rows(
     leaves room for the longest possible answer, and the answer is not longer than that.
     """
     limit, room = settings.prompt.max_length, settings.prompt.max_answer
+    # The tokens of the row whose length was counted last, which is nearly always the row that is yielded next.
     latest: dict[tuple[tuple[str, ...], str], TokenRow] = {}
 
     def key(prompt: Sequence[ChatMessage], completion: str) -> tuple[tuple[str, ...], str]:
@@ -152,6 +154,7 @@ def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, T
             earlier, prefix = pending
             same = (earlier.episode, earlier.seat) == (row.episode, row.seat)
             longer = len(tokens.input_ids) > len(prefix.input_ids)
+            # The merged row keeps the loss on all earlier answers.
             if same and longer and tokens.input_ids[: len(prefix.input_ids)] == prefix.input_ids:
                 tokens = TokenRow(tokens.input_ids, [*prefix.labels, *tokens.labels[len(prefix.labels) :]])
             else:
@@ -179,8 +182,8 @@ class Prepared:
     """The tokenised rows of a stage, saved in its directory so that a resumed run trains on the same rows.
 
     Attributes:
-        folder: directory of the rows.
-        facts: numbers of rows, scenarios and left out turns.
+        folder: the directory of the rows.
+        facts: the numbers of rows, scenarios and left out turns.
     """
 
     folder: Path
@@ -197,10 +200,10 @@ class Prepared:
 
 
 def prepare(settings: BehaviorCloningSettings, folder: Path, tokenizer: PreTrainedTokenizerBase) -> Prepared:
-    """Cuts, splits and tokenises the rows into ``folder``, or returns those already there.
+    """Cuts, splits and tokenises the rows into ``folder``, or returns the existing ones.
 
     Raises:
-        InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
+        InvalidValueError: as :func:`training.data.sources.source_rows`.
     """
     facts = folder / "facts.json"
     if facts.is_file():
@@ -209,7 +212,8 @@ def prepare(settings: BehaviorCloningSettings, folder: Path, tokenizer: PreTrain
     try:
         sizes = _divided(_dataset(rows, folder / "building"), settings, folder)
     finally:
-        shutil.rmtree(folder / "building", ignore_errors=True)  # else corrected settings would reuse refused rows
+        shutil.rmtree(folder / "building", ignore_errors=True)  # corrected settings must not reuse refused rows
+    # Written last: without it, an interrupted preparation starts again.
     record = {"data": sizes, "counts": maker.counts.text()}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
     logger.info("rows: %s; %s", sizes, record["counts"])
@@ -243,7 +247,9 @@ def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
 
 
 def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
-    """Trains or continues; does nothing if the stage is complete. ``output/model`` holds model and prompt settings.
+    """Trains, or continues training; does nothing if the stage is complete.
+
+    The model and its prompt settings are written to ``output/model``.
 
     Returns:
         The figures, as in ``done.json``.
@@ -284,12 +290,13 @@ def _trainer(frame: TrainingRun, rows: Dataset, validation: Dataset | None = Non
 
 
 def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
-    """Returns TRL's arguments; the rows' length is already checked, and the trainer truncates and packs nothing."""
+    """Returns TRL's arguments."""
     from trl import SFTConfig
 
-    own = {"max_length": None, "completion_only_loss": True, "packing": False}
+    # The length of rows is already checked, and packing would mix conversations.
+    decided = {"max_length": None, "completion_only_loss": True, "packing": False}
     output = StageDirectory(Path(settings.output), "", settings).checkpoints
-    return training_arguments(settings, str(output), settings.validation > 0, SFTConfig, **own)
+    return training_arguments(settings, str(output), settings.validation > 0, SFTConfig, **decided)
 
 
 def forecast(settings: BehaviorCloningSettings, rows: int | None, devices: int) -> Forecast:
@@ -310,7 +317,7 @@ def probe(settings: BehaviorCloningSettings) -> MeasuredStep:
     """Measures a step on rows of full length, which end with the longest answer or are one conversation.
 
     Raises:
-        InvalidValueError: as :func:`run`, but for the data.
+        InvalidValueError: as :func:`run`, except for errors of the data.
     """
     from datasets import Dataset
 

@@ -1,4 +1,4 @@
-"""Checks of the optimisation settings, before data are prepared and weights are loaded."""
+"""Checks of the optimisation settings, which run before data are prepared and weights are loaded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ _OF_BITSANDBYTES = re.compile(r"adamw_8bit|.*bnb|paged_|lion_|ademamix")
 
 
 def check_launch() -> None:
-    """Raises :class:`InvalidValueError` if ``accelerate launch`` was asked for several processes and made no ranks.
+    """Raises :class:`InvalidValueError` if ``accelerate launch`` should start several processes and started one.
 
-    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a group that nobody joins.
+    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a group without other
+    members.
     """
+    # Ranks are missing although there is an address, and the second variable shows that accelerate set it.
     alone = "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ
     if alone and "ACCELERATE_DYNAMO_MODE" in os.environ:
         raise InvalidValueError(
-            "accelerate was asked for several processes and started this one alone",
+            "accelerate should have started several processes and started only this one",
             field="launch",
             hint="on a CPU launch with torchrun --standalone --nproc_per_node 2, or with accelerate and "
             "configs/accelerate/cpu.yaml (for one process: --num_processes 1, and no MASTER_ADDR in the environment)",
@@ -32,19 +34,20 @@ def check_launch() -> None:
 
 
 def check_schedule(arguments: Any) -> None:
-    """Raises :class:`InvalidValueError` if the schedule lacks arguments of its own (``lr_scheduler_kwargs``)."""
+    """Raises :class:`InvalidValueError` if ``lr_scheduler_kwargs`` lacks an argument that the schedule requires."""
     import torch
     from transformers import get_scheduler
 
-    name, own = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
+    name, kwargs = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
+    # The trainer creates the schedule only after the data are prepared; a dummy optimiser finds the error now.
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
     try:
-        get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=own)
+        get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2, scheduler_specific_kwargs=kwargs)
     except (TypeError, ValueError) as error:
         raise InvalidValueError(
             field="trainer.lr_scheduler_kwargs",
-            expected=f"what the schedule {name.value!r} needs",
-            got=Verbatim(f"{own} ({first_line(error)})"),
+            expected=f"the arguments of the schedule {name.value!r}",
+            got=Verbatim(f"{kwargs} ({first_line(error)})"),
         ) from None
 
 
@@ -57,7 +60,7 @@ def check_installed(arguments: Any) -> None:
     """
     optimizer = arguments.optim.value
     if _OF_BITSANDBYTES.match(optimizer):
-        check_bitsandbytes(f"trainer.optim: {optimizer!r}", "choose another, such as adamw_torch")
+        check_bitsandbytes("trainer.optim", optimizer, "choose another, such as adamw_torch")
     from transformers.integrations import integration_utils
 
     for package in arguments.report_to:
@@ -86,7 +89,7 @@ def check_target_modules(model: ModelSettings) -> None:
         return
     names = _layers(model.base)
     if not names:
-        return  # errors of the base are raised where it is loaded
+        return  # loading the base will raise a better error
     if isinstance(targets, str):
         if not any(re.fullmatch(targets, name) for name in names):
             raise InvalidValueError(
@@ -96,13 +99,14 @@ def check_target_modules(model: ModelSettings) -> None:
             )
         return
     for target in targets:
+        # PEFT matches whole components at the end of a name: ``v_proj`` is in ``layers.0.self_attn.v_proj``.
         if not any(f".{name}".endswith(f".{target}") for name in names):
             layers = sorted({name.rpartition(".")[2] for name in names})
             raise UnknownNameError(field="model.lora.target_modules", got=target, valid=layers)
 
 
 def _layers(base: str) -> list[str]:
-    """Full names of the layers that can be adapted; none if the configuration cannot be read."""
+    """Returns the full names of the layers that can be adapted; empty if the configuration cannot be read."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.pytorch_utils import Conv1D

@@ -1,7 +1,7 @@
-"""The frame of behaviour cloning, reward model and GRPO: settings, rows, training, model and figures on disk.
+"""The frame that behaviour cloning, reward model and GRPO share: settings, rows, training, model and figures.
 
 Every checkpoint has a validation loss if there is validation data. A killed stage continues from its last complete
-checkpoint, with the losses of an uninterrupted run.
+checkpoint, with the same losses as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.json_text import read_json
 from training.fitting.arguments import FitSettings
 from training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
@@ -47,7 +47,7 @@ _Rows = TypeVar("_Rows")
 
 
 def is_first_process() -> bool:
-    """Whether this is the first process of a distributed run, or the only one; works before torch is imported."""
+    """Whether this is the first or only process of a distributed run; does not need torch."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -75,17 +75,15 @@ def begin_from(model: ModelSettings, earlier: str | None, prompt: PromptSettings
     if earlier is not None:
         note = read_prompt_settings(find_model(earlier))
         for name in ("format", "chat_template", "chat_template_kwargs"):
-            trained, own = getattr(note, name), getattr(prompt, name)
-            if trained != own:
-                raise InvalidValueError(
-                    f"{earlier} was trained on {trained!r}, got {own!r}", field=f"prompt.{name}", hint="use the same"
-                )
+            expected, value = getattr(note, name), getattr(prompt, name)
+            if expected != value:
+                raise InvalidValueError(field=f"prompt.{name}", expected=f"{expected!r}, as in {earlier}", got=value)
         if model.base and adapter_base(find_model(earlier)) is not None and model.base != earlier:
             check_adapter(find_model(earlier), model.base)
         model = start_settings(earlier, model)
     if model.lora is None and model.quantization != "none":
         raise InvalidValueError(
-            "4-bit weights cannot be trained themselves", field="model.quantization", hint="set model.lora"
+            "4-bit weights cannot be trained", field="model.quantization", hint="set model.lora to train an adapter"
         )
     if model.adapter is not None:
         _check_same_adapter(model)
@@ -97,23 +95,23 @@ def _check_same_adapter(model: ModelSettings) -> None:
     check_adapter(model.adapter, model.base)
     if model.lora is None:
         raise InvalidValueError(
-            f"{model.adapter} is an adapter", field="model.lora", hint="all weights cannot be trained from one"
+            field="model.lora", expected=f"settings of the adapter {model.adapter}, which is trained further", got=None
         )
     config = read_json(Path(model.adapter) / "adapter_config.json", finite=False)
     current, new = (config["r"], config["lora_alpha"]), (model.lora.rank, model.lora.alpha)
     if current != new:
         raise InvalidValueError(
-            f"{model.adapter} has rank and alpha {current}, got {new}",
             field="model.lora",
-            hint="an adapter is trained on as it is",
+            expected=f"rank and alpha {current}, as in the adapter {model.adapter}",
+            got=Verbatim(new),
         )
     layers, targets = config.get("target_modules"), model.lora.target_modules
     same = layers == targets if isinstance(targets, str) else isinstance(layers, list) and set(layers) == set(targets)
     if targets != "all-linear" and not same:
         raise InvalidValueError(
-            f"{model.adapter} adapts {layers}, got {targets}",
             field="model.lora.target_modules",
-            hint="it is trained on as it is",
+            expected=f"{layers}, as in the adapter {model.adapter}",
+            got=Verbatim(targets),
         )
 
 
@@ -122,11 +120,11 @@ def load_for_training(
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
     """Loads a causal model for training, and returns it with the configuration of the new adapter, if it needs one.
 
-    A quantised base is prepared for training before it gets an adapter, and is the model that is trained (sotopia-rl
-    loaded it and then trained another). An existing adapter is trained further.
+    A quantised base is prepared for training before the adapter is added, and it is the model that is trained
+    (sotopia-rl loaded one and trained another). An existing adapter is trained further.
 
     Raises:
-        InvalidValueError: see :func:`training.models.loading.load_causal_lm`.
+        InvalidValueError: as :func:`training.models.loading.load_causal_lm`.
     """
     model = load_causal_lm(settings.model_copy(update={"adapter": None}))
     model.config.use_cache = False
@@ -138,7 +136,7 @@ def load_for_training(
 
     config = PeftConfig.from_pretrained(settings.adapter)
     if settings.lora is not None:
-        config.lora_dropout = settings.lora.dropout  # rank, alpha and layers are the adapter's own
+        config.lora_dropout = settings.lora.dropout  # rank, alpha and layers cannot change
     return PeftModel.from_pretrained(model, settings.adapter, is_trainable=True, config=config), None
 
 
@@ -156,7 +154,7 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
     converted to float32, because an update of AdamW is often below the resolution of bfloat16.
 
     Raises:
-        InvalidValueError: it has not; names a layer.
+        InvalidValueError: it has another one; names a layer.
     """
     import torch
 
@@ -166,15 +164,15 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
     wrong = [name for name, layer in layers if type(layer).__name__ != "Linear4bit"]
     if wrong or not layers:
         raise InvalidValueError(
-            f"nf4 was asked for, but {(wrong or ['no layer'])[0]} is not 4-bit", field="model.quantization"
+            field="model.quantization",
+            expected="a 4-bit base below every adapter",
+            got=Verbatim((wrong or ["no adapter"])[0]),
         )
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         if "lora_" not in name and "modules_to_save" not in name:
-            raise InvalidValueError(
-                f"nf4 was asked for, but the base's {name} would be trained", field="model.quantization"
-            )
+            raise InvalidValueError(field="model.quantization", expected="only adapters that train", got=Verbatim(name))
         parameter.data = parameter.data.to(torch.float32)
 
 
@@ -183,15 +181,15 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A training stage under way.
+    """A training stage in progress.
 
     Attributes:
-        stage: its directory.
-        fit: its settings.
-        model: where the model comes from.
+        stage: the directory of the stage.
+        fit: the settings of training.
+        model: the settings of the model to load.
         prompt: the model's prompt settings, which are saved beside it.
-        tokenizer: of the model.
-        arguments: of the trainer.
+        tokenizer: the tokenizer of the model.
+        arguments: the arguments of the trainer.
     """
 
     stage: StageDirectory
@@ -202,15 +200,13 @@ class TrainingRun:
     arguments: Any
 
     def rows(self, prepare: Callable[[], _Rows]) -> _Rows:
-        """Returns the rows; the first process of all prepares them in the stage's directory, and the others read them.
-
-        The directory lies on a disk that all nodes see, so the first process of each node would write into one folder.
-        """
+        """Returns the rows; the first process prepares them in the stage's directory, and the others read them."""
+        # local=False: all nodes share the disk, so the first process of each node would write into the same folder.
         with self.arguments.main_process_first(local=False, desc="rows"):
             return prepare()
 
     def fit_to_end(self, trainer: Trainer, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Trains to the end and returns the figures, those of the rows (``facts``) included."""
+        """Trains to the end and returns the figures, including those of the rows (``facts``)."""
         check_trained_model(trainer.model, self.model)
         return {**facts, **fit_model(trainer, self.stage, self.fit)}
 
@@ -242,15 +238,15 @@ def begin(
     """Opens a stage after its settings were checked; loads only the tokenizer.
 
     Args:
-        stage: its directory.
-        fit: optimisation and the saved model.
-        model: of :func:`begin_from`.
+        stage: the directory of the stage.
+        fit: the settings of optimisation and of the saved model.
+        model: the result of :func:`begin_from`.
         prompt: the model's prompt settings.
-        arguments: returns the trainer's; see :func:`~training.fitting.arguments.training_arguments`.
+        arguments: returns the trainer's arguments; see :func:`~training.fitting.arguments.training_arguments`.
 
     Raises:
         InvalidValueError: the directory holds another stage, a package is missing, an argument or a layer to adapt does
-            not exist, the tokenizer cannot be used in training, or accelerate did not start the processes asked for.
+            not exist, the tokenizer cannot be used in training, or accelerate did not start all processes.
     """
     check_launch()
     keep_freed_memory()
@@ -269,7 +265,7 @@ def begin(
 def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict[str, Any]:
     """Trains to the end, from the last complete checkpoint if there is one, and returns the figures.
 
-    ``stage.model`` exists when this returns; it is never incomplete.
+    ``stage.model`` exists when this returns, and is never incomplete.
 
     Raises:
         InvalidValueError: the checkpoint's weights could not be loaded.
@@ -289,11 +285,9 @@ def fit_model(trainer: Trainer, stage: StageDirectory, fit: FitSettings) -> dict
 
 
 def _resumable(stage: StageDirectory, fit: FitSettings) -> Path | None:
-    """The newest complete checkpoint that is not the end of training.
-
-    From a checkpoint at the very end the trainer would take one more step. A run that was killed between its last
-    checkpoint and its model goes back by one checkpoint.
-    """
+    """Returns the newest complete checkpoint before the end of training."""
+    # From a checkpoint at the very end, the trainer would take one more step. So a run that was killed between its last
+    # checkpoint and the saving of its model resumes from the checkpoint before.
     checkpoints = [
         path
         for path, state in stage.complete_checkpoints()
@@ -304,11 +298,13 @@ def _resumable(stage: StageDirectory, fit: FitSettings) -> Path | None:
 
 
 def _reached(epoch: float, keep: int) -> bool:
+    # The trainer counts epochs as a float, a sum of fractions.
     return epoch > keep - 1e-6
 
 
 def save_model(trainer: Trainer, stage: StageDirectory) -> None:
     """Saves model and tokenizer as ``stage.model``; called by every process of a distributed run."""
+    # Saved under another name and renamed when complete: a killed run leaves no incomplete model.
     unfinished = stage.path / "model.unfinished"
     if trainer.is_world_process_zero():
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -322,7 +318,7 @@ def save_model(trainer: Trainer, stage: StageDirectory) -> None:
 
 
 def has_sharded_weights(trainer: Trainer) -> bool:
-    """Whether a process holds a part of the weights only (FSDP, ZeRO-3)."""
+    """Whether each process holds only a part of the weights (FSDP, ZeRO-3)."""
     from accelerate.utils import DistributedType
 
     return trainer.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
@@ -332,7 +328,7 @@ def _after_loading(trainer: Trainer, checkpoint: Path) -> TrainerCallback:
     from transformers import TrainerCallback
 
     class AfterLoading(TrainerCallback):
-        """Sees to it that training goes on with the checkpoint's weights; sharded ones have files and readers apart."""
+        """Ensures that training continues with the checkpoint's weights; sharded ones have other files and readers."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if not has_sharded_weights(trainer):
@@ -345,7 +341,7 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
     from transformers import TrainerCallback
 
     class Lines(TrainerCallback):
-        """One log line for each report of the trainer, from the first process."""
+        """Logs one line for each report of the trainer, in the first process."""
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
             if state.is_world_process_zero and logs:

@@ -1,6 +1,6 @@
-"""The probe of a training stage: optimiser steps of its own trainer on rows of full length, measured on this device.
+"""The probe of a training stage: measures optimiser steps of its trainer on rows of full length, on this device.
 
-Nothing is estimated: model, optimiser, batch and loss are the stage's, and only the rows are made up.
+Nothing is estimated: model, optimiser, batch and loss are those of the stage, and only the rows are artificial.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _Fit = TypeVar("_Fit", bound=FitSettings)
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """An optimiser step as it was measured.
+    """The measurement of an optimiser step.
 
     Attributes:
-        device: name of the device.
-        length: tokens of every row.
-        memory: peak in bytes: what PyTorch reserved on a GPU, or of this process in main memory.
-        seconds: of one optimiser step, with the sampling that it needs.
+        device: the name of the device.
+        length: the number of tokens of every row.
+        memory: the peak memory in bytes: that reserved by PyTorch on a GPU, or that of this process on a CPU.
+        seconds: the time of one optimiser step, including the sampling that it needs.
     """
 
     device: str
@@ -73,25 +73,25 @@ def full_rows(tokenizer: PreTrainedTokenizerBase, count: int, length: int) -> li
 
 
 def row_count(arguments: Any) -> int:
-    """Returns how many rows, or prompts, the steps of a probe need."""
+    """Returns the number of rows, or prompts, that the steps of a probe need."""
     batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size
     return int(2 * _steps_per_generation(arguments) * batch)
 
 
 def _steps_per_generation(arguments: Any) -> int:
-    """Optimiser steps from one sampling of answers to the next; 1 for stages that sample nothing."""
+    """Returns the number of optimiser steps per sampling of answers; 1 for stages without sampling."""
     passes = getattr(arguments, "steps_per_generation", 1) * getattr(arguments, "num_iterations", 1)
     return math.ceil(passes / arguments.gradient_accumulation_steps)
 
 
 def measure(trainer: Trainer, length: int) -> MeasuredStep:
-    """Trains twice as many steps as share their answers, and returns the mean of the second half.
+    """Trains for two samplings of answers, and returns the mean of the second one's steps.
 
-    In the first step the optimiser allocates its moments, so the memory of later ones is the higher.
+    The first step allocates the optimiser's moments, so the peak memory is that of a later step.
 
     Args:
-        trainer: its rows have ``length`` tokens.
-        length: of the longest row that the stage can have.
+        trainer: a trainer on rows of ``length`` tokens.
+        length: the length of the longest row that the stage can have.
     """
     import torch
     from transformers import PrinterCallback, TrainerCallback
@@ -102,7 +102,7 @@ def measure(trainer: Trainer, length: int) -> MeasuredStep:
     class Clock(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             if on_gpu:
-                torch.cuda.synchronize()
+                torch.cuda.synchronize()  # kernels run asynchronously
             moments.append(time.perf_counter())
 
     steps = _steps_per_generation(trainer.args)
@@ -119,6 +119,6 @@ def measure(trainer: Trainer, length: int) -> MeasuredStep:
 
 
 def _peak_memory() -> int:
-    """The largest resident memory that this process has had, in bytes."""
+    """Returns the peak resident memory of this process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kibibytes

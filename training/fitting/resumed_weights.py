@@ -1,7 +1,7 @@
-"""The weights of a resumed run, compared with those in the checkpoint.
+"""Check that a resumed run has the weights of its checkpoint.
 
-transformers loads them. Before 5.23 it loads only the adapters in subfolders of a checkpoint, e.g. TRL's frozen copy
-``ref``, and leaves the trained adapter as the run began, without a word.
+transformers loads them, but before 5.23 it loads only the adapters in subfolders of a checkpoint, e.g. TRL's frozen
+copy ``ref``, and silently leaves the trained adapter in its initial state.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 def load_missing_weights(model: PreTrainedModel, checkpoint: Path) -> None:
-    """Loads the adapters of a checkpoint that the model does not hold, and checks that it then holds all weights.
+    """Loads the adapters of a checkpoint that were not loaded, and checks that the model has all its weights.
 
     Args:
-        model: resumed; this process holds all its weights.
-        checkpoint: of the trainer; adapters other than ``default`` are in subfolders of their names.
+        model: the resumed model, all of whose weights are in this process.
+        checkpoint: the checkpoint of the trainer; adapters other than ``default`` are in subfolders of their names.
 
     Raises:
-        InvalidValueError: the model's weights are not the checkpoint's; names the first that differs.
+        InvalidValueError: a weight of the model differs from that of the checkpoint; names the first one.
     """
     from peft import PeftModel, set_peft_model_state_dict
 
@@ -52,34 +52,36 @@ def _adapter(model: PreTrainedModel, name: str) -> Mapping[str, torch.Tensor]:
     return get_peft_model_state_dict(model, adapter_name=name)
 
 
-def _check(held: Mapping[str, torch.Tensor], folder: Path) -> None:
-    name = _difference(held, folder)
+def _check(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
+    name = _difference(weights, folder)
     if name is not None:
         raise InvalidValueError(
-            f"its weights could not be loaded, {name} differs",
+            "the weight differs from the checkpoint after loading",
+            field=name,
             hint="remove this checkpoint to continue from the one before, or choose another output",
             where=folder,
         )
 
 
-def _difference(held: Mapping[str, torch.Tensor], folder: Path) -> str | None:
-    """The first weight that is not as in the folder's files; a tied weight is stored once, under one of its names."""
+def _difference(weights: Mapping[str, torch.Tensor], folder: Path) -> str | None:
+    """Returns the name of the first weight that differs from the folder's files; ``None`` if all are equal."""
     import torch
 
-    loaded = set()  # where the weights that equal the stored ones are in memory
+    # Tied weights have one address and are stored once, under one of their names; so the rest is compared by address.
+    loaded = set()
     for name, value in _stored(folder):
-        own = held.get(name)
-        if own is None or not torch.equal(own, value.to(own.device, own.dtype)):
+        weight = weights.get(name)
+        if weight is None or not torch.equal(weight, value.to(weight.device, weight.dtype)):
             return name
-        loaded.add(own.data_ptr())
-    return next((name for name, own in held.items() if own.data_ptr() not in loaded), None)
+        loaded.add(weight.data_ptr())
+    return next((name for name, weight in weights.items() if weight.data_ptr() not in loaded), None)
 
 
 def _stored(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights in a folder, one at a time: a full model's may fill the memory."""
+    """Yields the weights in a folder one at a time: those of a full model may fill the memory."""
     from safetensors import safe_open
 
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118 (it is no mapping)
+            for name in weights.keys():  # noqa: SIM118 (it is not a mapping)
                 yield name, weights.get_tensor(name)

@@ -27,9 +27,9 @@ def forecast(settings: GRPOSettings, rows: int | None, devices: int) -> Forecast
     """Returns the forecast; loads at most the tokenizer.
 
     Args:
-        settings: of the stage.
-        rows: prompts of the single-turn data; ``None`` counts them.
-        devices: number of devices.
+        settings: the settings of the stage.
+        rows: the number of prompts of the single-turn data; ``None`` counts them.
+        devices: the number of devices.
 
     Raises:
         InvalidValueError: the settings contradict each other, or the data do not exist.
@@ -50,27 +50,28 @@ def forecast(settings: GRPOSettings, rows: int | None, devices: int) -> Forecast
 
 
 def _counted(settings: GRPOSettings, prompt: PromptSettings) -> tuple[int, float]:
-    """The number of prompts, and their mean tokens with the longest answer."""
+    """Returns the number of prompts, and the mean number of tokens of a prompt and the longest answer."""
     tokenizer = load_tokenizer(find_model(settings.start_from), prompt)
     lengths = [len(prompt_ids(tokenizer, row["prompt"])) for row in prompt_records(settings, prompt, tokenizer)]
     return len(lengths), sum(lengths) / max(1, len(lengths)) + prompt.max_answer
 
 
 def _sampled(settings: GRPOSettings, prompt: PromptSettings) -> int:
-    """The most tokens that are sampled for an episode."""
+    """Returns the maximum number of tokens that are sampled for an episode."""
     assert settings.situations is not None
     turns = most_turns(settings.situations)
     sampled = min(turns * prompt.max_answer, prompt.max_length)
-    if settings.reward.credit == COUNTERFACTUAL:  # from before turn i, `samples` times turns i to n
+    # From before turn i, turns i to n are sampled ``samples`` times: n (n + 1) / 2 turns beside the episode's n.
+    if settings.reward.credit == COUNTERFACTUAL:
         sampled += sampled * settings.reward.samples * (turns + 1) // 2
     return sampled
 
 
 def probe(settings: GRPOSettings) -> MeasuredStep:
-    """Measures a step in which every answer, or episode, has the most tokens.
+    """Measures a step in which every answer or episode has the maximum number of tokens.
 
-    Answers are sampled as in the stage, and end where the model ends them; the rows that are trained on are filled up.
-    Continuations of ``credit: counterfactual``, masks of ``constrained``, partners and dev episodes are not part of it.
+    Answers are sampled as in the stage and end where the model ends them; the trained rows are then filled up.
+    Continuations of ``credit: counterfactual``, masks of ``constrained``, partners and dev episodes are not included.
 
     Raises:
         InvalidValueError: as :func:`training.grpo.stage.run`.
@@ -85,35 +86,38 @@ def probe(settings: GRPOSettings) -> MeasuredStep:
         rows = full_rows(frame.tokenizer, count, frame.prompt.max_length)
         parts = {"rollout_func": _rollout(settings, frame.prompt, rows), "reward_funcs": [_alternating]}
         step = measure(make_trainer(shortened, frame, Dataset.from_list(prompts), parts), frame.prompt.max_length)
-        del scorer  # its weights are in memory while answers are trained on
+        del scorer  # until here: in the stage, its weights are in memory during training, too
         return step
 
 
 def _rollout(
     settings: GRPOSettings, prompt: PromptSettings, rows: Sequence[list[int]]
 ) -> Callable[[Sequence[Any], GRPOTrainer], dict[str, Any]]:
-    """TRL's ``rollout_func``: answers inside ``rows``, one at the end or one in each turn."""
+    """Returns TRL's ``rollout_func``, which samples answers inside ``rows``: one at the end, or one in each turn."""
     room = prompt.max_length - prompt.max_answer
     turns = 1
     if settings.situations is not None:
         turns = min(most_turns(settings.situations), max(1, room // prompt.max_answer))
 
     def rollout(prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
-        sample, own = trainer_sample(trainer, reuse=turns > 1), [rows[int(prompt[0]["content"])] for prompt in prompts]
-        played: list[list[int]] = [[] for _ in own]
+        sample, texts = (
+            trainer_sample(trainer, reuse=turns > 1),
+            [rows[int(prompt[0]["content"])] for prompt in prompts],
+        )
+        played: list[list[int]] = [[] for _ in texts]
         for turn in range(1, turns + 1):
-            news = [row[len(ids) : room * turn // turns] for ids, row in zip(played, own, strict=True)]
+            news = [row[len(ids) : room * turn // turns] for ids, row in zip(played, texts, strict=True)]
             played = [[*ids, *more] for ids, more in zip(played, news, strict=True)]
             answers, _ = sample(played)
             played = [[*ids, *answer] for ids, answer in zip(played, answers, strict=True)]
         start = room // turns
-        completions = [[*ids, *row[len(ids) :]][start:] for ids, row in zip(played, own, strict=True)]
+        completions = [[*ids, *row[len(ids) :]][start:] for ids, row in zip(played, texts, strict=True)]
         logprobs = [[0.0] * len(ids) for ids in completions] if trainer.use_vllm else None
-        return {"prompt_ids": [row[:start] for row in own], "completion_ids": completions, "logprobs": logprobs}
+        return {"prompt_ids": [row[:start] for row in texts], "completion_ids": completions, "logprobs": logprobs}
 
     return rollout
 
 
 def _alternating(completions: Sequence[Any], **_: Any) -> list[float]:
-    """Rewards that differ within every group: equal ones would train nothing."""
+    """Returns rewards that differ within every group; equal rewards would have no gradients."""
     return [float(number % 2) for number in range(len(completions))]

@@ -1,12 +1,12 @@
-"""Training under the mask of constrained decoding: log-probabilities of the distribution that was sampled from.
+"""Training under the masks of constrained decoding, with log-probabilities of the masked distribution.
 
 With ``constrained: true`` a turn is sampled from the model's distribution over the tokens that its schema allows next,
 
     pi'(token) = pi(token) / (sum of pi over the allowed tokens)
 
-and it is pi' that GRPO improves. The masks are not stored but made again from each turn's schema and tokens, by the
-engine that made them while sampling, so that they are the same. An answer, or its rest, that was sampled unconstrained
-because the engine gave up is trained unconstrained too.
+and GRPO improves pi'. The masks are not stored, but computed again from each turn's schema and tokens by the same
+engine as in sampling, so that they are equal. An answer, or its rest, that was sampled unconstrained because the engine
+failed is also trained unconstrained.
 """
 
 from __future__ import annotations
@@ -28,35 +28,33 @@ if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
 _TILE = 256
-"""Tokens whose logits are in memory at once; they are computed again for the gradient."""
+"""Number of tokens whose logits are in memory at once; they are computed again for the gradient."""
 
 
 class MaskedHead:
-    """Takes the place of TRL's fused head of the model in training, and of its reference.
+    """Replaces TRL's fused head of the model in training and of its reference.
 
-    Where TRL asks for log-probabilities, those of the focal policy's tokens are computed under their masks; all others,
-    which do not train, are 0. Everything else passes through unchanged.
+    It returns log-probabilities of the focal policy's tokens under their masks, and 0 for all other tokens, which are
+    not trained. Other calls of the model are not affected.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Prepares; :meth:`install` comes next."""
+        """Creates the head; :meth:`install` must follow."""
         self._tokenizer = tokenizer
         self._turns: dict[tuple[int, ...], tuple[int, list[FocalTurn]]] = {}
 
     def note(self, episodes: Sequence[TokenEpisode]) -> None:
-        """Takes the episodes that are trained next, in place of the last ones.
-
-        TRL shuffles and divides the rows, so a row is recognised by its tokens.
-        """
+        """Replaces the episodes by those that are trained next."""
+        # TRL shuffles and divides the rows, so a row can only be recognised by its tokens.
         self._turns = {
             (*episode.prompt, *episode.completion): (len(episode.prompt), episode.focal) for episode in episodes
         }
 
     def install(self, trainer: GRPOTrainer) -> None:
-        """Changes the trainer's models.
+        """Replaces the forward passes of the trainer's models.
 
         Raises:
-            InvalidValueError: they are sampled through TRL, or their logits are more than a product with the head.
+            InvalidValueError: they are sampled through TRL, or their logits are not just a product with the head.
         """
         from peft import PeftModel
 
@@ -70,7 +68,7 @@ class MaskedHead:
     def _replace(self, model: PreTrainedModel, temperature: float) -> None:
         through_trl: Callable[..., Any] = model.forward
 
-        @functools.wraps(type(model).forward)  # its signature tells callers which arguments there are
+        @functools.wraps(type(model).forward)  # callers inspect its signature
         def forward(*args: Any, fused_lm_head: bool = False, **kwargs: Any) -> Any:
             if not fused_lm_head:
                 return through_trl(*args, **kwargs)
@@ -88,19 +86,20 @@ class MaskedHead:
         labels: torch.Tensor,
         **others: Any,
     ) -> Any:
-        """As TRL's fused head returns them, each (rows, columns - 1)."""
+        """Returns the output of TRL's fused head, whose tensors are (rows, columns - 1)."""
         import torch
         from trl.trainer.utils import FusedCausalLMOutput
 
-        unexpected = [name for name, value in others.items() if value is not None]  # PEFT names all that there are
+        unexpected = [name for name, value in others.items() if value is not None]  # PEFT passes every argument
         assert not unexpected, unexpected
         output = model.base_model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
-        states = output.last_hidden_state[:, :-1]  # of the token before each one that is predicted
-        log_probs = entropy = states[..., 0].float() * 0  # part of the graph even where no token trains
+        states = output.last_hidden_state[:, :-1]  # (rows, columns - 1, hidden): each predicts the next token
+        # Not zeros(): the loss needs a gradient even if no token of the batch is trained.
+        log_probs = entropy = states[..., 0].float() * 0  # (rows, columns - 1)
         masked = list(self._masks(model, input_ids, attention_mask))
         if masked:
-            places, masks = zip(*masked, strict=True)
-            index = tuple(torch.tensor(places, device=states.device).T)
+            positions, masks = zip(*masked, strict=True)
+            index = tuple(torch.tensor(positions, device=states.device).T)  # rows and columns, each (tokens,)
             parts = _in_tiles(model, states[index], input_ids[:, 1:][index], masks, temperature)
             log_probs, entropy = (log_probs.index_put(index, part) for part in parts)
         return FusedCausalLMOutput(log_probs=log_probs, entropy=entropy, label_mask=labels[:, 1:] != -100)
@@ -108,7 +107,7 @@ class MaskedHead:
     def _masks(
         self, model: PreTrainedModel, input_ids: torch.Tensor, attention_mask: torch.Tensor
     ) -> Iterator[tuple[tuple[int, int], NDArray[np.uint8]]]:
-        """Row and column of the state before each token of the focal policy, and its mask, eight tokens in a byte."""
+        """Yields row and column of the state before each trained token, and its mask with eight tokens per byte."""
         import numpy as np
 
         vocabulary = model.get_output_embeddings().weight.shape[0]
@@ -136,7 +135,15 @@ def _in_tiles(
     masks: Sequence[NDArray[np.uint8]],
     temperature: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each token, and the entropy of its distribution; ``states`` (tokens, hidden)."""
+    """Returns the log-probability of each token and the entropy of its distribution, each (tokens,).
+
+    Args:
+        model: the model with the head.
+        states: the hidden states that predict the tokens, (tokens, hidden).
+        tokens: the token ids, (tokens,).
+        masks: the packed mask of each token.
+        temperature: the sampling temperature.
+    """
     import numpy as np
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -146,8 +153,9 @@ def _in_tiles(
     def tile(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
         logits = head(states[part]).float() / temperature  # (tile, vocabulary)
         bits = np.unpackbits(np.stack(masks[part]), axis=1, count=logits.shape[1], bitorder="little")
-        forbidden = torch.from_numpy(bits == 0).to(logits.device)
+        forbidden = torch.from_numpy(bits == 0).to(logits.device)  # (tile, vocabulary)
         log_probs = logits.masked_fill(forbidden, float("-inf")).log_softmax(-1)
+        # 0 · -inf would be NaN, and so would its gradient.
         entropy = -(log_probs.exp() * log_probs.masked_fill(forbidden, 0)).sum(-1)
         return log_probs.gather(1, tokens[part, None]).squeeze(1), entropy
 
@@ -157,7 +165,7 @@ def _in_tiles(
 
 
 def _check_head(model: PreTrainedModel) -> None:
-    """Checks that logits are the head's product with the hidden states: neither scaled nor capped."""
+    """Checks that logits are just the head's product with the hidden states, neither scaled nor capped."""
     import torch
 
     ids, training = torch.tensor([[0, 1, 2]], device=model.device), model.training

@@ -1,8 +1,8 @@
-"""Whole episodes inside TRL: a ``rollout_func`` that plays them, and a trainer whose advantages may differ by turn.
+"""Whole episodes in TRL: a ``rollout_func`` that plays them, and a trainer whose advantages may differ between turns.
 
-TRL's contracts, as measured for 1.16: the function receives prompts that are already repeated ``num_generations`` times
-and returns exactly one row for each; its further columns reach the reward functions; groups are consecutive blocks. So
-a block shares task, seat, partner and seed, and only the policy's sampling differs within it.
+TRL's contracts, as tested with 1.16: the function receives prompts that are already repeated ``num_generations`` times
+and returns exactly one row for each; its further columns are passed to the reward functions; groups are consecutive
+blocks. So a block shares task, seat, partner and seed, and only the policy's sampling differs within it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 GIVE_UP = 64
-"""Number of consecutive unscored episodes after which training ends: there is nothing left to learn from."""
+"""Number of consecutive unscored episodes after which training ends, because nothing can be learnt from them."""
 KEY = "situation"
-"""Key, in the only message of a prompt, of its situation's number; it survives Arrow and TRL."""
+"""Key of the situation's number in the only message of a prompt, where Arrow and TRL preserve it."""
 CREDITS = "turn_credits"
 """Column with (start, end, reward) of every focal turn, if turns have their own rewards."""
 
@@ -65,14 +65,14 @@ class EpisodeRollout:
         self_play: SelfPlay | None = None,
         head: MaskedHead | None = None,
     ) -> None:
-        """Prepares.
+        """Creates the rollout and checks the attributor.
 
         Args:
-            player: plays and evaluates.
-            situations: by number in the prompts.
-            reward: of an episode.
-            self_play: draws the partners; ``None`` leaves those of the situations.
-            head: trains the episodes under the masks that they were sampled under; ``None`` for free text.
+            player: plays and evaluates the episodes.
+            situations: the situations, by their number in the prompts.
+            reward: the settings of an episode's reward.
+            self_play: draws the partners; ``None`` uses those of the situations.
+            head: trains the episodes under the masks of their sampling; ``None`` for free text.
 
         Raises:
             InvalidValueError: the attributor of turn credits does not cover the dimension or a task.
@@ -96,8 +96,9 @@ class EpisodeRollout:
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
         """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
         numbers = [int(prompt[0][KEY]) for prompt in prompts]
-        seated = {number: self._situation(number, trainer) for number in numbers}  # one for all episodes of a group
-        episodes = self.play([seated[number] for number in numbers], trainer)
+        # One object for all episodes of a group: they share the partner, and branches recognise equal states by it.
+        situations = {number: self._situation(number, trainer) for number in numbers}
+        episodes = self.play([situations[number] for number in numbers], trainer)
         if self._head is not None:
             self._head.note(episodes)
         output: dict[str, Any] = {
@@ -119,7 +120,7 @@ class EpisodeRollout:
     def _measured(
         self, branches: Branches, episodes: Sequence[TokenEpisode], trainer: GRPOTrainer, facts: list[dict[str, float]]
     ) -> dict[str, Any]:
-        """The measured gains of all turns, and the facts with what they cost."""
+        """Returns the measured gains of all turns, and the facts with their cost."""
         sample = trainer_sample(trainer)
         gains, tokens = branches.gains(episodes, sample, lambda count: largest_count(count, trainer))
         cost = {"branch_tokens": tokens / len(episodes)}
@@ -130,13 +131,13 @@ class EpisodeRollout:
         situation = self._situations[number]
         if self._self_play is None:
             return situation
-        return self._self_play.seated(situation, number, trainer.state.global_step)
+        return self._self_play.with_partner(situation, number, trainer.state.global_step)
 
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
         """Plays the episodes with the policy in training.
 
         Raises:
-            EvaluationError: :data:`GIVE_UP` episodes in a row are unscored; gives the last reason.
+            EvaluationError: :data:`GIVE_UP` consecutive episodes are unscored; names the last reason.
         """
         episodes = self._player.play(situations, trainer_sample(trainer), lambda count: largest_count(count, trainer))
         for episode in episodes:
@@ -168,9 +169,9 @@ class EpisodeRollout:
         return {**parts, **_facts(episode)}
 
     def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
-        """Returns start and end of each focal turn's tokens, with the turn's own reward.
+        """Returns start and end of each focal turn's tokens, with the turn's reward.
 
-        Empty for an episode without scores, and if the attributor cannot attribute it.
+        Empty for an episode without scores, or if the attributor cannot attribute it.
         """
         assert self._attributor is not None
         if episode.failure:
@@ -180,12 +181,12 @@ class EpisodeRollout:
 
 
 def _by_tokens(episode: TokenEpisode, parts: Mapping[int, float]) -> list[tuple[int, int, float]]:
-    """Start and end of each focal turn's tokens, with its part."""
+    """Returns start and end of each focal turn's tokens, with its part."""
     return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
 
 
 def check_attributable(attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings) -> None:
-    """Checks, before anything is played, that turns can have their own rewards.
+    """Checks, before the first episode, that turns can have separate rewards.
 
     Raises:
         InvalidValueError: the attributor does not cover the dimension, or a task.
@@ -197,7 +198,7 @@ def check_attributable(attributor: Attributor, situations: Sequence[Situation], 
         if not attributor.applies(unplayed, score):
             raise InvalidValueError(
                 field="reward.credit",
-                expected=f"an attributor that can say what turns did for {name} in every task",
+                expected=f"an attributor that can rate turns for {name} in every task",
                 got=Verbatim(f"{attributor.name!r}, which cannot in task {item.task.id!r}"),
             )
 
@@ -205,11 +206,11 @@ def check_attributable(attributor: Attributor, situations: Sequence[Situation], 
 def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
     """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
 
-    A score below 0 is a loss and is attributed to the turns that caused it. Empty if the score is missing: the episode
-    then trains nothing, which differs from rewards of 0.
+    A score below 0 is a loss and is attributed to the turns that caused it. The result is empty if the score is
+    missing: the episode then has no effect on training, unlike rewards of 0.
 
     Raises:
-        InvalidValueError: the reward is not one dimension's.
+        InvalidValueError: the scalarisation is not a single dimension.
     """
     record, seat = episode.record, episode.situation.seat
     score = seat_score(record, seat, _credited_dimension(reward))
@@ -231,7 +232,7 @@ def _without_credits(episode: TokenEpisode, missing: Unattributed) -> dict[int, 
 
 
 def _credited_dimension(reward: RewardSettings) -> str:
-    """The full name of the dimension whose score is divided among the turns."""
+    """Returns the full name of the dimension whose score is divided among the turns."""
     single = Scalarisation.of(reward.scalarisation).single
     if single is None:
         raise InvalidValueError(
@@ -266,7 +267,7 @@ def episode_reward(
 ) -> list[float | None]:
     """Returns the episodes' rewards; TRL's reward function.
 
-    Logs their parts, the dimensions that are scored, the facts, and the turns' own rewards if there are any.
+    Logs the turns' rewards, if there are any, the scored dimensions and the facts.
     """
     for credits in turn_credits:
         for _start, _end, credit in credits:
@@ -282,18 +283,19 @@ def episode_reward(
 
 
 class EpochSampler:
-    """The order of the rows in the epoch that the trainer has reached, in a resumed run as in an unbroken one.
+    """The order of the rows in the trainer's current epoch, which is the same in a resumed and an uninterrupted run.
 
-    TRL's sampler draws each epoch's order after the one before, and a resumed run has a new one, which would begin with
-    the first epoch's. The trainer's state says the epoch in every process, also where it skips a part of one.
+    TRL's sampler draws the epochs' orders one after the other, and a resumed run has a new sampler, which would begin
+    with the order of the first epoch. The trainer's state contains the epoch in every process, also if the run resumes
+    in the middle of it.
     """
 
     def __init__(self, make: Callable[[], Any], epoch: Callable[[], int]) -> None:
-        """Prepares.
+        """Creates the sampler.
 
         Args:
             make: returns TRL's sampler at its start.
-            epoch: returns the number of epochs that are complete.
+            epoch: returns the number of complete epochs.
         """
         self._make, self._epoch = make, epoch
 
@@ -303,19 +305,19 @@ class EpochSampler:
     def __iter__(self) -> Iterator[int]:
         sampler = self._make()
         for _ in range(self._epoch()):
-            deque(sampler, maxlen=0)
+            deque(sampler, maxlen=0)  # exhausts the order of one epoch
         return iter(sampler)
 
 
 def trainer_class() -> type[GRPOTrainer]:
-    """Returns TRL's trainer, extended by advantages that differ from turn to turn, and by prompts read once a group."""
+    """Returns TRL's trainer, extended by advantages per turn and by prompts that are read once per group."""
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class SotopiaGRPOTrainer(GRPOTrainer):
         """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have turn credits.
 
-        Every report has the tokens since the last one, of this process: those sampled, those in the rows of the loss
-        with their prompts and padding, and those of them that were read.
+        Every report contains the tokens of this process since the last one: those sampled, those in the rows of the
+        loss with prompts and padding, and those of the latter that were read.
         """
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -344,16 +346,16 @@ def trainer_class() -> type[GRPOTrainer]:
         def _by_turn(self, credits: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
             from accelerate.utils import gather_object
 
-            all_credits = gather_object(credits)  # a group may span processes
+            all_credits = gather_object(credits)  # a group may be divided among processes
             start = self.accelerator.process_index * len(credits)
-            rows = turn_advantages(all_credits, size, width, self.scale_rewards)
+            rows = turn_advantages(all_credits, size, width, self.scale_rewards)  # (rows of all processes, tokens)
             return rows[start : start + len(credits)].to(self.accelerator.device)
 
     return SotopiaGRPOTrainer
 
 
 def prompt_readers(trainer: GRPOTrainer) -> list[PromptReader]:
-    """Returns readers for the model in training and its reference; none if a layer cannot keep what it read."""
+    """Returns readers for the model in training and its reference; none if layers cannot use a cache."""
     from peft import PeftModel
 
     if trainer.args.gradient_checkpointing or has_sharded_weights(trainer):
@@ -363,7 +365,7 @@ def prompt_readers(trainer: GRPOTrainer) -> list[PromptReader]:
 
 
 def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
-    """Returns the readers' tokens for a report, and lets them count from 0 again."""
+    """Returns the readers' token counts for a report, and resets them to 0."""
     figures = {"tokens/rows": sum(r.tokens for r in readers), "tokens/read": sum(r.read for r in readers)}
     for reader in readers:
         reader.tokens = reader.read = 0
@@ -373,24 +375,28 @@ def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
 def turn_advantages(
     credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: str
 ) -> torch.Tensor:
-    """Returns advantages of shape (rows, width): a turn's reward less the mean over all turns of its group.
+    """Returns advantages of shape (rows, width): a turn's reward minus the mean over all turns of its group.
 
     Args:
-        credits: per row, (start, end, reward) of each focal turn.
-        group: rows per group; consecutive.
-        width: tokens per row, padding included.
-        scale: whose turns' standard deviation to divide by: the ``group``'s, the ``batch``'s, or ``none``.
+        credits: for each row, (start, end, reward) of each focal turn.
+        group: the number of consecutive rows per group.
+        width: the number of tokens per row, including padding.
+        scale: the turns whose standard deviation divides advantages: those of the ``group`` or the ``batch``, or
+            ``none``.
     """
     import torch
 
     advantages = torch.zeros(len(credits), width)  # (rows, width)
-    rewards = torch.tensor([reward for row in credits for _, _, reward in row])
+    rewards = torch.tensor([reward for row in credits for _, _, reward in row])  # (turns of the batch,)
     for first in range(0, len(credits), group):
         rows = range(first, first + group)
-        values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])
+        # The baseline is the mean over turns, not over episodes as in TRL: turns are the units that have rewards, and
+        # an episode with many of them counts more.
+        values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])  # (turns of the group,)
         if len(values) < 2:
-            continue
+            continue  # a single turn is its own mean, and has no standard deviation
         mean = values.mean()
+        # + 1e-4: as in TRL, so that equal rewards are not divided by 0.
         spread = 1.0 if scale == "none" else (rewards if scale == "batch" else values).std() + 1e-4
         for row in rows:
             for start, end, reward in credits[row]:

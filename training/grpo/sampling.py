@@ -1,7 +1,7 @@
 """Samplers of the policy in training: our batches, or TRL for vLLM and sharded weights.
 
-TRL's generation with transformers computes a whole batch until its longest answer ends, and every prompt of a group
-again; both modes of GRPO therefore pass their sampler to TRL as part of a ``rollout_func``.
+TRL's generation with transformers computes all rows of a batch until the longest answer ends, and each prompt once per
+answer of its group. Both modes of GRPO therefore pass their sampler to TRL as part of a ``rollout_func``.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
 MAX_BATCH = 128
-"""Answers that are sampled at once in one process."""
+"""Maximum number of answers that one process samples at once."""
 
 
 def trainer_sample(trainer: GRPOTrainer, reuse: bool = True) -> Sample:
     """Returns a sampler of the policy in training: through TRL for vLLM and sharded weights, else in batches.
 
     If every process holds all weights, answers come from :class:`~training.models.generation.BatchedGenerator`, which
-    computes equal prompts once, removes finished rows, and after the first turn of an episode reads only what is new.
-    vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private ``_generate_single_turn``, which nothing else calls.
+    computes equal prompts once, removes finished rows, and after the first turn of an episode reads only the new
+    tokens. vLLM and sharded weights (FSDP, ZeRO-3) use TRL's private ``_generate_single_turn``, which is not called
+    elsewhere.
 
     Args:
-        trainer: in training.
-        reuse: keep what was computed, for prompts that go on where an earlier one ended.
+        trainer: the trainer, during training.
+        reuse: whether to store keys and values for prompts that continue earlier ones.
     """
     return through_trl(trainer) if samples_through_trl(trainer) else _in_batches(trainer, reuse)
 
 
 def samples_through_trl(trainer: GRPOTrainer) -> bool:
-    """Whether answers come from vLLM or from sharded weights."""
+    """Whether answers are sampled by vLLM or with sharded weights."""
     return bool(trainer.use_vllm) or has_sharded_weights(trainer)
 
 
 def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sample:
-    """Returns TRL's own sampler, at the temperature of training or another one; a collective operation."""
+    """Returns TRL's own sampler, at the temperature of training or another one; sampling is a collective operation."""
 
     def sample(prompts: list[list[int]], schemas: Schemas | None = None) -> tuple[list[list[int]], LogProbs | None]:
         if schemas is not None:
@@ -75,13 +76,14 @@ def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator
 def _in_batches(trainer: GRPOTrainer, reuse: bool) -> Sample:
     sampling = Sampling(trainer.max_completion_length, trainer.temperature, trainer.top_p, max_batch=MAX_BATCH)
     model = trainer.accelerator.unwrap_model(trainer.model)
-    prefixes = Prefixes(sampling.max_tokens) if reuse else None  # of one play: equal weights
+    # A new store for each sampler, because the weights change between two of them.
+    prefixes = Prefixes(sampling.max_tokens) if reuse else None
     generator = BatchedGenerator(model, trainer.processing_class, sampling, prefixes=prefixes)
 
     def sample(prompts: list[list[int]], schemas: Schemas | None = None) -> tuple[list[list[int]], None]:
         import torch
 
-        # The trainer's own random state, which its checkpoints hold; each process has another.
+        # From the global state, which the trainer saves in checkpoints and which differs between processes.
         seeds = torch.randint(1 << 62, (len(prompts),)).tolist()
         return [list(answer.ids) for answer in generator.generate(prompts, seeds, schemas)], None
 
@@ -94,5 +96,5 @@ def largest_count(count: int, trainer: GRPOTrainer) -> int:
         return count
     import torch
 
-    own = torch.tensor([count], device=trainer.accelerator.device)
-    return int(trainer.accelerator.gather(own).max())
+    counts = trainer.accelerator.gather(torch.tensor([count], device=trainer.accelerator.device))  # (processes,)
+    return int(counts.max())

@@ -1,4 +1,4 @@
-"""Checks of how the policy is sampled, with vLLM through TRL's ``vllm_*`` arguments or without, before it is loaded."""
+"""Checks of the sampling arguments, with or without vLLM (TRL's ``vllm_*``), before the policy is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.fitting.loop import is_first_process
 from training.grpo.settings import GRPOSettings, world_size
 from training.stage.settings import PromptSettings
 
-_ELSEWHERE = {"chat_template_kwargs": "it is prompt.chat_template_kwargs here"}
+_ELSEWHERE = {"chat_template_kwargs": "set prompt.chat_template_kwargs instead"}
 _VLLM_ALONE = (
     "top_k",
     "min_p",
@@ -22,15 +22,16 @@ _VLLM_ALONE = (
     "cache_implementation",
     "use_transformers_continuous_batching",
 )
-"""TRL's arguments of sampling that :mod:`training.grpo.sampling` does not know."""
-_TIMEOUT = 10.0  # seconds for a server on the same machine or network to say that it is there
+"""Sampling arguments of TRL that :mod:`training.grpo.sampling` does not support."""
+_TIMEOUT = 10.0  # seconds for the answer of a server on the same machine or network
 
 
 def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSettings) -> None:
-    """Checks that our samplers or vLLM know the arguments of sampling, and that vLLM's server answers, if there is one.
+    """Checks that the sampler supports the sampling arguments, and that a vLLM server answers.
 
     Raises:
-        InvalidValueError: names the arguments that contradict each other, or what is missing.
+        InvalidValueError: arguments are unsupported or contradictory, vLLM is not installed, or its server does not
+            answer.
     """
     for name, hint in _ELSEWHERE.items():
         if getattr(arguments, name) is not None:
@@ -64,7 +65,7 @@ def _check_batches(arguments: Any) -> None:
             raise InvalidValueError(
                 "needs vLLM",
                 field=f"trainer.{name}",
-                hint="without it temperature and top_p alone draw the answers; drop it, or set use_vllm: true",
+                hint="without vLLM, only temperature and top_p are supported; remove it, or set use_vllm: true",
             )
 
 
@@ -74,8 +75,8 @@ def _check_weights(settings: GRPOSettings) -> None:
             field="quantization",
             expected="none with trainer.use_vllm",
             got=Verbatim(
-                f"{settings.quantization!r}: vLLM is given the weights with the adapter merged into them, and 4-bit "
-                "weights are packed and take no adapter"
+                f"{settings.quantization!r}: the adapter is merged into the weights for vLLM, which is not possible "
+                "with 4-bit weights"
             ),
             hint="set quantization: none and dtype: bfloat16",
         )
@@ -98,7 +99,7 @@ def _check_lengths(arguments: Any, prompt: PromptSettings) -> None:
 
 def _check_server(arguments: Any) -> None:
     if not is_first_process():
-        return
+        return  # the server need not be reachable from the others
     url = arguments.vllm_server_base_url or f"http://{arguments.vllm_server_host}:{arguments.vllm_server_port}"
     try:
         with urlopen(f"{url}/health", timeout=_TIMEOUT):

@@ -1,9 +1,9 @@
 """Self-play: each group of episodes is played against a script, a frozen policy or a past self, drawn by their shares.
 
-Past selves are the policy in training as it was every so many steps; the start is the first of them. The one that the
-policy loses to most often is drawn most often (prioritised fictitious self-play). A draw depends on the seed, the step
-and the situation alone, so that all processes, and the episodes of one group, meet the same partner. Every past self is
-a model of its own in memory, on the device of the policy.
+Past selves are copies of the policy in training, saved at its start and after every ``every`` steps. Those that the
+policy loses to more often are drawn more often (prioritised fictitious self-play). A draw depends only on the seed, the
+step and the situation, so that all processes and all episodes of a group have the same partner. Every past self that is
+drawn is a separate model in memory, on the device of the policy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RESULTS = "results.json"
 
 
 class SelfPlay:
-    """Draws partners, keeps past selves on disk, and counts the losses to them."""
+    """Draws partners, saves past selves to disk, and counts the losses to them."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class SelfPlay:
         models: ModelPool | None = None,
         constrained: bool = False,
     ) -> None:
-        """Prepares; past selves are loaded when they are first drawn.
+        """Creates the named partners; past selves are loaded when they are first drawn.
 
         Args:
-            settings: shares and pool.
-            folder: of the pool.
-            prompt: of the policy, which its past selves share.
-            reward: by which an episode is lost or not.
-            models: factory of partners that are models on servers.
+            settings: the shares and the pool.
+            folder: the directory of the pool.
+            prompt: the prompt settings of the policy, which its past selves share.
+            reward: the reward that decides whether an episode is lost.
+            models: creates partners that are models on servers.
             constrained: whether past selves answer under the schema of the possible actions, as the policy does.
         """
         self._constrained: Constrained = "on" if constrained else "off"
@@ -73,20 +73,21 @@ class SelfPlay:
         return self._saved_selves()[-self._settings.past.size :]
 
     def _saved_selves(self) -> list[Path]:
-        """All past selves on disk: the members, and those that were members at a checkpoint."""
+        """Returns all past selves on disk, oldest first: the members, and those that were members at a checkpoint."""
         paths = [path for path in self._folder.glob("step_*") if path.suffix != ".unfinished"]
         return sorted(paths, key=_step)
 
     def loss_rate(self, member: str) -> float:
-        """Returns the policy's rate of losses to a past self; 1/2 before any episode."""
+        """Returns the policy's rate of losses to a past self; 1/2 before the first episode."""
+        # Laplace's rule of succession: no past self gets the rate 0, and with it never a chance to be drawn.
         rows = [row for row in self.results if row["member"] == member]
         return (1 + sum(row["lost"] for row in rows)) / (2 + sum(row["episodes"] for row in rows))
 
-    def seated(self, situation: Situation, number: int, step: int) -> Situation:
+    def with_partner(self, situation: Situation, number: int, step: int) -> Situation:
         """Returns the situation with the partner drawn for it at this step.
 
         Raises:
-            InvalidValueError: a past self is to play, and the pool has no member.
+            InvalidValueError: a past self was drawn, and the pool is empty.
         """
         digest = hashlib.sha256(f"{self._settings.seed}:{step}:{number}".encode()).digest()
         return replace(situation, partner=self._drawn(random.Random(digest)))
@@ -102,6 +103,7 @@ class SelfPlay:
             raise InvalidValueError(field="self_play.past", expected=f"past selves in {self._folder}")
         weights = [self.loss_rate(path.name) ** self._settings.past.priority for path in members]
         (path,) = rng.choices(members, weights)
+        # Frees the memory of those that have left the pool.
         for stale in self._loaded.keys() - {member.name for member in members}:
             del self._loaded[stale]
         if path.name not in self._loaded:
@@ -109,27 +111,27 @@ class SelfPlay:
         return self._loaded[path.name]
 
     def note(self, episodes: Iterable[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
-        """Counts the episodes that were lost to past selves, those of all processes."""
+        """Counts the episodes of all processes that were lost to past selves."""
         names = {path.name for path in self.members}
-        own = [
+        results = [
             (episode.situation.partner.name, self._lost(episode))
             for episode in episodes
             if not episode.failure and episode.situation.partner.name in names
         ]
-        rows = gather(own)
+        rows = gather(results)
         for member in sorted({name for name, _ in rows}):
             lost = [value for name, value in rows if name == member]
             self.results.append({"step": step, "member": member, "episodes": len(lost), "lost": sum(lost)})
 
     def _lost(self, episode: TokenEpisode) -> bool:
-        """Whether the focal seat has less than the others have on average."""
+        """Whether the focal seat's reward is below the mean of the others'."""
         assert episode.evaluation is not None
         others = [agent for agent in episode.table.task.agents if agent != episode.situation.seat]
         values = [self._reward(episode.evaluation.vector(agent, self._reward.dimensions)) for agent in others]
         return self._reward(episode.vector) < sum(values) / len(values)
 
     def keep(self, trainer: Any, step: int) -> None:
-        """Saves the policy as a past self, and removes those that no resumption needs; called by every process."""
+        """Saves the policy as a past self, and removes those that are no longer needed; called by every process."""
         path = self._folder / f"step_{step}"
         unfinished = path.with_suffix(".unfinished")
         trainer.save_model(str(unfinished))
@@ -144,18 +146,19 @@ class SelfPlay:
         trainer.accelerator.wait_for_everyone()
 
     def _needed(self, checkpoints: str) -> set[Path]:
-        """The members, and those of the moment of every checkpoint, from which training may have to go on."""
+        """Returns the members, and those at the time of every checkpoint, from which training may resume."""
+        # A resumed run must draw from the pool as it was at its checkpoint.
         selves, size = self._saved_selves(), self._settings.past.size
         moments = [int(path.name.rpartition("-")[2]) for path in Path(checkpoints).glob("checkpoint-*")]
         pools = [[path for path in selves if _step(path) <= moment][-size:] for moment in moments]
         return {path for pool in [*pools, selves[-size:]] for path in pool}
 
     def save_results(self) -> None:
-        """Writes the losses, by which past selves are drawn."""
+        """Writes the results that determine the draws of past selves."""
         write_text_atomically(self._folder / _RESULTS, json.dumps(self.results) + "\n")
 
     def rewind(self, trainer: Any, step: int) -> None:
-        """Forgets what came after the step that training goes on from; with nothing left, keeps the present policy."""
+        """Removes results and past selves that are later than the resumed step; saves the policy if none is left."""
         self.results = [row for row in self.results if row["step"] < step]
         if trainer.is_world_process_zero():
             for path in self._saved_selves():

@@ -26,19 +26,19 @@ from training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
 
 class RewardSettings(Settings):
-    """The reward of an answer or an episode.
+    """Settings of the reward of an answer or an episode.
 
     Attributes:
-        model: output directory of a reward model; single-turn only.
+        model: the output directory of a reward model; single-turn only.
         evaluator: scores whole episodes; multi-turn only.
-        scalarisation: ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1]; of whole
-            episodes. Not ``share``: FIN is five times the share, sign and all.
+        scalarisation: the scalarisation of whole episodes: ``overall``, a dimension, or weights by dimension over
+            scores mapped to [0, 1]. Not ``share``, because FIN is five times the share, with its sign.
         credit: ``episode`` gives every turn the episode's reward; the name of an attributor
-            (:mod:`training.attribution.by_outcome`) gives every turn its own part r_t = G · A; ``counterfactual`` gives
-            it its gain, measured by playing on (:mod:`training.grpo.branches`), at many times the answers.
-        samples: continuations of each state, of ``credit: counterfactual``.
-        invalid: penalty for impossible actions: added to the reward of such an answer, and to an episode's reward times
-            the share of such answers.
+            (:mod:`training.attribution.by_outcome`) gives every turn its part r_t = G · A; ``counterfactual`` gives it
+            its gain, measured by playing on (:mod:`training.grpo.branches`), which needs many times the answers.
+        samples: the number of continuations of each state with ``credit: counterfactual``.
+        invalid: the penalty for impossible actions, which is added to the reward of such an answer, and times the share
+            of such answers to the reward of an episode.
         gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
             score; single-turn only.
     """
@@ -53,13 +53,13 @@ class RewardSettings(Settings):
 
 
 class DevSettings(Settings):
-    """Dev episodes: whole episodes that are played with the policy during training.
+    """Settings of dev episodes: whole episodes that are played with the policy during training.
 
     Attributes:
-        situations: on tasks that are neither trained nor reported on.
-        temperature: of sampling; ``None`` takes that of training.
-        every: optimiser steps between two evaluations.
-        patience: evaluations without a better result after which training ends; ``None`` for no end.
+        situations: the situations, on tasks that are used neither for training nor for reported results.
+        temperature: the sampling temperature; ``None`` uses that of training.
+        every: the number of optimiser steps between two evaluations.
+        patience: the number of evaluations without improvement after which training ends; ``None`` for no limit.
     """
 
     situations: SituationSettings
@@ -71,12 +71,12 @@ class DevSettings(Settings):
     @classmethod
     def _check_partners(cls, value: SituationSettings) -> SituationSettings:
         if value.self_play is not None:
-            raise InvalidValueError("partners must stay the same, or looks could not be compared", field="self_play")
+            raise InvalidValueError("evaluations can only be compared with fixed partners", field="self_play")
         return value
 
 
 class GRPOSettings(FitSettings):
-    """One stage of group-relative policy optimisation (SOTOPIA-RL, arXiv 2508.03905, §4.2 and C.1).
+    """Settings of a stage of group-relative policy optimisation (SOTOPIA-RL, arXiv 2508.03905, §4.2 and C.1).
 
     ``trainer`` is TRL's ``GRPOConfig``: ``num_generations`` answers or episodes form a group, ``beta`` weights the KL
     penalty, and ``per_device_train_batch_size`` counts answers (episodes), not prompts.
@@ -84,22 +84,23 @@ class GRPOSettings(FitSettings):
     Attributes:
         mode: ``single-turn`` samples answers to prompts cut from episodes and scores them with the reward model;
             ``multi-turn`` plays whole episodes in the environment.
-        start_from: output directory of the stage whose model is trained further, e.g. behaviour cloning's.
+        start_from: the output directory of the stage whose model is trained further, e.g. of behaviour cloning.
         quantization: loads the base in 4 bit; see :class:`training.stage.settings.ModelSettings`.
-        dtype: of the weights.
-        reference: of the KL penalty when ``trainer.beta`` is above 0: ``start``, the model at the start of training
-            (the cloned policy, as in the paper), or its bare ``base``.
-        data: episodes whose prompts are answered; single-turn only.
-        situations: of the played episodes; multi-turn only.
-        reward: of an answer or an episode.
+        dtype: the data type of the weights.
+        reference: the reference of the KL penalty if ``trainer.beta`` is above 0: ``start``, the model at the start of
+            training (the cloned policy, as in the paper), or its ``base`` without adapter.
+        data: the episodes whose prompts are answered; single-turn only.
+        situations: the situations of the played episodes; multi-turn only.
+        reward: the reward of an answer or an episode.
         constrained: whether answers are sampled under the schema of the possible actions, and trained under the same
-            masks: the policy that is trained is then the constrained one, and is to be played with ``constrained=on``;
-            multi-turn only (:mod:`training.grpo.masked_head`).
-        max_answer: tokens of one answer; ``None`` takes that of the earlier stage's prompt settings.
+            masks. This trains the constrained policy, which should be played with ``constrained=on``; multi-turn only
+            (:mod:`training.grpo.masked_head`).
+        max_answer: the maximum number of tokens of an answer; ``None`` uses that of the earlier stage's prompt
+            settings.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; its scenarios are refused as training data.
         dev: whole episodes played during training.
-        models: to models on servers, as partners and as judges; processes share its limits.
-        output: the stage's directory.
+        models: the access to models on servers, as partners and judges; processes share its limits.
+        output: the directory of the stage.
     """
 
     defaults: ClassVar[Mapping[str, JsonValue]] = {
@@ -127,7 +128,7 @@ class GRPOSettings(FitSettings):
 
     @property
     def model(self) -> ModelSettings:
-        """Loading options of the model; base and adapter are those of ``start_from``."""
+        """The loading options of the model; base and adapter are those of ``start_from``."""
         return ModelSettings(
             base=self.start_from,
             lora=self.lora,
@@ -138,7 +139,7 @@ class GRPOSettings(FitSettings):
 
 
 def world_size() -> int:
-    """Number of processes of a distributed run; works before torch is imported."""
+    """Returns the number of processes of a distributed run; does not need torch."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -159,7 +160,7 @@ def check(settings: GRPOSettings) -> None:
             "true needs llguidance", field="constrained", hint="install it with: pip install llguidance"
         )
     if settings.keep == "best" and settings.dev is None:
-        raise InvalidValueError("'best' needs dev episodes", field="keep", hint="give dev, or keep the last")
+        raise InvalidValueError("'best' needs dev episodes", field="keep", hint="set dev, or keep: last")
     if isinstance(settings.keep, int):
         raise InvalidValueError(field="keep", expected="'last' or 'best' for GRPO", got=settings.keep)
     scalarisation = Scalarisation.of(settings.reward.scalarisation)
@@ -184,10 +185,11 @@ def check(settings: GRPOSettings) -> None:
 
 
 def _check_measured(settings: GRPOSettings, scalarisation: Scalarisation, name: str, played: SituationSettings) -> None:
-    """Checks that the evaluator scores what the reward needs; a judge is made and not asked."""
+    """Checks that the evaluator scores the dimensions of the reward; a judge is created, but not called."""
     if played.tasks is not None and not Path(played.tasks).exists():
-        return  # of a stage that has not run yet; reading it will say so
+        return  # the file of a stage that has not run yet; reading it later raises an error
     evaluator = make_evaluator(settings.reward.evaluator, model_factory=ModelPool(settings.models).judge)
+    # A task of each family is enough: whether a dimension is scored depends only on the family and the evaluator.
     one_of_each = played.model_copy(update={"count": max(1, len(played.families))})
     for task in read_tasks(one_of_each):
         try:
@@ -200,23 +202,23 @@ _ONLY = {
     "single-turn": ("data", "reward.model", "reward.gate"),
     "multi-turn": ("situations", "reward.credit", "reward.samples", "constrained"),
 }
-"""Settings that nothing reads in the other mode."""
+"""Settings that have an effect in one mode only."""
 
 
 def _check_mode(settings: GRPOSettings) -> None:
-    """Checks that nothing is set that only the other mode reads."""
+    """Checks that no setting is set that has an effect only in the other mode."""
     (other,) = _ONLY.keys() - {settings.mode}
     for name in _ONLY[other]:
         *owner, last = name.split(".")
         holder: Settings = getattr(settings, owner[0]) if owner else settings
         if getattr(holder, last) != type(holder).model_fields[last].default:
             raise InvalidValueError(
-                f"only for mode {other!r}", field=name, hint=f"in mode {settings.mode!r} nothing reads it"
+                f"only for mode {other!r}", field=name, hint=f"it has no effect in mode {settings.mode!r}"
             )
 
 
 def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
-    """Checks that the answers that are generated at once are whole groups."""
+    """Checks that a generation batch consists of whole groups."""
     if "generation_batch_size" in trainer:
         return  # TRL divides it by the batch itself
     batch, group, steps = (
@@ -225,7 +227,7 @@ def _check_groups(trainer: Mapping[str, JsonValue]) -> None:
     )
     steps = trainer.get("steps_per_generation", steps)
     if not (isinstance(batch, int) and isinstance(group, int) and isinstance(steps, int)):
-        return  # the types are checked with all others
+        return  # types are checked elsewhere, with all other arguments
     answers = batch * steps * world_size()
     if group > 0 and answers % group:
         fitting = next(count for count in range(1, group + 1) if batch * world_size() * count % group == 0)
@@ -261,14 +263,15 @@ def trainer_arguments(settings: GRPOSettings, prompt: PromptSettings | None = No
         UnknownNameError: TRL has no such argument.
         InvalidValueError: an argument is of another type, out of bounds, or contradicts another one.
     """
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # rollout_func is pinned to the version it was written for
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # TRL is pinned, because rollout_func is experimental
     from trl.trainer.grpo_config import GRPOConfig
 
-    own: dict[str, Any] = {"max_completion_length": settings.max_answer or (prompt or PromptSettings()).max_answer}
+    decided: dict[str, Any] = {"max_completion_length": settings.max_answer or (prompt or PromptSettings()).max_answer}
     if settings.trainer.get("beta"):
         # Policy and reference would draw different dropout masks, and KL would measure the difference.
-        own["disable_dropout"] = True
+        decided["disable_dropout"] = True
     if settings.trainer.get("use_vllm") and "vllm_max_model_length" not in settings.trainer and prompt is not None:
-        own["vllm_max_model_length"] = prompt.max_length  # or vLLM reserves a cache for the model's longest context
+        # By default vLLM reserves a cache for the longest context of the model.
+        decided["vllm_max_model_length"] = prompt.max_length
     output = StageDirectory(Path(settings.output), "", settings).checkpoints
-    return training_arguments(settings, str(output), False, GRPOConfig, **own)
+    return training_arguments(settings, str(output), False, GRPOConfig, **decided)

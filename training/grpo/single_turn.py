@@ -1,4 +1,4 @@
-"""Answers to prompts cut from episodes, inside TRL: SOTOPIA-RL's single-turn GRPO (arXiv 2508.03905, §4.2)."""
+"""Answers to prompts cut from episodes, in TRL: SOTOPIA-RL's single-turn GRPO (arXiv 2508.03905, §4.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.policies import AgentPrompt
 from sotopia_env.records import read_record
 from sotopia_env.table import Table, observations
@@ -33,20 +33,21 @@ logger = logging.getLogger(__name__)
 
 
 class SingleTurn:
-    """Answers to prompts from episodes, worth what the reward model says."""
+    """Single-turn GRPO: samples answers to prompts from episodes, and rewards them by the reward model."""
 
     self_play = head = None
 
     def __init__(self, settings: GRPOSettings, prompt: PromptSettings, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Prepares, without loading the reward model.
+        """Checks the reward model's settings, without loading its weights.
 
         Args:
-            settings: of the stage.
-            prompt: the policy's.
-            tokenizer: the policy's; its end token says which answers were finished, whatever the reward model's is.
+            settings: the settings of the stage.
+            prompt: the prompt settings of the policy.
+            tokenizer: the tokenizer of the policy, whose end token ends finished answers; that of the reward model may
+                be another one.
 
         Raises:
-            InvalidValueError: there is no reward model, or it cannot judge this policy's answers.
+            InvalidValueError: the reward model does not exist, or was trained with other prompts than the policy's.
         """
         self._settings = settings
         self._prompt = prompt
@@ -57,17 +58,15 @@ class SingleTurn:
         check_quantization(note.model)
         if note.prompt.format != prompt.format:
             raise InvalidValueError(
-                f"{settings.reward.model} was shown prompts of {note.prompt.format!r}, the policy is shown those of "
-                f"{prompt.format!r}",
                 field="reward.model",
-                hint="train a reward model on the policy's",
+                expected=f"one trained on prompts of the policy's format {prompt.format!r}",
+                got=Verbatim(f"{settings.reward.model}, trained on {note.prompt.format!r}"),
             )
         if note.prompt.max_length < prompt.max_length:
             raise InvalidValueError(
-                f"{settings.reward.model} reads at most {note.prompt.max_length} tokens, the policy's prompts and "
-                f"answers have up to {prompt.max_length}",
                 field="reward.model",
-                hint="train a reward model on as many",
+                expected=f"one that reads the {prompt.max_length} tokens of the policy's prompts and answers",
+                got=Verbatim(f"{settings.reward.model}, which reads {note.prompt.max_length}"),
             )
 
     @cached_property
@@ -75,28 +74,29 @@ class SingleTurn:
         return RewardScorer.load(self._scored_by)
 
     def rows(self, folder: Path) -> Dataset:
-        """The prompts in ``folder``, where the first process writes them, one by one, and the others find them."""
+        """Returns the prompts in ``folder``; the first process writes them, and the others read them."""
         from datasets import load_from_disk
 
         if not folder.is_dir():
             records = prompt_records(self._settings, self._prompt, self._tokenizer)
             building, whole = folder.with_name(f"{folder.name}.building"), folder.with_name(f"{folder.name}.whole")
-            for stale in (building, whole):  # by a process that was killed
+            for stale in (building, whole):  # left by a killed process
                 shutil.rmtree(stale, ignore_errors=True)
             try:
                 stream_dataset(records, _features(), building).save_to_disk(str(whole))
             finally:
-                shutil.rmtree(building, ignore_errors=True)  # or corrected settings would meet refused rows
+                shutil.rmtree(building, ignore_errors=True)  # corrected settings must not reuse refused rows
+            # Renamed when complete: a killed process leaves no incomplete folder of this name.
             whole.rename(folder)
         return load_from_disk(str(folder))
 
     def parts(self) -> dict[str, Any]:
-        """What the trainer is given; loads the reward model."""
+        """Returns the trainer's ``rollout_func`` and ``reward_funcs``; loads the reward model."""
         logger.info("answers are scored by %s", self._scorer.source)
         return {"rollout_func": self.answer, "reward_funcs": [self.reward]}
 
     def answer(self, prompts: Sequence[Sequence[ChatMessage]], trainer: GRPOTrainer) -> dict[str, Any]:
-        """TRL's ``rollout_func``: one answer to each prompt."""
+        """Returns one answer to each prompt; TRL's ``rollout_func``."""
         ids = [prompt_ids(self._tokenizer, prompt) for prompt in prompts]
         answers, logprobs = trainer_sample(trainer, reuse=False)(ids)
         # The importance correction compares the sampler's log-probabilities with those of the model in training.
@@ -112,15 +112,14 @@ class SingleTurn:
         log_metric: Callable[[str, float], None],
         **_: Any,
     ) -> list[float | None]:
-        """TRL's reward function: the reward model's opinion, and the penalty for impossible answers.
+        """Returns the reward model's scores, and the penalty for impossible answers; TRL's reward function.
 
-        With the gate an answer that the environment would refuse, or whose move it would, or that was cut off, gets
-        the penalty alone: the reward model was never shown such, and what it says of them invites a policy to write
-        them.
-
-        Logged are the opinion of the answers it was asked about, and the shares of possible answers, of answers that
-        were cut off, and of those that the gate refused for either reason.
+        With the gate, an answer gets only the penalty if the environment would refuse it or its move, or if it was cut
+        off. The function logs the scores, and the shares of possible answers, of answers that were cut off, and of
+        those that the gate refused for either reason.
         """
+        # The gate exists because the reward model was never trained on such answers: its scores of them are arbitrary,
+        # and a policy learns to write those that it happens to score highly.
         reward, end = self._settings.reward, self._tokenizer.eos_token_id
         answers = [completion[0]["content"] for completion in completions]
         fine = [_possible(*row) for row in zip(answers, state, seat, strict=True)]
@@ -139,7 +138,7 @@ class SingleTurn:
         return values
 
     def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:
-        """The reward model's opinion on every answer in some episodes."""
+        """Returns the reward model's score of every answer in some episodes."""
         return self._scorer.rate([pair for episode in episodes for pair in self._answers(episode)])
 
     def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
@@ -158,7 +157,7 @@ def prompt_records(
     """Yields the data set's rows: prompts of the episodes, with the state that they were cut from.
 
     Raises:
-        InvalidValueError: the data cannot be used; see :func:`training.data.sources.source_rows`.
+        InvalidValueError: as :func:`training.data.sources.source_rows`.
     """
 
     def count(messages: Sequence[ChatMessage], completion: str) -> int:
@@ -181,13 +180,13 @@ def prompt_records(
 
 
 def _possible(answer: str, state: str, seat: str) -> bool:
-    """Whether the environment would have taken the answer, and its move, where its prompt was cut."""
+    """Whether the environment would have accepted the answer and its move in the state of its prompt."""
     observation = _observation(state, seat)
     action = observation.parse(answer)
     return isinstance(action, Action) and observation.move_problem(action) is None
 
 
-@lru_cache(maxsize=256)  # a group answers one prompt
+@lru_cache(maxsize=256)  # all answers of a group have the same state
 def _observation(state: str, seat: str) -> Observation:
     return Table.resume(read_record(Episode, state, "state")).observe(seat)
 

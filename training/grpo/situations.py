@@ -1,4 +1,4 @@
-"""Situations for training and testing a policy: tasks × seats × partners × seeds, as settings and as a list."""
+"""Situations for training and testing a policy: tasks × seats × partners × seeds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Situation:
     """One episode to be played by the focal policy.
 
     Attributes:
-        task: of the episode.
+        task: the task of the episode.
         seat: the focal agent's id.
-        partner: policy of every other seat.
-        seed: of turn order and partners.
-        rules: order and limits.
+        partner: the policy of every other seat.
+        seed: the seed of turn order and partners.
+        rules: the turn order and limits.
     """
 
     task: Task
@@ -38,23 +38,23 @@ class Situation:
     rules: Rules = DEFAULT_RULES
 
 
-class Undrawn:
-    """Stands for a partner that is drawn when the episode is played (:mod:`training.grpo.self_play`)."""
+class UndrawnPartner:
+    """A placeholder for a partner that is drawn when the episode is played (:mod:`training.grpo.self_play`)."""
 
     name = "self-play"
     parameters: Mapping[str, Any] = {}
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Raises :class:`PolicyError`: nobody was drawn."""
+        """Raises :class:`PolicyError`, because no partner was drawn."""
         raise PolicyError(f"{self.name}: expected a partner to be drawn before the episode is played")
 
 
 class NamedPartners(Settings):
-    """Partners that stay as they are.
+    """Settings of partners that do not change.
 
     Attributes:
-        share: of the groups of episodes, relative to the other shares.
-        policies: by name or path; equally likely.
+        share: the share of the groups of episodes, relative to the other shares.
+        policies: the names or paths of the policies, which are equally likely.
     """
 
     share: float = Field(ge=0)
@@ -62,13 +62,14 @@ class NamedPartners(Settings):
 
 
 class PastSelves(Settings):
-    """The pool of past selves.
+    """Settings of the pool of past selves.
 
     Attributes:
-        share: of the groups of episodes, relative to the other shares.
-        every: optimiser steps between two members.
-        size: members that are kept, the newest.
-        priority: a member's weight is the policy's rate of losses to it, to this power; 0 draws all alike.
+        share: the share of the groups of episodes, relative to the other shares.
+        every: the number of optimiser steps between two members.
+        size: the number of members, which are the newest past selves.
+        priority: the exponent of a member's weight, which is the policy's rate of losses to it to this power; 0 draws
+            all members with equal probability.
     """
 
     share: float = Field(ge=0)
@@ -78,13 +79,13 @@ class PastSelves(Settings):
 
 
 class SelfPlaySettings(Settings):
-    """Shares of the partners of whole episodes.
+    """Settings of self-play: the shares of the partners of whole episodes.
 
     Attributes:
-        scripts: scripted policies.
+        scripts: the scripted policies.
         frozen: models that do not change, e.g. an earlier stage's directory or a model on a server.
-        past: past selves.
-        seed: of the draws.
+        past: the pool of past selves.
+        seed: the seed of the draws.
     """
 
     scripts: NamedPartners = NamedPartners(share=0)
@@ -97,31 +98,31 @@ class SelfPlaySettings(Settings):
         for name, group in (("scripts", self.scripts), ("frozen", self.frozen)):
             if bool(group.share) != bool(group.policies):
                 raise InvalidValueError(
-                    field=f"self_play.{name}",
+                    field=name,
                     expected="policies and a share above 0",
                     got=Verbatim(f"a share of {group.share:g} for {len(group.policies)} policies"),
                 )
         if not self.scripts.share + self.frozen.share + self.past.share:
-            raise InvalidValueError(field="self_play", expected="a share above 0")
+            raise InvalidValueError(expected="a share above 0")
         return self
 
 
 class SituationSettings(Settings):
-    """A list of situations.
+    """Settings of a list of situations.
 
     Attributes:
         tasks: a task file, instead of ``families``.
-        families: verified families, by name.
-        level: their difficulty.
-        count: number of generated tasks.
-        task_seed: of the generated tasks.
+        families: the names of verified families.
+        level: the difficulty of generated tasks.
+        count: the number of generated tasks.
+        task_seed: the seed of the generated tasks.
         partners: policies by name or path, e.g. ``linear:horizon=4``, the directory of a trained model (a past self),
-            or a language model on a server (frozen).
-            They take turns: each task is played with each seat against one of them, the next task against the next.
+            or a language model on a server (frozen). They take turns: each task is played with each seat against one of
+            them, the next task against the next.
         self_play: draws the partners in training instead of ``partners``.
-        max_turns: of an episode; ``None`` takes the scenario's, or 20.
+        max_turns: the limit on turns of an episode; ``None`` uses the scenario's, or 20.
         both_seats: whether the focal policy plays every seat in turn, or only the first.
-        seed: of turn order and partners.
+        seed: the seed of turn order and partners.
     """
 
     tasks: str | None = None
@@ -146,7 +147,7 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
     """Returns the tasks.
 
     Raises:
-        InvalidValueError: neither or both of ``tasks`` and ``families`` are given, or one cannot be read.
+        InvalidValueError: neither or both of ``tasks`` and ``families`` are set, or one cannot be read.
     """
     if bool(settings.tasks) == bool(settings.families):
         raise InvalidValueError(field="situations", expected="either tasks (a file) or families")
@@ -156,13 +157,14 @@ def read_tasks(settings: SituationSettings) -> Sequence[Task]:
 
 
 def situation_count(settings: SituationSettings) -> int:
-    """Returns how many situations the settings make; connects to nothing."""
+    """Returns the number of situations of the settings, without connecting to a server."""
     return sum(len(task.agents) if settings.both_seats else 1 for task in read_tasks(settings))
 
 
 def most_turns(settings: SituationSettings) -> int:
-    """Returns the most turns that one seat has in an episode."""
+    """Returns the maximum number of turns of one seat in an episode."""
     limits = ((_rules(settings).turn_limit(task), len(task.agents)) for task in read_tasks(settings))
+    # Rounded up: the seats that begin may have one turn more than the others.
     return max(-(-limit // seats) for limit, seats in limits if limit is not None)
 
 
@@ -176,11 +178,11 @@ def situations(
     """Returns the situations in a fixed order.
 
     Args:
-        settings: of the situations.
+        settings: the settings of the situations.
         task_list: the tasks, instead of those in the settings.
-        models: factory of partners that are models on servers, with their addresses and limits.
+        models: creates partners that are models on servers, with their addresses and limits.
     """
-    partners = [make_policy(spec, models or make_model) for spec in settings.partners] or [Undrawn()]
+    partners = [make_policy(spec, models or make_model) for spec in settings.partners] or [UndrawnPartner()]
     rules = _rules(settings)
     result = []
     for number, task in enumerate(read_tasks(settings) if task_list is None else task_list):

@@ -1,8 +1,8 @@
 """Group-relative policy optimisation through TRL: single-turn with a reward model, multi-turn in the environment.
 
-Single-turn is SOTOPIA-RL's (arXiv 2508.03905, §4.2): answers to prompts cut from episodes, rewarded by the reward
-model. Multi-turn plays whole episodes against scripted, frozen or past partners (:mod:`training.grpo.multi_turn`). Both
-start from an earlier stage's model, which by default is also the reference of the KL penalty.
+Single-turn is the method of SOTOPIA-RL (arXiv 2508.03905, §4.2): the reward model rewards answers to prompts cut from
+episodes. Multi-turn plays whole episodes against scripted, frozen or past partners (:mod:`training.grpo.multi_turn`).
+Both start from an earlier stage's model, which by default is also the reference of the KL penalty.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ logger = logging.getLogger(__name__)
 
 
 def run(settings: GRPOSettings) -> dict[str, Any]:
-    """Trains or continues, and leaves the model in ``output/model``; does nothing if the stage is complete.
+    """Trains, or continues training, and writes the model to ``output/model``; does nothing if the stage is complete.
 
     Returns:
         The figures, as in ``done.json``.
 
     Raises:
-        InvalidValueError: the settings are invalid; before any model is loaded.
+        InvalidValueError: the settings are invalid; raised before a model is loaded.
     """
     complete = completed(_directory(settings))
     if complete is not None:
@@ -82,7 +82,7 @@ def begin_stage(settings: GRPOSettings) -> TrainingRun:
     frame = begin(_directory(settings), settings, model_settings, prompt, arguments)
     if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
         raise InvalidValueError(
-            "'base' needs an adapter to begin from", field="reference", hint="here start and base are one model"
+            "'base' needs an adapter to begin from", field="reference", hint="start and base are the same model here"
         )
     return frame
 
@@ -105,12 +105,13 @@ def make_trainer(settings: GRPOSettings, frame: TrainingRun, rows: Dataset, part
 def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[str, Any]:
     prompt, tokenizer, stage = frame.prompt, frame.tokenizer, frame.stage
 
-    def player() -> TokenPlayer:  # only for whole episodes: it refuses prompts of the `single` format
+    # Created only for whole episodes, because it refuses prompts of the `single` format.
+    def player() -> TokenPlayer:
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
         dimensions = Scalarisation.of(settings.reward.scalarisation).dimensions
         return TokenPlayer(tokenizer, prompt, evaluator, dimensions, settings.constrained)
 
-    # Errors in the data or of a server are raised here, before anything heavy is loaded.
+    # Errors in the data or of a server are raised here, before a model is loaded.
     mode: _MultiTurn | SingleTurn
     if settings.mode == "multi-turn":
         mode = _MultiTurn(settings, player(), models.maker, frame)
@@ -149,13 +150,13 @@ def answer_settings(settings: GRPOSettings) -> PromptSettings:
 
 
 def set_reference(trainer: Any, settings: GRPOSettings) -> None:
-    """Sets the KL reference as in the settings where TRL would use another one.
+    """Sets the KL reference of the settings if TRL would use another one.
 
     TRL's reference is the start of training: a frozen copy of the adapter, or of all weights. With
-    ``reference: base`` the adapter's copy is set to zero, which leaves the bare base.
+    ``reference: base`` the adapter's copy is set to zero, which leaves only the base.
 
     Raises:
-        InvalidValueError: the bare base is asked for where all weights are trained, or TRL has no reference.
+        InvalidValueError: ``base`` is set although all weights are trained, or TRL has no copy of the adapter.
     """
     if trainer.args.beta == 0:
         return
@@ -171,6 +172,7 @@ def set_reference(trainer: Any, settings: GRPOSettings) -> None:
         return
     if configs is None or "ref" not in configs:
         raise InvalidValueError("TRL keeps no copy of the adapter that could be emptied", field="reference")
+    # The update is the product of A and B, so it is enough to empty B.
     for name, parameter in trainer.model.named_parameters():
         if ".ref." in name and "lora_B" in name:
             parameter.data.zero_()
@@ -187,7 +189,8 @@ def _drop_reference(model: Path) -> None:
 
 def _keep_best(dev: DevEpisodes, stage: StageDirectory) -> None:
     if dev.best is None:
-        raise InvalidValueError("no dev episodes were played, so there is no best model", field="keep")
+        raise InvalidValueError("'best' needs dev episodes, and none were played", field="keep")
+    # Copied, not moved: a run that is killed here must find it again.
     shutil.rmtree(stage.model)
     shutil.copytree(dev.best, stage.model, ignore=shutil.ignore_patterns(LOOK))
 
@@ -216,6 +219,7 @@ class _Models:
 
     def __init__(self, access: ModelOptions, folder: Path) -> None:
         self.maker = ModelPool(access.share(world_size(), Totals()))
+        # Each process writes a ledger of its own.
         self._folder = folder if world_size() == 1 else folder / f"process_{os.environ['RANK']}"
 
     def check(self) -> None:

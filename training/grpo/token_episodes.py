@@ -1,8 +1,8 @@
 """Whole episodes as token sequences: the focal policy's sampled tokens, the partners' turns between them, and a mask.
 
-One episode is one sequence that only grows: prompt ids, then sampled ids, then the newly tokenised conversation up to
-the next answer, and so on. The sampled tokens are the trained tokens; nothing is rendered a second time. Partners are
-policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one batch.
+An episode is one sequence that only grows: prompt ids, then sampled ids, then the newly tokenised conversation up to
+the next answer, and so on. The trained tokens are the sampled tokens; no text is rendered and tokenised twice. Partners
+are policies of :mod:`sotopia_env`; the turns of many episodes are sampled in one batch.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LogProbs = Sequence[Sequence[float | None]]
-"""Log-probability of every sampled token under the sampler, by answer; ``None`` where the sampler gives none."""
+"""Log-probability of every sampled token under the sampler, by answer; ``None`` if the sampler does not return it."""
 Schemas = Sequence[Mapping[str, Any] | None]
-"""The JSON schema that each answer must keep to; ``None`` where it is free text."""
+"""The JSON schema that constrains each answer; ``None`` for free text."""
 
 
 class Sample(Protocol):
@@ -58,14 +58,14 @@ class Sample(Protocol):
         Log-probabilities are returned if they may differ from those of the model in training (vLLM).
 
         Args:
-            prompts: as token ids.
-            schemas: one for each prompt; ``None`` for free text.
+            prompts: the token ids of each prompt.
+            schemas: the schema of each prompt's answer; ``None`` for free text.
         """
         ...
 
 
 _ANSWER: ChatMessage = {"role": "assistant", "content": "{}"}
-"""Stands for an answer where the glue behind it is cut out: a template may trim the blanks of a real one."""
+"""Replaces the answer when the glue after it is rendered, because a template may trim the blanks of a real one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class FocalTurn:
     """One turn of the focal policy.
 
     Attributes:
-        turn: its index in the episode.
-        start: index of its first sampled token in the completion.
-        end: index after its last one.
-        failure: why its text was no possible action; empty if it was one.
-        schema: that its text was held to while it was sampled; ``None`` for free text.
+        turn: the index of the turn in the episode.
+        start: the index of its first sampled token in the completion.
+        end: the index after its last sampled token.
+        failure: the reason why its text was not a possible action; empty if it was one.
+        schema: the schema that constrained its text; ``None`` for free text.
     """
 
     turn: int
@@ -92,15 +92,17 @@ class TokenEpisode:
     """An episode in progress or complete.
 
     Attributes:
-        situation: of the episode.
-        table: at which it is played.
-        prompt: token ids before the first answer.
-        completion: token ids after the prompt, partners' included.
+        situation: the situation of the episode.
+        table: plays the episode.
+        prompt: the token ids before the first answer.
+        completion: the token ids after the prompt, including those of partners.
         mask: 1 for each token of ``completion`` that the focal policy sampled, 0 for the others.
-        logprobs: of the tokens of ``completion`` under the sampler: ``None`` if it gives none, 0 for others' tokens.
+        logprobs: the log-probabilities of the tokens of ``completion`` under the sampler: ``None`` if it does not
+            return them, 0 for tokens of others.
         focal: the focal policy's turns.
         too_long: whether the next answer had no room, so that the focal seat had to leave.
-        failure: why the episode has no scores, if a partner or the evaluator failed; it trains nothing.
+        failure: the reason why the episode has no scores, if a partner or the evaluator failed. Such an episode is not
+            trained on.
         evaluation: the evaluator's scores, when available.
     """
 
@@ -122,33 +124,33 @@ class TokenEpisode:
         return self.table.state
 
     @property
-    def seen(self) -> Observation:
-        """What the focal seat may know now."""
+    def observation(self) -> Observation:
+        """The focal seat's current observation."""
         return self.table.observe(self.situation.seat)
 
     @property
     def record(self) -> Episode:
         """The episode as it would be on disk, with its evaluation."""
         focal, partner = self.situation.seat, self.situation.partner
-        seated = [PolicyInfo(agent=a, name="focal" if a == focal else partner.name) for a in self.table.task.agents]
+        policies = [PolicyInfo(agent=a, name="focal" if a == focal else partner.name) for a in self.table.task.agents]
         evaluations = () if self.evaluation is None else (self.evaluation,)
-        return self.table.episode().model_copy(update={"policies": tuple(seated), "evaluations": evaluations})
+        return self.table.episode().model_copy(update={"policies": tuple(policies), "evaluations": evaluations})
 
     @property
     def vector(self) -> RewardVector:
-        """The focal seat's seven scores, 0 where there is none; the player has checked those that the reward needs.
+        """The focal seat's seven scores, with 0 for missing ones, none of which the reward needs.
 
         Raises:
-            EvaluationError: there is no evaluation, or it is unscored.
+            EvaluationError: the episode has no evaluation, or is unscored.
         """
         if self.evaluation is None:
-            why = self.failure or "not evaluated"
-            raise EvaluationError(f"episode of task {self.situation.task.id!r}: {why}")
+            reason = self.failure or "not evaluated"
+            raise EvaluationError(f"episode of task {self.situation.task.id!r}: {reason}")
         return self.evaluation.vector(self.situation.seat, ())
 
     @property
     def scores(self) -> dict[str, float]:
-        """The focal seat's scores by abbreviation, of the dimensions that have one; empty without a reward."""
+        """The focal seat's scores by abbreviation, for dimensions that have one; empty without a reward."""
         if self.failure or self.evaluation is None:
             return {}
         scores = self.evaluation.by_agent.get(self.situation.seat, {})
@@ -156,11 +158,10 @@ class TokenEpisode:
 
     @property
     def valid(self) -> float | None:
-        """Share of the focal turns in which the model itself wrote a possible action, its move included.
+        """The share of the focal turns in which the model itself wrote a possible action with a possible move.
 
-        To do nothing is one where the model wrote ``none``. What is put in the place of an unusable answer, and leaving
-        because nothing more fits, are not; the prompts hold neither, so there is nothing to repeat. ``None`` without
-        any turn.
+        ``none`` counts if the model wrote it, but not if it replaces an unusable answer, and nor does leaving because
+        the next answer would not fit. ``None`` without any turn.
         """
         return 1 - sum(bool(turn.failure) for turn in self.focal) / len(self.focal) if self.focal else None
 
@@ -176,11 +177,11 @@ class TokenPlayer:
         needed: Sequence[Dimension] = DIMENSIONS,
         constrained: bool = False,
     ) -> None:
-        """Prepares.
+        """Creates the player.
 
         Args:
-            tokenizer: prefix-preserving (:func:`training.models.tokenizers.check_tokenizer`).
-            prompt: format and limits; ``single`` renders its history again every turn and is not one sequence.
+            tokenizer: a prefix-preserving tokenizer (:func:`training.models.tokenizers.check_tokenizer`).
+            prompt: the format and limits; ``single`` renders its history again every turn and is not one sequence.
             evaluator: scores finished episodes.
             needed: the dimensions without which an episode has no reward.
             constrained: whether answers are sampled under the schema of the possible actions.
@@ -204,26 +205,28 @@ class TokenPlayer:
     def play(
         self, situations: Sequence[Situation], sample: Sample, row_count: Callable[[int], int] = int
     ) -> list[TokenEpisode]:
-        """Returns the episodes, in the order of ``situations``, each evaluated or with the reason why not.
+        """Returns the episodes in the order of ``situations``, each with its evaluation or the reason for its absence.
 
         Args:
-            situations: of the episodes.
+            situations: the situations of the episodes.
             sample: answers the prompts of all episodes in which it is the focal seat's turn.
             row_count: returns the largest of all processes' counts, if sampling is a collective operation (vLLM, FSDP,
-                ZeRO-3): finished processes take part until all have finished.
+                ZeRO-3).
         """
         episodes = self.begin(situations)
         self.play_on(episodes, sample, row_count)
         return episodes
 
     def play_on(self, episodes: Sequence[TokenEpisode], sample: Sample, row_count: Callable[[int], int] = int) -> None:
-        """Plays begun episodes to the end and evaluates them; arguments as of :meth:`play`."""
+        """Plays episodes in progress to the end and evaluates them; the arguments are those of :meth:`play`."""
         while True:
             acting = [episode for episode in episodes if self.acting(episode)]
             rows = row_count(len(acting))
             if not rows:
                 break
             prompts = [[*episode.prompt, *episode.completion] for episode in acting]
+            # In a collective operation all processes must sample equally often, and equally many rows; the answers to
+            # these additional prompts are dropped.
             spare = [prompts[0] if prompts else [int(self._tokenizer.eos_token_id)]] * (rows - len(prompts))
             schemas = [self._schema(episode) for episode in acting] + [None] * len(spare)
             answers, logprobs = sample([*prompts, *spare], schemas) if self._constrained else sample([*prompts, *spare])
@@ -231,7 +234,7 @@ class TokenPlayer:
         self.evaluate(episodes)
 
     def branch(self, episode: TokenEpisode, number: int) -> TokenEpisode:
-        """Returns the episode as it stood before its focal turn ``number``, to be played on from there."""
+        """Returns a copy of the episode in its state before focal turn ``number``, to be played on."""
         turn = episode.focal[number]
         branch = TokenEpisode(
             episode.situation,
@@ -242,11 +245,11 @@ class TokenPlayer:
             logprobs=episode.logprobs[: turn.start],
             focal=episode.focal[:number],
         )
-        branch._messages_read = len(self._prompt.messages(branch.seen))
+        branch._messages_read = len(self._prompt.messages(branch.observation))
         return branch
 
     def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
-        """Returns the episodes, each at its focal seat's first turn or already over."""
+        """Starts the episodes and returns them, each at its focal seat's first turn or already over."""
         episodes = []
         for situation in situations:
             key = f"{situation.task.id}.{situation.seat}.{situation.seed}"
@@ -265,7 +268,7 @@ class TokenPlayer:
     def take(
         self, episodes: Sequence[TokenEpisode], answers: Sequence[Sequence[int]], logprobs: LogProbs | None = None
     ) -> None:
-        """Takes one answer per acting episode, with its tokens' log-probabilities, and plays on to the next turns."""
+        """Applies one answer per acting episode, with its tokens' log-probabilities, and plays on to the next turns."""
         for number, (episode, answer) in enumerate(zip(episodes, answers, strict=True)):
             self._act(episode, list(answer), [None] * len(answer) if logprobs is None else list(logprobs[number]))
         self._let_partners_act(episodes)
@@ -273,17 +276,17 @@ class TokenPlayer:
             self._append_news(episode)
 
     def evaluate(self, episodes: Sequence[TokenEpisode]) -> None:
-        """Evaluates finished episodes, all at once; one that cannot be scored keeps the reason in ``failure``.
+        """Evaluates finished episodes concurrently; if one cannot be scored, its ``failure`` is the reason.
 
         Raises:
             ModelRefusedError: an evaluator's model refuses all calls.
-            BudgetExceededError: the evaluator may not spend more.
+            BudgetExceededError: the evaluator's budget is spent.
         """
         evaluator = self._evaluator
         if evaluator is None:
             return
 
-        async def one(episode: TokenEpisode) -> None:
+        async def evaluate(episode: TokenEpisode) -> None:
             try:
                 evaluation = await evaluator.evaluate_async(episode.table.episode())
                 evaluation.vector(episode.situation.seat, self._needed)  # raises if a score is missing
@@ -293,13 +296,13 @@ class TokenPlayer:
             except SotopiaError as error:
                 episode.failure = str(error)
 
-        async def all_of_them() -> None:
-            await asyncio.gather(*(one(episode) for episode in episodes if not episode.failure))
+        async def evaluate_all() -> None:
+            await asyncio.gather(*(evaluate(episode) for episode in episodes if not episode.failure))
 
-        asyncio.run(all_of_them())
+        asyncio.run(evaluate_all())
 
     def _act(self, episode: TokenEpisode, answer: list[int], logprobs: list[float | None]) -> None:
-        # An empty answer has no token to blame; the end token stands for it.
+        # An empty answer has no token that could be trained, so it is recorded as the end token.
         if not answer:
             answer, logprobs = [int(self._tokenizer.eos_token_id)], [None]
         action, failure, generation = self._read(episode, answer)
@@ -312,12 +315,12 @@ class TokenPlayer:
         episode.table.answer(episode.situation.seat, action, generation)
 
     def _schema(self, episode: TokenEpisode) -> Mapping[str, Any] | None:
-        """The schema of the next answer, the same as at the table (:class:`~sotopia_env.policies.LLMPolicy`)."""
-        return action_schema(episode.seen, self._settings.max_answer) if self._constrained else None
+        """Returns the schema of the next answer, the same as in play (:class:`~sotopia_env.policies.LLMPolicy`)."""
+        return action_schema(episode.observation, self._settings.max_answer) if self._constrained else None
 
     def _read(self, episode: TokenEpisode, answer: Sequence[int]) -> tuple[Action, str, Generation]:
-        """The action in an answer; why it, or the move in it, cannot count, empty where it can; and the answer."""
-        observation, text = episode.seen, answer_text(self._tokenizer, answer)
+        """Returns the action in an answer, the reason why it is not possible (or ``""``), and the record."""
+        observation, text = episode.observation, answer_text(self._tokenizer, answer)
         finished = answer[-1] == self._tokenizer.eos_token_id
         action = read_reply(ChatReply(text, finish_reason="stop" if finished else "length"), observation)
         if isinstance(action, ParseFailure):
@@ -341,13 +344,14 @@ class TokenPlayer:
             episode.failure = f"partner {partner.name!r}: {error}"
 
     def _append_news(self, episode: TokenEpisode) -> None:
-        """Appends what the focal seat is told before it acts again."""
+        """Appends the messages to the focal seat up to its next answer."""
         if episode.state.stop is not None or episode.failure:
-            if not episode.prompt:  # over before its first turn: trainers need a row, and this one trains nothing
-                episode.prompt = prompt_ids(self._tokenizer, self._prompt.messages(episode.seen))
+            # Over before its first turn: trainers need a row for it, whose mask is all 0.
+            if not episode.prompt:
+                episode.prompt = prompt_ids(self._tokenizer, self._prompt.messages(episode.observation))
                 self._fill(episode)
             return
-        messages = self._prompt.messages(episode.seen)
+        messages = self._prompt.messages(episode.observation)
         if not episode.focal:
             episode.prompt = prompt_ids(self._tokenizer, messages)
         else:
@@ -361,10 +365,11 @@ class TokenPlayer:
             self._cut_off(episode)
 
     def _glue(self, episode: TokenEpisode, messages: Sequence[ChatMessage]) -> list[int]:
+        # - 1: from the last message that was read, the user's, on. The answer follows it, and after that the news.
         news = messages[episode._messages_read - 1 :]
         following = news[[message["role"] for message in news].index("assistant") + 1 :]
         glue = glue_ids(self._tokenizer, [_ANSWER, *following])
-        # An answer that was cut off has no end token of its own.
+        # An answer that was cut off has no end token, which the template has after every answer.
         finished = episode.completion[-1] == self._tokenizer.eos_token_id
         return glue if finished else [int(self._tokenizer.eos_token_id), *glue]
 
@@ -375,7 +380,8 @@ class TokenPlayer:
         episode.too_long = True
         episode.table.answer(episode.situation.seat, Action(ActionType.LEAVE))
         if episode.focal:
-            end = episode.focal[-1].end  # a partner's words at the end would count as an answer that was cut off
+            # TRL counts a row without an end token as cut off, so partners' words after the last answer are removed.
+            end = episode.focal[-1].end
             del episode.completion[end:], episode.mask[end:], episode.logprobs[end:]
         else:
             self._fill(episode)

@@ -1,4 +1,4 @@
-"""Many callers of one generator: prompts that wait in an event loop at one moment are answered together."""
+"""Batching of the prompts of many callers: those that wait in an event loop at the same time are answered together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 
 from training.models.generation import BatchedGenerator, Sampled, Sampling
 
-_QUIET = 4  # passes of the event loop without a new prompt before a batch starts
+# Passes of the event loop without a new prompt before a batch starts. Callers that an answer wakes need a few passes
+# (futures, gathers) until they ask again.
+_QUIET = 4
 
 
 class Batcher:
-    """Collects the prompts that wait in an event loop at one moment, and answers them together.
+    """Collects the prompts that wait in an event loop at the same time, and answers them together.
 
     A batch starts after a few passes of the loop without a new prompt. It is computed in a separate thread, so that it
     does not block time limits, signals and other models' answers; prompts that arrive meanwhile form the next batch.
-    There is no delay by the clock: a single prompt is answered at once.
+    It never waits for a fixed time, so a single prompt is answered immediately.
 
     One instance may serve several event loops one after the other, but not at the same time.
     """
@@ -27,11 +29,12 @@ class Batcher:
     def __init__(
         self, make: Callable[[], BatchedGenerator], sampling: Sampling, thread: Executor | None = None
     ) -> None:
-        """Prepares; the generator is created with the first batch, in the thread.
+        """Creates the batcher; the generator is created with the first batch, in the thread.
 
         Args:
-            make: returns the generator; called once. Its exception is raised for every prompt of that batch.
-            sampling: of that generator.
+            make: returns the generator; called until it succeeds. Its exception is raised for every prompt of the
+                batch.
+            sampling: the sampling of that generator.
             thread: a single thread, shared by all batchers of the same model; by default a new one.
         """
         self.sampling = sampling
@@ -44,9 +47,10 @@ class Batcher:
         self._gathering = False
 
     async def sample(self, ids: Sequence[int], seed: int, schema: Mapping[str, Any] | None = None) -> Sampled:
-        """Returns an answer to one prompt; one that keeps to ``schema``, if there is one."""
+        """Returns an answer to one prompt, constrained to ``schema`` if it is not ``None``."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # prompts of another loop ended with it
+        # A new loop, as with every ``asyncio.run``: futures of the previous one cannot be answered any more.
+        if loop is not self._loop:
             self._loop, self._waiting, self._unanswered, self._gathering = loop, [], 0, False
         prompt = _Prompt(ids, seed, loop.create_future(), schema)
         self._waiting.append(prompt)
@@ -66,6 +70,7 @@ class Batcher:
             loop.call_soon(self._settle, loop, count, quiet)
             return
         waiting, self._waiting, self._gathering = self._waiting, [], False
+        # A caller that ran into its time limit has cancelled its future.
         pending = [prompt for prompt in waiting if not prompt.answer.done()]
         for batch in self.sampling.batches([len(prompt.ids) for prompt in pending]):
             prompts = [pending[index] for index in batch]
@@ -83,7 +88,7 @@ class Batcher:
     def _deliver(
         self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[list[Sampled]]
     ) -> None:
-        if loop is not self._loop:
+        if loop is not self._loop:  # a batch of an earlier loop
             return
         self._unanswered -= 1
         error = None if future.cancelled() else future.exception()

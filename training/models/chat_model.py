@@ -1,6 +1,6 @@
-"""A model in this process as a chat model: it sits, judges, is interviewed and writes as one on a server does.
+"""A model in this process as a chat model, which can play, judge, answer interviews and write like one on a server.
 
-Requests that wait at one moment are sampled in one batch, and models of one directory share their weights.
+Requests that wait at the same time are sampled in one batch, and models of one directory share their weights.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ Constrained = Literal["auto", "on", "off"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalChatModel:
-    """A :class:`~sotopia_env.chat_model.ChatModel` in this process; made by :func:`load_model`.
+    """A :class:`~sotopia_env.chat_model.ChatModel` in this process; created by :func:`load_model`.
 
     Attributes:
         model: the model on disk.
-        batcher: samples answers; requests with another temperature or limit get a batcher of their own, on the same
-            weights.
-        tokenizer: of the model.
-        max_length: tokens that a prompt and its answer may have together.
-        name: in records.
+        batcher: samples answers; requests with another temperature or limit use a separate batcher on the same weights.
+        tokenizer: the tokenizer of the model.
+        max_length: the maximum number of tokens of a prompt and its answer.
+        name: the model's name in records.
         constrained: whether a request's schema constrains decoding (:mod:`training.models.constraints`).
     """
 
@@ -55,7 +54,7 @@ class LocalChatModel:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model's identity and its sampling; without paths."""
+        """The model's identity and its sampling, without paths."""
         sampling = self.batcher.sampling
         return {
             **self.model.parameters,
@@ -67,11 +66,11 @@ class LocalChatModel:
         }
 
     def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
-        """Returns the number of tokens of a conversation with functions, up to where the answer begins."""
+        """Returns the number of tokens of a conversation with functions, up to the beginning of the answer."""
         return len(self._prompt_ids(messages, tools))
 
     def answer_tokens(self, text: str) -> int:
-        """Returns the number of tokens that an answer of this text takes, its end included."""
+        """Returns the number of tokens of an answer with this text, including the end token."""
         return len(answer_ids(self.tokenizer, text))
 
     def _prompt_ids(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -143,26 +142,27 @@ def load_model(
 ) -> LocalChatModel:
     """Returns the chat model of a directory.
 
-    Everything that can be checked without the weights is checked here; they are loaded with the first request.
+    Everything that does not need the weights is checked here; they are loaded with the first request.
 
     Args:
         path: a stage's output, or the directory of an adapter or model.
-        temperature: of requests that name none; 0 takes the likeliest token.
-        top_p: see :class:`~training.models.generation.Sampling`.
-        max_tokens: limit on answers of requests that name none; by default that of training.
-        max_length: tokens that a prompt and its answer may have together; by default the model's context.
+        temperature: the temperature of requests that set none; 0 takes the likeliest token.
+        top_p: the limit on the probability; see :class:`~training.models.generation.Sampling`.
+        max_tokens: the limit on answers to requests that set none; by default that of training.
+        max_length: the maximum number of tokens of a prompt and its answer; by default the model's context.
         quantization: ``nf4`` loads the base in 4 bit.
-        dtype: of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
-        device: ``auto`` is a GPU if there is one.
-        max_batch: prompts that are decoded together.
-        constrained: whether answers are held to the schema of their request, which needs the extra ``constrained``;
-            ``auto`` does so where it is installed.
-        name: in records; by default the name of the directory (of its parent if it is called ``model``).
-        prompt: settings of prompts; by default those beside the weights.
+        dtype: the data type of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
+        device: the device; ``auto`` is a GPU if one is available.
+        max_batch: the maximum number of prompts that are decoded together.
+        constrained: whether answers are constrained to the schema of their request, which needs the extra
+            ``constrained``; ``auto`` does so if it is installed.
+        name: the model's name in records; by default the name of the directory (of its parent if it is called
+            ``model``).
+        prompt: the prompt settings; by default those beside the weights.
 
     Raises:
-        InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or an answer leaves no
-            room for a prompt.
+        InvalidValueError: the model does not exist, its tokenizer cannot be used, an option is invalid, or an answer
+            leaves no room for a prompt.
     """
     model = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
     settings = read_prompt_settings(model.path) if prompt is None else prompt
@@ -204,7 +204,7 @@ def is_constrained(choice: Constrained) -> bool:
     """Returns whether decoding is constrained.
 
     Raises:
-        InvalidValueError: there is no such choice, or ``on`` without llguidance.
+        InvalidValueError: ``choice`` is invalid, or ``on`` without llguidance.
     """
     if choice not in get_args(Constrained):
         raise InvalidValueError(field="constrained", got=choice, valid=get_args(Constrained))

@@ -1,10 +1,10 @@
-"""Constrained decoding: before a token is sampled, those that would break a JSON schema are masked.
+"""Constrained decoding: masks tokens that would violate a JSON schema before each token is sampled.
 
-A schema is compiled once by llguidance (the extra ``constrained``) and matched against the tokens of each row. The mask
-changes the distribution: recorded log-probabilities are those of the masked one.
+llguidance (the extra ``constrained``) compiles a schema once and matches it against the tokens of each row. The mask
+changes the distribution: recorded log-probabilities are those of the masked distribution.
 
-Where the engine cannot constrain an answer, because of its schema, of the tokenizer or of one of its own limits, the
-answer goes on unconstrained, is marked with the reason, and the log says so once.
+If the engine cannot constrain an answer, because of its schema, the tokenizer or a limit of the engine, the answer
+continues unconstrained and is marked with the reason, and one warning is logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _AS_WRITTEN: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""The spaces of ``json.dumps``, which training data have: a trained model expects no other form."""
+"""The white space of ``json.dumps``, as in training data: a trained model has learnt no other form."""
 
 
 def is_available() -> bool:
@@ -36,33 +36,35 @@ class Constraint:
     """The tokens that may come next in one answer.
 
     Attributes:
-        failure: why the answer is not constrained, or no longer; empty if it is.
+        failure: the reason why the answer is not, or no longer, constrained; empty if it is constrained.
     """
 
     def __init__(self, matcher: Any, vocabulary: int, end: int, warn: Callable[[str], None], failure: str = "") -> None:
-        """Begins at the beginning of an answer.
+        """Creates the constraint at the beginning of an answer.
 
         Args:
-            matcher: of llguidance; ``None`` with a ``failure``.
-            vocabulary: number of the model's logits.
-            end: the token that ends an answer; the only one after a complete answer.
-            warn: receives a failure within the answer.
-            failure: see above.
+            matcher: llguidance's matcher; ``None`` with a ``failure``.
+            vocabulary: the number of the model's logits.
+            end: the token that ends an answer, the only one allowed after a complete answer.
+            warn: called with the reason of a failure within the answer.
+            failure: the reason why the answer cannot be constrained.
         """
         self.failure = failure
         self._matcher, self._vocabulary, self._end, self._warn = matcher, vocabulary, end, warn
 
     def allowed(self) -> NDArray[np.bool_] | None:
-        """Returns whether each token may come next, (vocabulary,); ``None`` where all may."""
+        """Returns whether each token may come next, (vocabulary,); ``None`` if all may."""
         import numpy as np
 
         if self.failure:
             return None
         if not self._matcher.is_stopped():
+            # One bit per token, the lowest bit of a byte first.
             packed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
             allowed = np.unpackbits(packed, bitorder="little")[: self._vocabulary].astype(bool)
             if allowed.any() and not self._failed():
                 return allowed
+        # The matcher stops both after a complete answer and after an error.
         if self._failed():
             return None
         ended = np.zeros(self._vocabulary, dtype=bool)
@@ -70,7 +72,7 @@ class Constraint:
         return ended
 
     def take(self, token: int) -> None:
-        """Goes on behind a token of the answer; end tokens are not part of it."""
+        """Advances by a token of the answer; end tokens are not part of it."""
         if not self.failure and not self._matcher.is_stopped():
             self._matcher.consume_token(token)
 
@@ -83,7 +85,7 @@ class Constraint:
 
 @lru_cache(maxsize=4)
 def grammars_of(tokenizer: PreTrainedTokenizerBase, vocabulary: int, end: int) -> Grammars:
-    """Returns the grammars of a tokenizer, which is read once; arguments as of :class:`Grammars`."""
+    """Returns the cached grammars of a tokenizer; the arguments are those of :class:`Grammars`."""
     return Grammars(tokenizer, vocabulary, end)
 
 
@@ -94,8 +96,8 @@ class Grammars:
         """Reads the tokenizer, which takes about a second for 50,000 tokens.
 
         Args:
-            tokenizer: of the model.
-            vocabulary: number of the model's logits, which may be more than the tokenizer's tokens.
+            tokenizer: the tokenizer of the model.
+            vocabulary: the number of the model's logits, which may exceed the number of the tokenizer's tokens.
             end: the token that ends a complete answer.
         """
         import llguidance.hf
@@ -103,7 +105,8 @@ class Grammars:
         self._vocabulary, self._end = vocabulary, end
         self._tokenizer: Any = None
         self._unreadable = ""
-        try:  # the engine reads fast tokenizers of several kinds, and has no error of its own for the others
+        # The engine supports several kinds of fast tokenizers, and raises various errors for the others.
+        try:
             self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary)
         except (AssertionError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
             self._unreadable = f"the tokenizer cannot be read ({_first_line(str(error)) or type(error).__name__})"
@@ -113,17 +116,18 @@ class Grammars:
 
     def constraint(self, schema: Mapping[str, Any]) -> Constraint:
         """Returns the constraint of a new answer."""
-        grammar, failure = self._grammar(json.dumps(schema))  # keys in their order, which the answer's will have
+        # Keys are not sorted: answers have the properties in the order of the schema.
+        grammar, failure = self._grammar(json.dumps(schema))
         matcher = None if failure else _new_matcher(self._tokenizer, grammar)
         return Constraint(matcher, self._vocabulary, self._end, self._warn, failure)
 
     def _warn(self, failure: str) -> None:
         if not self._has_failed:
-            logger.warning("an answer goes on unconstrained: %s; later ones are marked in records alone", failure)
+            logger.warning("an answer continues unconstrained: %s; later ones are only marked in records", failure)
         self._has_failed = True
 
     def _compile(self, schema: str) -> tuple[str, str]:
-        """A schema's grammar, and why it has none."""
+        """Returns a schema's grammar, or an empty one and the reason why it cannot be compiled."""
         import llguidance
 
         if self._unreadable:
@@ -152,19 +156,19 @@ def _first_line(text: str) -> str:
 
 
 def masked(logits: torch.Tensor, constraints: Sequence[Constraint | None]) -> torch.Tensor:
-    """Returns the logits with those tokens at minus infinity that a row's constraint does not allow next.
+    """Returns the logits with minus infinity for tokens that a row's constraint does not allow next.
 
     Args:
-        logits: (rows, vocabulary).
-        constraints: of each row; ``None`` leaves a row as it is.
+        logits: the logits, (rows, vocabulary).
+        constraints: the constraint of each row; ``None`` leaves the row unchanged.
     """
     import numpy as np
     import torch
 
-    found = [(row, constraint.allowed()) for row, constraint in enumerate(constraints) if constraint is not None]
-    masks = {row: mask for row, mask in found if mask is not None}
+    candidates = [(row, constraint.allowed()) for row, constraint in enumerate(constraints) if constraint is not None]
+    masks = {row: mask for row, mask in candidates if mask is not None}
     if not masks:
         return logits
-    index = torch.tensor([*masks], device=logits.device)
+    index = torch.tensor([*masks], device=logits.device)  # (constrained rows,)
     allowed = torch.from_numpy(np.stack([*masks.values()])).to(logits.device)  # (constrained rows, vocabulary)
     return logits.index_copy(0, index, logits[index].masked_fill(~allowed, float("-inf")))

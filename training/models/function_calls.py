@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _ARGUMENTS = ("arguments", "parameters")
-"""The key beside ``name``: that of Hermes, Qwen and Mistral, and that of Llama."""
+"""Keys of a call's arguments: the first of Hermes, Qwen and Mistral, the second of Llama."""
 _TOOL = {"name": "leave", "description": "Leave.", "parameters": {"type": "object", "properties": {}, "required": []}}
 _CALL = FunctionCall(name="leave", arguments="{}")
 _PROBE: tuple[ChatMessage, ...] = (
@@ -35,7 +35,7 @@ def render(
     tools: Sequence[Mapping[str, Any]],
     add_prompt: bool = True,
 ) -> str:
-    """Returns a conversation with functions as text, by default up to where the assistant's answer begins."""
+    """Returns a conversation with functions as text, by default up to the beginning of the assistant's answer."""
     text = tokenizer.apply_chat_template(
         [_for_template(message) for message in messages],
         tools=[{"type": "function", "function": dict(tool)} for tool in tools] or None,
@@ -48,12 +48,13 @@ def render(
 def calling_prompt_ids(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]
 ) -> list[int]:
-    """Token ids of a conversation with functions, up to where the assistant's answer begins."""
+    """Returns the token ids of a conversation with functions, up to the beginning of the assistant's answer."""
+    # The rendered text has its special tokens already.
     return list(tokenizer(render(tokenizer, messages, tools), add_special_tokens=False)["input_ids"])
 
 
 def _for_template(message: ChatMessage) -> dict[str, Any]:
-    """A message as chat templates read it: with the arguments of calls as objects."""
+    """Returns a message as chat templates read it: with the arguments of calls as objects."""
     if "tool_calls" not in message:
         return dict(message)
     calls = [
@@ -64,7 +65,7 @@ def _for_template(message: ChatMessage) -> dict[str, Any]:
 
 
 def calls_in(text: str) -> tuple[FunctionCall, ...]:
-    """Returns the calls in a model's text: its JSON objects with a name and arguments, whatever tags enclose them."""
+    """Returns the calls in a model's text: its JSON objects with a name and arguments, within any tags."""
     objects = json_objects(text)
     if isinstance(objects, ParseFailure):
         return ()
@@ -73,26 +74,30 @@ def calls_in(text: str) -> tuple[FunctionCall, ...]:
 
 
 def check_calls(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Checks that a chat template shows functions, and that :func:`calls_in` reads its own way to write calls.
+    """Checks that a chat template renders functions, and that :func:`calls_in` reads its form of calls.
 
     Raises:
-        InvalidValueError: it does not; the message says which.
+        InvalidValueError: the template does not; the message names the problem.
     """
     from jinja2 import TemplateError
 
     try:
-        shown, hidden = (render(tokenizer, _PROBE[:2], tools) for tools in ([_TOOL], []))
+        with_tools, without_tools = (render(tokenizer, _PROBE[:2], tools) for tools in ([_TOOL], []))
         called = render(tokenizer, _PROBE[:3], [_TOOL], add_prompt=False)
         render(tokenizer, _PROBE, [_TOOL])
-    except (TemplateError, TypeError) as error:  # a TypeError where it expects arguments as text
-        problem = f"refuses function calls ({first_line(error)})"
+    except (TemplateError, TypeError) as error:  # a TypeError if the template expects arguments as text
+        problem = f"it refuses function calls ({first_line(error)})"
     else:
-        if shown == hidden:
-            problem = "has no place for functions"
-        elif calls_in(called[len(shown) :]) != (_CALL,):
-            problem = "writes function calls in a form that is not read here"
+        # A template without support ignores the functions silently.
+        if with_tools == without_tools:
+            problem = "it does not render functions"
+        elif calls_in(called[len(with_tools) :]) != (_CALL,):
+            problem = "it renders function calls in an unknown form"
         else:
             return
     raise InvalidValueError(
-        f"the chat template {problem}", where=name, hint="choose another format than 'tools', such as 'chat'"
+        problem,
+        field="chat_template",
+        where=name,
+        hint="choose another format than 'tools', such as 'chat'",
     )

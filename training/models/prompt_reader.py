@@ -1,7 +1,7 @@
-"""Reading each common beginning of a batch's rows once, in training: the answers of a group follow the same prompt.
+"""A forward pass for training that reads each common beginning of a batch's rows only once.
 
-TRL's loss reads every row from its first token on, forwards and backwards. With long prompts and short answers, most of
-that is the same prompt, read again for every answer of its group.
+TRL's loss reads every row from its first token, forwards and backwards. With long prompts and short answers, most of
+these tokens belong to the same prompt, which is read again for every answer of its group.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _Row = tuple[int, ...]
 
 
 class PromptReader:
-    """Takes the place of the forward pass of a model's layers; its hidden states and gradients are the same.
+    """Replaces the forward pass of a model's layers by one with the same hidden states and gradients.
 
-    It reads as before wherever that would not be so: with dropout, and with layers whose cache is not one key and one
-    value for each token. Generation passes through it unchanged.
+    If the results would differ, it uses the original pass: with dropout, and with layers whose cache is not one key and
+    one value per token. Generation is not affected.
 
     Attributes:
-        tokens: of the rows so far, padding included.
-        read: tokens that were read for them.
+        tokens: the number of tokens of all rows so far, including padding.
+        read: the number of tokens that were read for them.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Changes the model.
+        """Replaces the forward pass of ``model``.
 
         Args:
-            model: a causal language model, the base of an adapter or without one; in a process that holds all weights,
-                and without gradient checkpointing, which needs layers without a cache.
+            model: a causal language model, either the base of an adapter or without one. The process must hold all its
+                weights, and gradient checkpointing must be off, because it needs layers without a cache.
         """
         self.tokens = self.read = 0
         self._config = model.config
@@ -44,7 +44,7 @@ class PromptReader:
         self._forward = self._layers.forward
         self._has_plain_cache = can_be_stored(model)
 
-        @functools.wraps(type(self._layers).forward)  # its signature tells callers which arguments there are
+        @functools.wraps(type(self._layers).forward)  # callers inspect its signature
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._read(*args, **kwargs)
 
@@ -63,13 +63,13 @@ class PromptReader:
         return self._forward(**kwargs)
 
     def _column(self, ids: torch.Tensor, mask: torch.Tensor) -> int:
-        """Where the common beginnings end; 0 if the rows are to be read one by one."""
+        """Returns the column at which the common beginnings end; 0 if the original pass must be used."""
         from torch import nn
 
         drops = getattr(self._config, "attention_dropout", 0) or any(
             isinstance(part, nn.Dropout) and part.p for part in self._layers.modules()
         )
-        if not self._has_plain_cache or (self._layers.training and drops):  # a row's own dropout, not its group's
+        if not self._has_plain_cache or (self._layers.training and drops):  # each row needs separate dropout
             return 0
         return common_columns(_rows(ids, mask))
 
@@ -77,38 +77,42 @@ class PromptReader:
         import torch
         from transformers import DynamicCache
 
+        # All different beginnings end at the same column, so that the rest of the rows is one rectangular batch.
         rows = _rows(ids[:, :column], mask[:, :column])
         numbers = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-        first = torch.tensor([rows.index(row) for row in numbers], device=ids.device)  # (different beginnings,)
+        first = torch.tensor([rows.index(row) for row in numbers], device=ids.device)  # (beginnings,)
         beginning = torch.tensor([numbers[row] for row in rows], device=ids.device)  # (rows,)
         cache = DynamicCache(config=self._config)
         head = self._forward(
             input_ids=ids[first, :column], attention_mask=mask[first, :column], past_key_values=cache, use_cache=True
         )
-        cache.batch_select_indices(beginning)  # gradients of all rows of a group add up in their beginning
+        # (beginnings, …) to (rows, …). Autograd sums the gradients of all rows of a group in their beginning.
+        cache.batch_select_indices(beginning)
         output = self._forward(input_ids=ids[:, column:], attention_mask=mask, past_key_values=cache, use_cache=True)
         self.read += len(first) * column + ids[:, column:].numel()
-        # (rows, tokens, hidden), as of one pass
+        # (rows, tokens, hidden), as from a single pass
         output.last_hidden_state = torch.cat([head.last_hidden_state[beginning], output.last_hidden_state], 1)
         output.past_key_values = None
         return output
 
 
 def _rows(ids: torch.Tensor, mask: torch.Tensor) -> list[_Row]:
-    """The rows' token ids; -1 where a token is masked, whatever it is."""
+    """Returns the rows' token ids, with -1 for masked tokens, so that padding compares equal."""
     return [tuple(row) for row in ids.masked_fill(mask == 0, -1).tolist()]
 
 
 def common_columns(rows: Sequence[_Row]) -> int:
-    """Returns the number of columns, maybe 0, with which the fewest tokens are read.
+    """Returns the number of leading columns, possibly 0, for which the fewest tokens are read.
 
-    The different beginnings of so many columns are read once each, and of every row what follows; at least one token.
+    Each different beginning of this width is read once, followed by the rest of every row, which has at least one
+    token.
 
     Args:
-        rows: of equal length.
+        rows: the token ids of the rows, all of the same length.
     """
     width, ordered = len(rows[0]), sorted(rows)
-    # In this order, neighbours that share fewer columns have different beginnings.
+    # In sorted order, equal beginnings are adjacent. So the number of different beginnings of width w is 1 plus the
+    # number of neighbours that share fewer than w columns, which is an index into the sorted list ``shared``.
     shared = sorted(min(_common(*pair), width - 1) for pair in pairwise(ordered))
     costs = {0: len(rows) * width}
     for number, columns in enumerate(shared):
@@ -116,5 +120,6 @@ def common_columns(rows: Sequence[_Row]) -> int:
     return min(costs, key=lambda columns: costs[columns])
 
 
-def _common(one: _Row, other: _Row) -> int:
-    return next((column for column, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), len(one))
+def _common(first: _Row, second: _Row) -> int:
+    pairs = enumerate(zip(first, second, strict=True))
+    return next((column for column, (left, right) in pairs if left != right), len(first))

@@ -1,7 +1,7 @@
-"""A small random base model, so that a whole pipeline runs in minutes on a CPU and without a download.
+"""A small random base model, with which a whole pipeline runs in minutes on a CPU and without a download.
 
 Its tokenizer is trained on the turns of scripted experts in generated tasks; its weights are random. Its directory can
-stand wherever a real model's directory can.
+replace that of a real model everywhere.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _ROLES = "system\nuser\nassistant\n"
 _WORDS = r"\n| ?[^\s$]+ \z| ?[^\s$]+|\s?\$|\s+"
-"""Digits are split off before: a word at the end of a piece takes the blank before a number along."""
+"""Applied after digits were split off. A word at the end of a piece includes the blank before a number."""
 _NUMBER, _DIGIT = r"(?<![_\d])\d+", r"(?<!_)\d"
-"""Not those of agent ids: in the JSON of a division, what follows is told from the id, and a token says more than
-three."""
+"""Digits of agent ids are not split off: in the JSON of a division, the model infers from the id which number follows,
+which it learns sooner from one token than from three."""
 _OFTEN = 400
 """Repetitions of each number and role in the tokenizer's training text, so that each becomes one token."""
 _EMBEDDING_SCALE = 3.0
@@ -40,18 +40,18 @@ _EMBEDDING_SCALE = 3.0
 
 
 class TinyBaseSettings(Settings):
-    """Size of the model, and the texts of its tokenizer.
+    """Settings of the model's size and of its tokenizer's texts.
 
     Attributes:
-        families: verified families whose texts the tokenizer is trained on.
-        experts: policies whose turns are tokenised; one plays with itself, several play each other.
-        count: tasks per family.
-        seed: of tasks and weights.
-        hidden: width; a multiple of 64 can be quantised.
-        layers: number of layers.
-        heads: attention heads.
-        context: longest input in tokens.
-        vocabulary: largest size of the vocabulary.
+        families: the verified families whose texts the tokenizer is trained on.
+        experts: the policies whose turns are tokenised; one plays with itself, several play each other.
+        count: the number of tasks per family.
+        seed: the seed of tasks and weights.
+        hidden: the width; a multiple of 64 can be quantised.
+        layers: the number of layers.
+        heads: the number of attention heads.
+        context: the longest input in tokens.
+        vocabulary: the maximum size of the vocabulary.
     """
 
     families: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
@@ -66,12 +66,12 @@ class TinyBaseSettings(Settings):
 
 
 class TinyBaseStage(Settings):
-    """The stage that creates the model.
+    """Settings of the stage that creates the model.
 
     Attributes:
-        base: size and texts.
-        prompt: format of the texts that the tokenizer is trained on.
-        output: the stage's directory; the model is in ``model/``.
+        base: the size of the model and the texts of its tokenizer.
+        prompt: the format of the texts that the tokenizer is trained on.
+        output: the directory of the stage; the model is in ``model/``.
     """
 
     base: TinyBaseSettings = TinyBaseSettings()
@@ -84,7 +84,7 @@ def run(settings: TinyBaseStage) -> None:
 
     Raises:
         InvalidValueError: the directory holds another stage.
-        UnknownNameError: there is no such family or policy.
+        UnknownNameError: a family or policy does not exist.
     """
     stage = StageDirectory(Path(settings.output), "tiny_base", settings)
     if stage.is_complete():
@@ -121,8 +121,8 @@ def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: i
     the roles of a conversation: a conversation is a quarter shorter than with GPT-2's split.
 
     Args:
-        texts: training texts.
-        vocabulary: largest size.
+        texts: the training texts.
+        vocabulary: the maximum size of the vocabulary.
         numbers: whole numbers below this become one token each, as far as the vocabulary reaches: a model this small
             learns to copy one token long before it learns to copy three.
     """
@@ -145,6 +145,7 @@ def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: i
         show_progress=False,
     )
     counting = " . ".join(str(number) for number in range(numbers))
+    # BPE merges frequent sequences first, so these become single tokens before the vocabulary is full.
     often = chain(repeat(counting, _OFTEN if numbers else 0), repeat(_ROLES, _OFTEN))
     tokenizer.train_from_iterator(chain(texts, often), trainer)
     return PreTrainedTokenizerFast(
@@ -164,28 +165,32 @@ def make_tiny_model(
 ) -> Path:
     """Writes a randomly initialised decoder with its tokenizer and returns the directory.
 
-    A Llama: for other types the tokenizer's class would be replaced on loading. Weights begin at 1/sqrt(hidden), not
-    at the library's 0.02, with which a model this small learns the format and never reads its prompt. The embeddings of
-    numbers begin with a direction in common: to copy a number the model must know one, and would have to learn that
-    of a thousand tokens one by one (measured: prices copied right after 200 steps 0.61 with it, 0.04 to 0.18 without).
-    Embeddings, which are the output layer as well, begin three times as large: a copied token must stand out among a
-    thousand like it (after 450,000 tokens 0.28 of the probability on the right price with it, 0.20 after 580,000
-    without; six times as large was worse again).
+    The model is a Llama, because transformers would replace the tokenizer's class for other types. Its initialisation
+    differs from the library's in three ways:
+
+    * Weights have the standard deviation 1/sqrt(hidden). With the library's 0.02, a model of this size learns the
+      format and ignores its prompt.
+    * The embeddings of numbers share a direction. To copy a number the model must recognise one, and would otherwise
+      learn that separately for a thousand tokens (measured: share of correctly copied prices after 200 steps 0.61
+      with it, 0.04 to 0.18 without).
+    * Embeddings, which are also the output layer, are three times as large, because a copied token competes with a
+      thousand similar ones (measured: probability of the right price 0.28 after 450,000 tokens with it, 0.20 after
+      580,000 without; six times as large was worse).
 
     Args:
-        directory: of the model.
-        tokenizer: of :func:`make_tiny_tokenizer`.
-        hidden: width; a multiple of 64 can be quantised.
-        layers: how many.
-        heads: of the attention.
-        context: longest input in tokens.
-        seed: of the weights.
+        directory: the directory of the model.
+        tokenizer: a tokenizer of :func:`make_tiny_tokenizer`.
+        hidden: the width; a multiple of 64 can be quantised.
+        layers: the number of layers.
+        heads: the number of attention heads.
+        context: the longest input in tokens.
+        seed: the seed of the weights.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=-(-len(tokenizer) // 64) * 64,
+        vocab_size=-(-len(tokenizer) // 64) * 64,  # rounded up to a multiple of 64
         hidden_size=hidden,
         intermediate_size=hidden * 3,
         num_hidden_layers=layers,
@@ -198,6 +203,7 @@ def make_tiny_model(
         pad_token_id=tokenizer.pad_token_id,
         max_position_embeddings=context,
     )
+    # transformers draws the weights from the global generator, which is restored afterwards.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)

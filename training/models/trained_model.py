@@ -1,4 +1,4 @@
-"""Trained adapters and models on disk: detection, identity, and weights that are loaded once, on first use."""
+"""Trained adapters and models on disk: their detection, their identity, and weights that are loaded on first use."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _DEFINING = (
     "chat_template.jinja",
 )
 _PATHS = ("base_model_name_or_path", "_name_or_path", "transformers_version", "revision")
-_WHOLE = 64 << 20  # bytes: of larger files, samples are hashed
+_WHOLE = 64 << 20  # bytes; of larger files, only samples are hashed
 _SAMPLES, _SAMPLE = 64, 1 << 20
 
 
 def holds_causal_lm(path: str | Path) -> bool:
-    """Whether a directory, or ``model/`` in it, holds a causal language model or an adapter of one.
+    """Whether a directory, or ``model/`` in it, contains a causal language model or an adapter of one.
 
-    Reads two small files and imports nothing heavy. A reward model, which has a score head, is not one.
+    It reads two small files and needs no slow imports. A reward model, which has a score head, is not one.
     """
     try:
         if not is_model_directory(path):
-            return gguf_file(Path(path)) is not None  # which is not converted to answer this
+            return gguf_file(Path(path)) is not None  # without converting it
         directory = find_model(path)
         adapter, config = (_json(directory / name) for name in ("adapter_config.json", "config.json"))
     except (InvalidValueError, OSError, ValueError):
@@ -99,6 +99,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
     whole = size <= _WHOLE
     with file.open("rb") as stream:
         for number in range(-(-size // _SAMPLE) if whole else _SAMPLES):
+            # The samples are spread evenly, from the first to the last megabyte.
             stream.seek(number * _SAMPLE if whole else number * (size - _SAMPLE) // (_SAMPLES - 1))
             yield stream.read(_SAMPLE)
 
@@ -106,6 +107,7 @@ def _blocks(file: Path) -> Iterator[bytes]:
 def _without_paths(file: Path) -> bytes:
     if file.suffix != ".json" or file.name == "tokenizer.json":
         return file.read_bytes()
+    # The same weights saved by another version or from another path are the same model.
     settings = {key: value for key, value in _json(file).items() if key not in _PATHS}
     return json.dumps(settings, sort_keys=True).encode()
 
@@ -116,10 +118,10 @@ class TrainedModel:
 
     Attributes:
         path: the directory of the adapter or the model.
-        settings: base, adapter, precision and quantisation.
-        device: of the loaded weights.
-        identity: of the directory's content.
-        base: of an adapter: its base's identity if that is a directory, its hub name otherwise.
+        settings: the base, adapter, precision and quantisation.
+        device: the device of the loaded weights.
+        identity: the identity of the directory's content.
+        base: the identity of an adapter's base if it is a directory, else its hub name; ``None`` for a whole model.
     """
 
     path: Path
@@ -137,17 +139,17 @@ class TrainedModel:
     def find(
         cls, path: str | Path, *, quantization: Quantization = "none", dtype: Dtype = "auto", device: Device = "auto"
     ) -> TrainedModel:
-        """Finds the model in a stage's output or in a directory itself; no weights are loaded.
+        """Returns the model in a stage's output or in the directory itself; no weights are loaded.
 
         Args:
-            path: the directory, or one that holds ``model/``.
-            quantization: see :class:`~training.stage.settings.ModelSettings`.
-            dtype: of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
-            device: ``auto`` is a GPU if there is one.
+            path: the directory of the model, or one that contains ``model/``.
+            quantization: the quantisation; see :class:`~training.stage.settings.ModelSettings`.
+            dtype: the data type of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
+            device: the device; ``auto`` is a GPU if one is available.
 
         Raises:
-            InvalidValueError: there is no model, the adapter's base is missing, 4 bit is not supported, or an option
-                has no such value.
+            InvalidValueError: the model or the adapter's base does not exist, 4 bit is not supported, or an option has
+                an invalid value.
         """
         for name, value, values in (
             ("quantization", quantization, get_args(Quantization)),
@@ -169,7 +171,7 @@ class TrainedModel:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The model's identity in records, as JSON; without paths."""
+        """The model's identity in records, as JSON, without paths."""
         return {
             "weights": self.identity,
             "base": self.base,
@@ -179,7 +181,7 @@ class TrainedModel:
 
     @property
     def tokenizer_path(self) -> str:
-        """Directory or hub name of its tokenizer: beside the weights, or the base's."""
+        """Directory or hub name of the tokenizer: that beside the weights, or the base's."""
         beside = any((self.path / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
         return str(self.path) if beside else self.settings.base
 
@@ -215,9 +217,7 @@ def _device(name: str) -> str:
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidValueError(
-            "'cuda' was asked for, and there is no usable GPU", field="device", hint="choose cpu or auto"
-        )
+        raise InvalidValueError("'cuda' needs a usable GPU", field="device", hint="choose cpu or auto")
     return name if name != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -234,7 +234,8 @@ def storable_tokens(model: PreTrainedModel) -> int:
 def _fast_dtype(device: str) -> Dtype:
     import torch
 
-    # With AMX bfloat16 is read three times as fast as float32; other CPUs' bfloat16 instructions are no faster.
+    # Measured: with AMX, bfloat16 is three times as fast as float32; other bfloat16 instructions of CPUs are not
+    # faster.
     if device != "cpu":
         return "bfloat16"
     capabilities: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
@@ -242,13 +243,13 @@ def _fast_dtype(device: str) -> Dtype:
 
 
 class SharedWeights:
-    """The weights of one model in this process, loaded on first use, and the one thread that computes with them.
+    """The weights of one model in this process, loaded on first use, and the only thread that computes with them.
 
-    Keys and values of prompts and answers are stored between turns, in an eighth of the device's memory.
+    Keys and values of prompts and answers are stored between turns, in up to an eighth of the device's memory.
     """
 
     def __init__(self, model: TrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Prepares; loads nothing."""
+        """Creates the thread; loads no weights."""
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=f"model-{model.identity[:8]}")
         self._model = model
         self._tokenizer = tokenizer
@@ -259,18 +260,19 @@ class SharedWeights:
         """Returns a generator over the weights; for :attr:`thread` only.
 
         Raises:
-            ModelRefusedError: they cannot be loaded, so every prompt would fail.
+            ModelRefusedError: the weights cannot be loaded, so every prompt would fail.
         """
         if self._loaded is None:
             keep_freed_memory()
             try:
                 self._loaded = self._model.load()
-            except (InvalidValueError, OSError, ValueError, RuntimeError) as error:  # no memory is a RuntimeError
+            except (InvalidValueError, OSError, ValueError, RuntimeError) as error:  # out of memory is a RuntimeError
                 raise ModelRefusedError(first_line(error), kind="bad_request") from error
             self._prefixes = Prefixes(storable_tokens(self._loaded))
         return BatchedGenerator(self._loaded, self._tokenizer, sampling, prefixes=self._prefixes)
 
 
+# Weak: the batchers own the weights, so that they are freed with the last batcher.
 _WEIGHTS: weakref.WeakValueDictionary[Sequence[Any], SharedWeights] = weakref.WeakValueDictionary()
 
 

@@ -328,7 +328,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
     """Checks the settings before the first episode.
 
     Args:
-        settings: of the pipeline.
+        settings: the settings of the pipeline.
         load: makes policies of trained models; :func:`load_trained` needs them in directories.
 
     Raises:

@@ -144,6 +144,7 @@ class StageDirectory:
         """
         processes = self._read_record().get("processes", 1)
         checkpoints = []
+        # One process writes ``rng_state.pth``, several write ``rng_state_0.pth``, ``rng_state_1.pth`` and so on.
         for path in self.checkpoints.glob("checkpoint-*"):
             if not (path / "rng_state.pth").is_file() and len(list(path.glob("rng_state_*.pth"))) < processes:
                 continue

@@ -112,14 +112,15 @@ def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monke
 
 
 @pytest.mark.parametrize(
-    ("scalarisation", "task", "message"),
-    [("REL", None, "not relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
+    ("scalarisation", "task", "got"),
+    [("REL", None, "relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
 )
-def test_what_nobody_can_verify_is_refused(player, scalarisation, task, message):
+def test_what_nobody_can_verify_is_refused(player, scalarisation, task, got):
     wanted = situations(SITUATIONS)
     wanted += [Situation(task, SELLER, Coin())] if task is not None else []
-    with pytest.raises(InvalidValueError, match=rf"^reward\.credit: 'counterfactual' needs .*{message}"):
+    with raises(InvalidValueError, field="reward.credit") as caught:
         EpisodeRollout(player, wanted, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
+    assert caught.value.got.endswith(got)
 
 
 def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypatch):

@@ -324,9 +324,9 @@ def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_pat
     kept = tmp_path / "kept.jsonl"
     TaskSet(list({episode.task.id: episode.task for episode in read_run(str(expert_run))}.values())).save(kept)
     settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"), evaluation_tasks=str(kept))
-    with pytest.raises(InvalidValueError, match="evaluation"):
+    with raises(InvalidValueError, field="episode", hint="training on it would make the evaluation worthless"):
         grpo.run(settings)
-    with pytest.raises(InvalidValueError, match="nowhere"):
+    with raises(InvalidValueError, file="nowhere"):
         grpo.run(single_turn(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
 
 

@@ -48,10 +48,12 @@ def pool_of(folder, **values):
 def test_partners_are_drawn_by_their_shares(tmp_path):
     pool = pool_of(tmp_path, scripts=SCRIPTS, frozen=FROZEN, past={"share": 0})
     (situation,) = situations(SITUATIONS)[:1]
-    drawn = Counter(pool.seated(situation, number, 0).partner.name for number in range(1200))
+    drawn = Counter(pool.with_partner(situation, number, 0).partner.name for number in range(1200))
     assert drawn["leaver"] == pytest.approx(400, abs=60)
     assert drawn["stubborn"] == pytest.approx(400, abs=60)
-    assert pool.seated(situation, 7, 3).partner is pool.seated(situation, 7, 3).partner  # of one group, in any process
+    assert (
+        pool.with_partner(situation, 7, 3).partner is pool.with_partner(situation, 7, 3).partner
+    )  # of one group, in any process
 
 
 def test_the_past_self_that_wins_most_is_drawn_most(tmp_path, monkeypatch):
@@ -120,18 +122,24 @@ def test_a_loss_is_to_have_less_than_the_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "fields"),
     [
-        ({"scripts": {"share": 1}}, r"self_play\.scripts: expected policies and a share above 0, got a share of 1"),
-        ({"frozen": {"share": 0, "policies": ["linear"]}}, r"self_play\.frozen: .*share of 0 for 1 policies"),
-        ({"past": {"share": 0}}, "expected a share above 0"),
-        ({"past": {"share": 1, "every_step": 3}}, 'did you mean "every"'),
+        ({"scripts": {"share": 1}}, {"field": "situations.self_play.scripts", "got": "a share of 1 for 0 policies"}),
+        (
+            {"frozen": {"share": 0, "policies": ["linear"]}},
+            {"field": "situations.self_play.frozen", "got": "a share of 0 for 1 policies"},
+        ),
+        ({"past": {"share": 0}}, {"field": "situations.self_play", "expected": "a share above 0"}),
+        (
+            {"past": {"share": 1, "every_step": 3}},
+            {"field": "situations.self_play.past.every_step", "nearest": "every"},
+        ),
     ],
 )
-def test_shares_without_members_are_said_in_one_sentence(values, told):
+def test_shares_without_members_are_said_in_one_sentence(values, fields):
     stage = {"mode": "multi-turn", "start_from": "x", "output": "y"}
     situation = {"families": ["bargaining"], "self_play": values}
-    with pytest.raises(InvalidValueError, match=told) as caught:
+    with raises(InvalidValueError, **fields) as caught:
         settings_of({**stage, "situations": situation}, GRPOSettings, "c.yaml")
     assert "\n" not in str(caught.value)
 
@@ -139,14 +147,14 @@ def test_shares_without_members_are_said_in_one_sentence(values, told):
 def test_dev_episodes_have_partners_that_stay_the_same():
     values = {"mode": "multi-turn", "start_from": "x", "output": "y"}
     drawn = {"situations": {"families": ["bargaining"], "self_play": {}}}
-    with pytest.raises(InvalidValueError, match=r"dev\.situations"):
+    with raises(InvalidValueError, field="dev.situations.self_play"):
         settings_of({**values, "dev": drawn}, GRPOSettings, "c.yaml")
 
 
 def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
     (situation,) = situations(SITUATIONS)[:1]
     with raises(InvalidValueError, field="self_play.past"):
-        pool_of(tmp_path / "pool", past={"share": 1}).seated(situation, 0, 0)
+        pool_of(tmp_path / "pool", past={"share": 1}).with_partner(situation, 0, 0)
     for values in ({}, {"partners": ["linear"], "self_play": {}}):
         with raises(ValueError, field="partners"):
             type(SITUATIONS)(families=("bargaining",), **values)

@@ -16,6 +16,7 @@ from sotopia_env.runs import plan_episodes
 from sotopia_env.runs.forecast import CallCounter, StandInModels
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
+from tests.errors import raises
 from training.models import chat_model, constraints
 from training.models.chat_model import LocalChatModel, load_model
 from training.models.generation import BatchedGenerator
@@ -60,7 +61,7 @@ def test_what_does_not_fit_is_an_error_and_not_cut(directory):
     model = load_model(directory, max_length=60)
     with pytest.raises(ContextLengthError, match="leaves no room for an answer of 8 tokens in 60"):
         complete(model, replace(ASKED, messages=(*MESSAGES, {"role": "user", "content": "word " * 60})))
-    with pytest.raises(InvalidValueError, match="max_tokens: an answer of 24 leaves no room"):
+    with raises(InvalidValueError, field="max_tokens"):
         load_model(directory, max_length=24)
 
 
@@ -145,7 +146,7 @@ def test_a_schema_that_cannot_be_compiled_is_said_once_and_answers_are_free(dire
 
 def test_constrained_decoding_that_is_not_installed_is_said_before_anything_is_loaded(directory, monkeypatch):
     monkeypatch.setattr(chat_model, "is_available", lambda: False)
-    with pytest.raises(InvalidValueError, match="constrained: 'on' needs llguidance"):
+    with raises(InvalidValueError, field="constrained"):
         load_model(directory, constrained="on")
     assert isinstance(load_model(directory), LocalChatModel)
     assert not load_model(directory).constrained

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from sotopia_env.errors import InvalidValueError
+from tests.errors import raises
 from training.models.batching import Batcher
 from training.models.generation import BatchedGenerator, Sampled, Sampling, uniforms
 from training.models.key_values import Prefixes
@@ -147,23 +148,24 @@ def test_batches_are_of_like_length_and_bounded(sampling, sizes):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "expected"),
     [
-        ({"max_new_tokens": 0}, "max_new_tokens: expected a whole number"),
-        ({"max_batch": True}, "max_batch: expected a whole number"),
-        ({"temperature": -1}, "temperature: expected a number from 0 to 10, got -1"),
-        ({"top_p": 0}, "top_p: expected a number above 0"),
+        ({"max_new_tokens": 0}, "a whole number of at least 1"),
+        ({"max_batch": True}, "a whole number of at least 1"),
+        ({"temperature": -1}, "a number from 0 to 10"),
+        ({"top_p": 0}, "a number above 0, at most 1"),
     ],
 )
-def test_sampling_that_cannot_be_meant_is_refused(wrong, message):
-    with pytest.raises(InvalidValueError, match=message):
+def test_invalid_sampling_is_refused(wrong, expected):
+    ((field, value),) = wrong.items()
+    with raises(InvalidValueError, field=field, expected=expected, got=value):
         Sampling(**wrong)
 
 
 def test_prompts_and_seeds_must_match(model, tokenizer):
-    with pytest.raises(InvalidValueError, match="expected one for each of 1 prompts, got 2"):
+    with raises(InvalidValueError, field="seeds", expected="one for each of 1 prompts", got=2):
         generator(model, tokenizer).generate([[7]], [1, 2])
-    with pytest.raises(InvalidValueError, match="got"):
+    with raises(InvalidValueError, field="prompt_ids", got="[]"):
         generator(model, tokenizer).generate([[]], [1])
     assert generator(model, tokenizer).generate([], []) == []
 

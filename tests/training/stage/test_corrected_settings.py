@@ -123,8 +123,8 @@ def test_corrected_settings_are_taken_in_the_same_place(case, places):
 @pytest.mark.parametrize(
     ("script", "changes", "told"),
     [
-        ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "the tokenizer has no chat template"),
-        ("train_sr", {"start_from": "EARLIER"}, "an adapter of 'org/other', which is not the base 'MODEL'"),
+        ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "chat_template: "),
+        ("train_sr", {"start_from": "EARLIER"}, 'got "org/other"'),
         ("filter_episodes", {"runs": ["RUN"]}, "filter: none of 2 episodes has been evaluated; evaluate the run first"),
     ],
 )

@@ -22,6 +22,7 @@ NAMES = (
     "turns",
     "sampling",
     "sensitivity",
+    "studio",
 )
 
 

@@ -100,6 +100,8 @@ def serve(
     ]
     if not settings.accounts:
         typer.echo(f"Open http://{host}:{port}/login/{asyncio.run(_login_secret(settings))} (it works once)")
+    # The server raises the signal again once it has stopped; with the default action the workers would be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
     finally:

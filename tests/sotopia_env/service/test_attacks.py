@@ -31,6 +31,12 @@ PLAY = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data folder of a service lies in the working directory unless a setting says otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+
 def run(url: str, work: Callable[[Studio], Awaitable[None]], **settings: object) -> None:
     async def inside() -> None:
         async with studio(url, **settings) as place:  # type: ignore[arg-type]

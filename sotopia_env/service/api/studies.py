@@ -108,8 +108,10 @@ async def export_study(parts: ServicesDep, _: Reader, name: str, kind: Literal["
 
 
 @router.get("/studies/{name}/codebook")
-async def codebook(_: Reader, name: str) -> dict[str, str]:
+async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, str]:
     """Returns what the columns of an export mean."""
+    async with parts.database.read() as connection:
+        await studies.by_name(connection, name)
     return export.CODEBOOK
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Header, Query, Request
+from fastapi import APIRouter, Depends, Form, Header, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.records import code_version
+from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
 from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
@@ -32,7 +33,10 @@ CLOSE = "close"
 def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
     """Reads a filter from the fields of a form; empty ones admit all."""
     fields = {name: value for name, value in query.items() if value and name in EpisodeFilter.model_fields}
-    return EpisodeFilter.model_validate_strings(fields), fields
+    try:
+        return EpisodeFilter.model_validate_strings(fields), fields
+    except ValidationError as error:
+        raise invalid(error, EpisodeFilter.model_fields, fields) from None
 
 
 @router.get("/episodes")
@@ -75,11 +79,18 @@ async def page(
     )
 
 
+async def _exists(parts: ServicesDep, episode: str) -> str:
+    """The id of an episode that there is; checked before the stream begins, so that a missing one is 404."""
+    async with parts.database.read() as connection:
+        await events.row_of(connection, episode)
+    return episode
+
+
 @router.get("/episodes/{episode}/stream", response_class=EventSourceResponse)
 async def stream(
     parts: ServicesDep,
     _: Reader,
-    episode: str,
+    episode: Annotated[str, Depends(_exists)],
     after: int = 0,
     seat: str = "",
     last_event_id: Annotated[int, Header()] = 0,

@@ -20,7 +20,7 @@ from sotopia_env.service.live import LiveEpisode
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_env.service.seat import read_action, seat_page
-from sotopia_env.service.store import drafts, episodes
+from sotopia_env.service.store import drafts, episodes, events
 
 router = APIRouter()
 
@@ -31,6 +31,7 @@ async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Princi
     if principal is None:
         raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
     async with services(connection).database.read() as database:
+        await events.row_of(database, episode)
         seats = await episodes.participants(database, episode)
     owner = seats.get(agent, "")
     if owner != principal.id and not (owner == "" and "run" in principal.scopes):

@@ -415,3 +415,14 @@ def test_values_that_no_column_holds_are_an_error_about_the_value(url: str) -> N
                 )
 
     run(url, work)
+
+
+def test_unknown_ids_and_filters_are_said_before_a_stream_begins(sqlite_url: str) -> None:
+    async def work(place: Studio) -> None:
+        browser = await place.researcher()
+        for path in ("/episodes/nope/stream", "/seat/nope/agent_0/changes", "/api/v1/studies/nope/codebook"):
+            assert (await browser.get(path)).status_code == 404, path
+        for path in ("/episodes?low=high", "/episodes?starred=9", "/episodes/nope?low=high"):
+            assert (await browser.get(path)).status_code in (404, 422), path
+
+    run(sqlite_url, work)

@@ -25,7 +25,13 @@ LONGEST_UPLOAD = 64 * 2**20
 _UPLOAD = "/api/v1/episodes"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_RATES = {"/login": (10, 60.0), "/api/v1/design": (20, 60.0), "/api/v1/simulate": (240, 60.0), "/design": (20, 60.0)}
+_RATES = {
+    "/login": (10, 60.0),
+    "/api/v1/design": (20, 60.0),
+    "/api/v1/simulate": (240, 60.0),
+    "/design": (20, 60.0),
+    "/simulate": (240, 60.0),
+}
 """Requests with effects that one caller may send to an address: so many in so many seconds."""
 _CALLERS = 10_000
 CONTENT_SECURITY_POLICY = (

@@ -54,17 +54,17 @@ class RunBegun(Body):
 
 
 async def begin_run(
-    parts: Services, connection: AsyncConnection, spec: RunSpec, *, name: str = "", owner: str = "", tasks: list[str]
+    parts: Services, spec: RunSpec, *, name: str = "", owner: str = "", tasks: list[str], tags: list[str]
 ) -> tuple[str, int]:
     """Adds a run and asks for it to be played; returns its id and its number of episodes.
 
     Args:
         parts: of the server.
-        connection: a writing transaction.
         spec: the run.
         name: for people.
         owner: who begins it.
         tasks: ids of tasks of the library, instead of those of the spec.
+        tags: of the run.
 
     Raises:
         MissingError: a task is not in the library.
@@ -72,18 +72,22 @@ async def begin_run(
     """
     identity = tables.new_id()
     directory = (parts.settings.data / "runs" / identity).resolve()
-    spec = await _with_tasks(parts, connection, names.run_spec(parts.settings, spec), tasks, identity)
+    async with parts.database.read() as connection:
+        spec = await _with_tasks(parts, connection, names.run_spec(parts.settings, spec), tasks, identity)
+    # Before the transaction: nobody else could write while thousands of tasks are generated.
     planned = await asyncio.to_thread(_planned, parts, spec)
-    await runs.add(
-        connection,
-        spec.model_dump_json(),
-        identity=identity,
-        name=name or identity,
-        directory=str(directory),
-        planned=planned,
-        owner=owner,
-    )
-    await runs.ask_to_play(connection, identity)
+    async with parts.database.write() as connection:
+        await runs.add(
+            connection,
+            spec.model_dump_json(),
+            identity=identity,
+            name=name or identity,
+            directory=str(directory),
+            planned=planned,
+            owner=owner,
+        )
+        await tag_store.add(connection, "run", identity, tags)
+        await runs.ask_to_play(connection, identity)
     return identity, planned
 
 
@@ -120,11 +124,9 @@ async def add_run(
             own = await _with_tasks(parts, connection, own, wanted.tasks, "forecast")
         response.status_code = 200
         return as_forecast(await asyncio.to_thread(_forecast, parts, own))
-    async with parts.database.write() as connection:
-        run, planned = await begin_run(
-            parts, connection, spec, name=wanted.name, owner=principal.id, tasks=wanted.tasks
-        )
-        await tag_store.add(connection, "run", run, wanted.tag)
+    run, planned = await begin_run(
+        parts, spec, name=wanted.name, owner=principal.id, tasks=wanted.tasks, tags=wanted.tag
+    )
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return RunBegun(run=run, planned=planned)
 

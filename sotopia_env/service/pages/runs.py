@@ -86,10 +86,8 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
         if "forecast" in fields:
             return await _list(request, parts, fields, forecast=await _forecast(parts, principal, fields))
         spec = settings_of(_spec(fields), RunSpec, "")
-        async with parts.database.write() as connection:
-            run, _ = await api.begin_run(
-                parts, connection, spec, name=fields.get("name", "").strip()[:80], owner=principal.id, tasks=[]
-            )
+        name = fields.get("name", "").strip()[:80]
+        run, _ = await api.begin_run(parts, spec, name=name, owner=principal.id, tasks=[], tags=[])
     except SotopiaError as error:
         return await _list(request, parts, fields, error=error)
     return RedirectResponse(f"/runs/{run}", 303)

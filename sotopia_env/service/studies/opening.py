@@ -20,6 +20,7 @@ from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, PlayStud
 from sotopia_env.service.work import names
 
 _MOST_LINKS = 1_000
+_MOST_ITEMS = 10_000
 _LONGEST_ID = 200
 
 
@@ -38,6 +39,8 @@ async def open_study(
     """
     if not isinstance(study, AnnotateStudy):
         names.check_tasks(settings, study.tasks)
+        repeats = study.repeats if isinstance(study, PlayStudy) else study.overlap
+        names.check_size(study.tasks, study.n, repeats, _MOST_ITEMS)
     if isinstance(study, PlayStudy):
         models = ModelPool(settings.models)
         partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import select
@@ -40,7 +41,12 @@ class Stage:
 
 def tasks_of(study: PlayStudy) -> Sequence[Task]:
     """Returns the tasks of a study, in order."""
-    return tuple(naming.task_set(study.tasks, study.n, study.seed, study.level))
+    return _tasks(study.tasks, study.n, study.seed, study.level)
+
+
+@lru_cache(maxsize=32)  # every step of every participant needs them
+def _tasks(source: str, n: int | None, seed: int, level: str) -> tuple[Task, ...]:
+    return tuple(naming.task_set(source, n, seed, level))
 
 
 def plan(study: PlayStudy) -> list[tuple[str, int]]:

@@ -142,7 +142,7 @@ class AnnotateStudy(Study):
     n: int | None = Field(default=None, ge=1)
     dimensions: tuple[str, ...] = ()
     custom: tuple[CustomDimension, ...] = ()
-    overlap: int = Field(default=2, ge=1)
+    overlap: int = Field(default=2, ge=1, le=100)
     buttons: bool = True
     min_words: int = Field(default=5, ge=0)
     gold: tuple[Gold, ...] = ()

@@ -48,6 +48,7 @@ async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, s
     if not model:
         hint = "name one, or set design_model"
         raise InvalidValueError("no language model is configured", field="model", hint=hint)
+    names.check(settings, [model])
     with names.meaning(settings):
         with_directories(ModelPool(settings.models))(model)
     target = tables.new_id()

@@ -32,6 +32,7 @@ from sotopia_env.yaml_text import to_yaml
 _OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
 """What makes a name read a file, or send prompts and keys to an address."""
 _FILES = frozenset({"examples", "template"})
+_MOST_EPISODES = 200_000
 _OF_A_RUN = frozenset({"max_cost", "max_tokens"})
 """The settings of models that a run may bring; keys and addresses are the operator's."""
 
@@ -41,7 +42,7 @@ def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
     return installed_only() if settings.accounts else nullcontext()
 
 
-def _check(settings: ServiceSettings, names: Iterable[str], manner: Mapping[str, Any] | None = None) -> None:
+def check(settings: ServiceSettings, names: Iterable[str], manner: Mapping[str, Any] | None = None) -> None:
     """Raises :class:`InvalidValueError` if names reach beyond what is installed, where people have accounts."""
     if not settings.accounts:
         return
@@ -69,7 +70,7 @@ def policies(
         InvalidValueError: an option cannot be meant.
     """
     chosen = [name for name in names if name != PERSON]
-    _check(settings, chosen, manner)
+    check(settings, chosen, manner)
     with meaning(settings):
         return [naming.make_policy(name, models, manner) for name in chosen]
 
@@ -78,7 +79,7 @@ def evaluator(
     settings: ServiceSettings, models: ModelPool, name: str, seated: Iterable[Configured] = ()
 ) -> Evaluator | None:
     """Returns the evaluator of this name, ``None`` for ``none``; raises as :func:`policies`."""
-    _check(settings, [name])
+    check(settings, [name])
     with meaning(settings):
         return naming.make_optional_evaluator(name, model_factory=models.judge, policies=list(seated))
 
@@ -107,15 +108,23 @@ def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
     """Returns a run with the operator's settings of models, and the limits of spending that it brings.
 
     Raises:
-        InvalidValueError: it brings other settings of models, or reads a file where people have accounts.
+        InvalidValueError: it brings other settings of models, is too large, or reads a file where people have accounts.
     """
     own = spec.models.model_dump(exclude_unset=True)
     if set(own) - _OF_A_RUN:
         field = f"models.{min(set(own) - _OF_A_RUN)}"
         raise InvalidValueError(field=field, expected="max_cost and max_tokens alone: the rest is set by the operator")
     check_tasks(settings, spec.tasks)
-    _check(settings, [*spec.policies, *spec.matchups, spec.evaluator], spec.manner)
+    check_size(spec.tasks, spec.n, spec.repeats, _MOST_EPISODES)
+    check(settings, [*spec.policies, *spec.matchups, spec.evaluator], spec.manner)
     return spec.model_copy(update={"models": limited(settings.models, own)})
+
+
+def check_size(source: str, n: int | None, repeats: int, most: int) -> None:
+    """Raises :class:`InvalidValueError` if so many tasks are asked for that planning them would block the service."""
+    numbers = [int(text[:12]) for text in re.findall(r"\bn\s*=\s*\(?\s*(\d+)", source)]
+    if (wanted := max([n or 1, *numbers]) * repeats) > most:
+        raise InvalidValueError(field="n", expected=f"at most {most:,} tasks times repeats", got=wanted)
 
 
 def check_tasks(settings: ServiceSettings, source: str) -> None:

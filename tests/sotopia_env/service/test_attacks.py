@@ -426,3 +426,16 @@ def test_unknown_ids_and_filters_are_said_before_a_stream_begins(sqlite_url: str
             assert (await browser.get(path)).status_code in (404, 422), path
 
     run(sqlite_url, work)
+
+
+@pytest.mark.parametrize("tasks", ["bargaining", "bargaining:n=999999999"])
+def test_nobody_asks_for_more_than_can_be_planned(sqlite_url: str, tasks: str) -> None:
+    async def work(place: Studio) -> None:
+        client = await program(place, "read", "run")
+        spec = {"policies": ["boulware"], "tasks": tasks, "repeats": 1_000_000}
+        assert (await client.post("/api/v1/runs", json={"spec": spec})).status_code == 422
+        for change in ({"repeats": 10**9}, {"kind": "validate", "overlap": 10**9}):
+            study = {"kind": "play", "name": "large", "title": "Large", "tasks": tasks, **change}
+            assert (await client.post("/api/v1/studies", json=study)).status_code == 422
+
+    run(sqlite_url, work)

@@ -26,7 +26,7 @@ from sotopia_env.world import ChatMessage
 from training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
 from training.data.sources import SourceSettings, source_rows
 from training.fitting.arguments import FitSettings, check_keep, training_arguments
-from training.fitting.forecast import Forecast, supervised_forecast
+from training.fitting.forecast import TrainingForecast, supervised_forecast
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
 from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from training.models.tokenizers import answer_ids, load_tokenizer, prompt_ids
@@ -299,7 +299,7 @@ def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
     return training_arguments(settings, str(output), settings.validation > 0, SFTConfig, **decided)
 
 
-def forecast(settings: BehaviorCloningSettings, rows: int | None, devices: int) -> Forecast:
+def forecast(settings: BehaviorCloningSettings, rows: int | None, devices: int) -> TrainingForecast:
     """Returns the forecast of a supervised stage; see :func:`~training.fitting.forecast.supervised_forecast`.
 
     Raises:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class TrainingForecast:
     """The amount of computation of a stage, on all devices together.
 
     Attributes:
@@ -44,7 +44,7 @@ def _millions(tokens: int | None) -> str:
 
 def supervised_forecast(
     settings: Any, arguments: Any, rows: int | None, devices: int, prepare: Callable[[Path], Dataset]
-) -> Forecast:
+) -> TrainingForecast:
     """Returns the forecast of a supervised stage.
 
     Args:
@@ -67,12 +67,12 @@ def supervised_forecast(
     # Steps that are set repeat whole batches; in epochs, the last batch of each may be smaller.
     by_steps = steps * arguments.gradient_accumulation_steps * batch
     passed = by_steps if arguments.max_steps > 0 else math.ceil(rows * epochs)
-    return Forecast(devices, rows, steps, round(passed * tokens))
+    return TrainingForecast(devices, rows, steps, round(passed * tokens))
 
 
 def group_forecast(
     arguments: Any, rows: int, row_tokens: float | None, answer_tokens: float | None, devices: int
-) -> Forecast:
+) -> TrainingForecast:
     """Returns the forecast of GRPO over ``rows`` prompts; as in TRL, incomplete generation batches are dropped.
 
     Args:
@@ -89,7 +89,7 @@ def group_forecast(
     batches = rows // (batch // arguments.num_generations)
     steps = _steps(arguments, batches * repeats, arguments.num_train_epochs)
     answers = math.ceil(steps * arguments.gradient_accumulation_steps / repeats) * batch
-    return Forecast(
+    return TrainingForecast(
         devices,
         rows,
         steps,

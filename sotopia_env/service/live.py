@@ -323,8 +323,14 @@ async def advance(
     while live.table.stop is None:
         if len(live.awaited) == len(live.table.acting):
             return
-        round_ = live.table.state.round
-        live = await _record(database, live.id, round_, await _ask(live.table, policies))
+        round_, count, recorded = live.table.state.round, len(live.table.turns), set(live.table.pending)
+        decisions = await _ask(live.table, policies)
+        async with database.write() as connection:
+            row = await events.row_of(connection, live.id, lock=True)
+            if row.events == live.number:  # nothing has changed meanwhile: this table has the decisions already
+                await live.append(connection, count, recorded)
+            else:
+                live = await _record(connection, live.id, round_, decisions)
     await _ask(live.table, policies)  # nobody acts any more; the record gets the names of the policies
     await _finish(database, live, evaluator)
 
@@ -361,18 +367,19 @@ async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, 
     return taken + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
 
 
-async def _record(database: Database, episode: str, round_: int, decisions: list[tuple[str, Decision]]) -> LiveEpisode:
-    """Takes decisions that were asked for; a person may have answered in the same round while models were thinking."""
-    async with database.write() as connection:
-        live = await LiveEpisode.load(connection, episode, lock=True)
-        if live.status in CLOSED:
-            raise ConflictError(f"episode {episode}: it was ended meanwhile")
-        count, recorded = len(live.table.turns), set(live.table.pending)
-        for agent, decision in decisions:
-            if agent in live.table.acting and live.table.state.round == round_:
-                live.table.take(agent, decision)
-        await live.append(connection, count, recorded)
-        return live
+async def _record(
+    connection: AsyncConnection, episode: str, round_: int, decisions: list[tuple[str, Decision]]
+) -> LiveEpisode:
+    """Takes decisions although a person has answered in the same round while the models were thinking."""
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.status in CLOSED:
+        raise ConflictError(f"episode {episode}: it was ended meanwhile")
+    count, recorded = len(live.table.turns), set(live.table.pending)
+    for agent, decision in decisions:
+        if agent in live.table.acting and live.table.state.round == round_:
+            live.table.take(agent, decision)
+    await live.append(connection, count, recorded)
+    return live
 
 
 async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | None) -> Episode:

@@ -258,6 +258,7 @@ def test_a_person_plays_through_the_api_and_sees_only_the_seat(url: str, tmp_pat
             problem(await client.post(f"{seat}/actions", json={**body, "key": "other"}), 409)
             turns += 1
         assert turns == 3
+        await until(client, f"/simulation_status/{episode}", "status", "done")  # the record comes after the last turn
         record = (await client.get(f"/episodes/{episode}/record")).json()
         assert sum(turn["turn"]["actor"] == "agent_0" for turn in record["turns"]) == 3
         problem(await client.get(f"/episodes/{episode}/seats/agent_7"), 404)

@@ -215,7 +215,8 @@ class _ChoiceReviewer(_Reviewer):
                 self.points.append(self.worths.get(option, -math.inf) >= best)
             self.pending[self.seat] = option
         elif kind is MoveKind.ACCEPT:
-            self.points.append(option in self.worths and (self._best() or -math.inf) <= self.worths[option])
+            best = self._best()
+            self.points.append(option in self.worths and (best is None or best <= self.worths[option]))
         else:
             best = self._best()
             self.points.append(option not in self.worths or best is None or best > self.worths[option])

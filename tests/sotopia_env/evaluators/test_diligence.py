@@ -94,6 +94,13 @@ def test_of_a_choice_the_best_that_is_open_is_asked_for_first(moves, optimality,
     assert (assistant["outcome_optimality"], assistant["due_diligence"]) == (pytest.approx(optimality), diligence)
 
 
+def test_an_option_worth_nothing_is_better_than_one_that_costs():
+    worth = AdditiveWorth(no_agreement=-5, issues={"slot": dict(zip(SLOTS, (-3, 0, -4, -5), strict=True))})
+    spec = SLOT.model_copy(update={"worth": (SLOT.worth[0], worth)})
+    assert scores(spec, "nine", "yes")[1]["due_diligence"] == 0.0  # took a loss although ten was open
+    assert scores(spec, "ten", "yes")[1]["due_diligence"] == 1.0
+
+
 def test_who_decided_nothing_has_no_diligence_and_no_archetype():
     seller, buyer = scores(PRICE, 20, None)
     assert seller["due_diligence"] == 1.0

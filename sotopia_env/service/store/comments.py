@@ -28,7 +28,7 @@ async def add(connection: AsyncConnection, episode: str, author: str, text: str)
     """Adds a comment and returns its id.
 
     Raises:
-        MissingError: there is no such episode.
+        MissingError: the episode does not exist.
         InvalidValueError: the comment is empty or too long.
     """
     await events.row_of(connection, episode)

@@ -1,4 +1,4 @@
-"""What people have typed and not yet sent, so that no reload and no other device loses it."""
+"""Drafts of forms: text that people have typed but not sent, kept across reloads and devices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sotopia_env.records import canonical_json
 from sotopia_env.service.store import tables
 
 LONGEST = 500_000
-"""Characters of what a form holds."""
+"""Most characters of a draft."""
 
 
 async def save(connection: AsyncConnection, owner: str, form: str, fields: Mapping[str, str]) -> None:
-    """Keeps the fields of a form, in place of what was kept before.
+    """Saves the fields of a form, replacing the previous draft.
 
     Raises:
-        InvalidValueError: they are too long.
+        InvalidValueError: the fields are too long.
     """
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     content = canonical_json(dict(fields))
@@ -34,7 +34,7 @@ async def save(connection: AsyncConnection, owner: str, form: str, fields: Mappi
 
 
 async def load(connection: AsyncConnection, owner: str, form: str) -> dict[str, str]:
-    """Returns the fields that were kept; empty if none were."""
+    """Returns the saved fields of a form; empty without a draft."""
     row = tables.draft
     query = select(row.c.content).where(row.c.owner == owner, row.c.form == form)
     content = (await connection.execute(query)).scalar_one_or_none()
@@ -42,6 +42,6 @@ async def load(connection: AsyncConnection, owner: str, form: str) -> dict[str, 
 
 
 async def clear(connection: AsyncConnection, owner: str, form: str) -> None:
-    """Forgets a form that was sent."""
+    """Deletes the draft of a form, once the form was sent."""
     row = tables.draft
     await connection.execute(delete(row).where(row.c.owner == owner, row.c.form == form))

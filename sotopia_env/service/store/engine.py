@@ -19,10 +19,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from sotopia_env.errors import InvalidValueError
 
+# Every query is awaited in the server's event loop, so only asynchronous drivers are used.
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _QUIET = {"hide_parameters": True}  # an error in a log must not repeat what people wrote
 UNREACHABLE = (SQLAlchemyError, OSError)
-"""What a database raises that is down, locked or full; whoever works in a loop goes on after it."""
+"""Errors of a database that is down, locked or full; loops of the service continue after them."""
+# Write-ahead logging lets readers go on during a write. With it, `synchronous=normal` cannot corrupt the file; a power
+# failure may lose the last transactions. Foreign keys are off in SQLite unless a connection turns them on.
 _PRAGMAS = ("journal_mode=wal", "busy_timeout=10000", "foreign_keys=on", "synchronous=normal")
 
 
@@ -30,7 +33,7 @@ class Database:
     """A database of the service.
 
     Attributes:
-        url: where it is, without its password.
+        url: the address of the database, without the password.
     """
 
     def __init__(self, url: str) -> None:
@@ -55,9 +58,12 @@ class Database:
         if not self.is_sqlite:
             self._writer = self._reader = create_async_engine(parsed, pool_size=10, max_overflow=10, **_QUIET)
             return
+        # An in-memory database belongs to one connection, so workers and readers would each see an empty one.
         if not parsed.database or parsed.database == ":memory:":
             raise InvalidValueError(field="database", expected="a file", got=url, hint="sqlite:///studio.db")
         Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+        # SQLite admits one writer at a time. With a single connection, writers queue here in order of arrival instead
+        # of polling the lock of the file until `busy_timeout`.
         one_at_a_time = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 60}
         self._writer = _sqlite(create_async_engine(parsed, **one_at_a_time, **_QUIET), "IMMEDIATE")
         self._reader = _sqlite(create_async_engine(parsed, pool_size=5, max_overflow=10, **_QUIET), "DEFERRED")

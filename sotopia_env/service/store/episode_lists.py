@@ -1,4 +1,4 @@
-"""Lists of episodes: filtered by indexed columns, paged by id, counted; no record is read for them."""
+"""Lists of episodes, filtered by indexed columns and paged by id, without reading records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN = ("queued", "running", "waiting")
 
 
 class EpisodeFilter(Record):
-    """What the episodes of a list have in common; a field that is not given admits all.
+    """A filter of episodes; a field that is ``None`` admits all.
 
     Attributes:
         run: id of their run.
@@ -35,10 +35,10 @@ class EpisodeFilter(Record):
         participant: id of the person in one of the seats.
         status: ``queued``, ``running``, ``waiting`` (``open`` for any of them), ``done``, ``failed`` or ``stopped``.
         stop: why they ended, such as ``settled``.
-        starred: whether they are.
-        owner: who began them.
+        starred: whether they are starred.
+        owner: id of the user who began them.
         dimension: a dimension on which a seat has a score, within ``low`` and ``high``.
-        evaluator: whose score that is.
+        evaluator: name of the evaluator that gave the score.
         low: lowest score.
         high: highest score.
     """
@@ -72,11 +72,11 @@ class EpisodeRow(Record):
         characters: their names in seat order.
         policies: names in seat order.
         status: as in :class:`EpisodeFilter`.
-        stop: why it ended; empty while it goes on.
+        stop: why it ended; empty while it is in progress.
         error: why it failed.
-        turns: how many there are.
-        seed: of the turn order and the policies.
-        starred: whether it is.
+        turns: number of turns so far.
+        seed: seed of the turn order and the policies.
+        starred: whether it is starred.
         tags: in alphabetical order.
         scores: agent id to dimension to the mean of the evaluators' scores.
         created: seconds since the epoch.
@@ -110,22 +110,23 @@ _SCORE = ("dimension", "evaluator", "low", "high")
 
 def conditions(of: EpisodeFilter) -> list[ColumnElement[bool]]:
     """Returns a filter as conditions on the episode's row."""
-    row, wanted = tables.episode.c, of.model_dump(exclude_none=True)
-    found = [row[name] == wanted[name] for name in _EQUAL if name in wanted]
+    row, fields = tables.episode.c, of.model_dump(exclude_none=True)
+    clauses = [row[name] == fields[name] for name in _EQUAL if name in fields]
     if of.status is not None:
-        found.append(row.status.in_(OPEN) if of.status == "open" else row.status == of.status)
+        clauses.append(row.status.in_(OPEN) if of.status == "open" else row.status == of.status)
     if of.tag is not None:
         tag = tables.tag.c
-        found.append(row.id.in_(select(tag.item).where(tag.kind == "episode", tag.tag == of.tag)))
+        clauses.append(row.id.in_(select(tag.item).where(tag.kind == "episode", tag.tag == of.tag)))
     for name in _SEAT:
-        if name in wanted:
-            found.append(row.id.in_(select(tables.seat.c.episode).where(tables.seat.c[name] == wanted[name])))
-    if any(name in wanted for name in _SCORE):
-        found.append(row.id.in_(_scored(of)))
-    return found
+        if name in fields:
+            clauses.append(row.id.in_(select(tables.seat.c.episode).where(tables.seat.c[name] == fields[name])))
+    if any(name in fields for name in _SCORE):
+        clauses.append(row.id.in_(_scored(of)))
+    return clauses
 
 
 def _scored(of: EpisodeFilter) -> Any:
+    # All score conditions apply to one row, so that one score of one seat meets them together.
     score = tables.score.c
     query = select(score.episode)
     for name in ("dimension", "evaluator"):
@@ -142,7 +143,7 @@ async def page(
 
     Args:
         connection: a transaction.
-        of: what they have in common.
+        of: the filter.
         after: id of the last episode of the page before.
         limit: most episodes to return.
     """
@@ -158,7 +159,7 @@ async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
     """Returns the row of an episode.
 
     Raises:
-        MissingError: there is no such episode.
+        MissingError: the episode does not exist.
     """
     row = (await events.row_of(connection, episode))._mapping
     tags, scores = await tag_store.of(connection, "episode", [episode]), await mean_scores(connection, [episode])
@@ -181,10 +182,10 @@ async def neighbours(connection: AsyncConnection, of: EpisodeFilter, episode: st
 
 
 async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
-    """Returns the different values of what a list can be filtered by, each with its number of episodes.
+    """Returns the distinct values of a column that lists can be filtered by, each with its number of episodes.
 
     Raises:
-        UnknownNameError: ``column`` is not such a name.
+        UnknownNameError: lists cannot be filtered by ``column``.
     """
     if column == "tag":
         return await tag_store.names(connection, "episode")
@@ -197,6 +198,7 @@ async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
     if column not in choices:
         raise UnknownNameError(field="column", got=column, valid=[*choices, "tag"])
     value, identity = choices[column]
+    # An episode has several seats and scores: in those tables each episode is counted once.
     number = func.count() if value.table is tables.episode else func.count(identity.distinct())
     query = select(value, number).where(value.is_not(None)).group_by(value).order_by(value)
     return {str(name): total for name, total in await connection.execute(query)}
@@ -206,30 +208,30 @@ async def mean_scores(connection: AsyncConnection, episodes: Collection[str]) ->
     """Returns episode to agent to dimension to the mean of the evaluators' scores."""
     row = tables.score.c
     query = select(row.episode, row.agent, row.dimension, func.avg(row.value)).where(row.episode.in_(episodes))
-    table: dict[str, dict[str, dict[str, float]]] = {}
+    means: dict[str, dict[str, dict[str, float]]] = {}
     query = query.group_by(row.episode, row.agent, row.dimension).order_by(row.episode, row.agent)
     for episode, agent, dimension, value in await connection.execute(query):
-        table.setdefault(episode, {}).setdefault(agent, {})[dimension] = value
-    return table
+        means.setdefault(episode, {}).setdefault(agent, {})[dimension] = value
+    return means
 
 
 async def star(connection: AsyncConnection, episode: str, starred: bool) -> None:
-    """Stars an episode, or takes its star away.
+    """Stars an episode, or removes its star.
 
     Raises:
-        MissingError: there is no such episode.
+        MissingError: the episode does not exist.
     """
     change = update(tables.episode).where(tables.episode.c.id == episode).values(starred=starred)
     if (await connection.execute(change)).rowcount != 1:
-        raise MissingError(f"episode {episode}: there is no such episode")
+        raise MissingError(f"episode {episode}: not found")
 
 
 async def remove(connection: AsyncConnection, episode: str) -> None:
-    """Deletes an episode with all that belongs to it.
+    """Deletes an episode with its seats, scores, events, comments and tags.
 
     Raises:
-        MissingError: there is no such episode.
-        ConflictError: it is being played, or belongs to a study or to a run directory, from which it would come back.
+        MissingError: the episode does not exist.
+        ConflictError: the episode is being played, or belongs to a study or a batch run.
     """
     row = await events.row_of(connection, episode, lock=True)
     if row.status in OPEN:
@@ -238,8 +240,10 @@ async def remove(connection: AsyncConnection, episode: str) -> None:
     study = (await connection.execute(use)).scalar_one_or_none()
     if study is not None:
         raise ConflictError(f"episode {episode} is used by study {study}; delete that first")
+    # The next indexing of the run directory would add the episode again.
     if row.run is not None:
         raise ConflictError(f"episode {episode} is a part of run {row.run}, which is kept whole")
+    # Rows that refer to the episode are deleted before it because of the foreign keys.
     for table in (tables.document, tables.seat, tables.score, tables.event, tables.submission, tables.comment):
         await connection.execute(delete(table).where(table.c.episode == episode))
     tag = tables.tag.c

@@ -19,7 +19,7 @@ PERSON = "human"
 
 
 def task_columns(task: Task) -> dict[str, Any]:
-    """Returns the columns of an episode's row that its task decides."""
+    """Returns the columns of an episode's row that are derived from its task."""
     return {
         "task": task.id,
         "task_hash": task.content_hash,
@@ -55,12 +55,13 @@ async def participants(connection: AsyncConnection, episode: str) -> dict[str, s
 
 
 def record_columns(episode: Episode) -> dict[str, Any]:
-    """Returns the columns that an ended episode decides."""
+    """Returns the columns of an episode's row that are derived from the record of an ended episode."""
     return {
         "status": "done",
         "stop": episode.stop.value if episode.stop else "",
         "turns": len(episode.turns),
         "ended": time.time(),
+        # The worker looks for deadlines that have passed; an ended episode must not have one.
         "deadline": None,
     }
 
@@ -81,7 +82,7 @@ def score_rows(episode: str, evaluations: Iterable[Evaluation]) -> list[dict[str
 
 
 async def write_scores(connection: AsyncConnection, episode: str, evaluations: Iterable[Evaluation]) -> None:
-    """Writes the scores of an episode in place of those that are there."""
+    """Replaces the scores of an episode."""
     await connection.execute(delete(tables.score).where(tables.score.c.episode == episode))
     rows = score_rows(episode, evaluations)
     if rows:
@@ -91,7 +92,7 @@ async def write_scores(connection: AsyncConnection, episode: str, evaluations: I
 async def add_recorded(
     connection: AsyncConnection, run: str | None, episode: Episode, created: float, *, line: str = "", owner: str = ""
 ) -> tuple[str, bool]:
-    """Adds an episode that was played elsewhere, such as one of a run directory, or writes a changed one again.
+    """Adds an episode that was played elsewhere, such as in a batch run, or updates one that is in the database.
 
     Args:
         connection: a writing transaction.
@@ -99,18 +100,21 @@ async def add_recorded(
         episode: the record.
         created: when it was recorded.
         line: the record's exact line, if it was read from one.
-        owner: whose it is.
+        owner: id of the user it belongs to.
 
     Returns:
         The episode's id, and whether it is new.
     """
+    # The line is stored as it was read, so that an export is byte for byte equal to the run directory.
     row, text = tables.episode, (line or to_line(episode)).rstrip("\n")
     if run is not None:
+        # A run directory is indexed repeatedly, and evaluating a run rewrites its lines: the key identifies the
+        # episode.
         query = select(row.c.id).where(row.c.run == run, row.c.key == episode.key)
-        known: str | None = (await connection.execute(query)).scalar_one_or_none()
-        if known is not None:
-            await _write_line(connection, known, text, episode)
-            return known, False
+        present: str | None = (await connection.execute(query)).scalar_one_or_none()
+        if present is not None:
+            await _write_line(connection, present, text, episode)
+            return present, False
     identity = tables.new_id()
     policies = {policy.agent: policy.name for policy in episode.policies}
     values = {
@@ -135,12 +139,12 @@ async def line_of(connection: AsyncConnection, episode: str) -> str:
     """Returns the exact line of an ended episode's record.
 
     Raises:
-        MissingError: there is none, or it has not ended.
+        MissingError: the episode does not exist or has not ended.
     """
     column = tables.document.c
     line = (await connection.execute(select(column.record).where(column.episode == episode))).scalar_one_or_none()
     if line is None:
-        raise MissingError(f"episode {episode}: there is no record of it; it may still be in progress")
+        raise MissingError(f"episode {episode}: no record found; it may still be in progress")
     return str(line)
 
 
@@ -158,10 +162,10 @@ async def record_of(connection: AsyncConnection, episode: str) -> Episode:
 
 
 async def spec_of(connection: AsyncConnection, episode: str) -> str:
-    """Returns what a live episode is played by, as JSON text.
+    """Returns the :class:`~sotopia_env.service.live.LiveSpec` of a live episode, as JSON text.
 
     Raises:
-        MissingError: it is not a live episode.
+        MissingError: the episode does not exist or is not a live one.
     """
     column = tables.document.c
     spec = (await connection.execute(select(column.spec).where(column.episode == episode))).scalar_one_or_none()
@@ -171,7 +175,7 @@ async def spec_of(connection: AsyncConnection, episode: str) -> str:
 
 
 async def replace_record(connection: AsyncConnection, identity: str, episode: Episode) -> None:
-    """Writes a record over the one that is there, if any, with its scores."""
+    """Writes the record and the scores of an episode, replacing the previous ones."""
     await _write_line(connection, identity, to_line(episode).rstrip("\n"), episode)
 
 

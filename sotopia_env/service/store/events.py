@@ -1,7 +1,7 @@
 """The events of live episodes: append-only, numbered without gaps within an episode.
 
-They are the truth of an episode while it is played. The episode's row counts them, and an event is appended by raising
-that count from the number which its writer has read: of two writers one is refused and reads again.
+While an episode is played, its events are the authoritative state. The episode's row counts them, and a writer appends
+by raising that count from the number it has read (optimistic locking): of two concurrent writers one is refused.
 """
 
 from __future__ import annotations
@@ -50,23 +50,24 @@ async def append(
         episode: the episode's id.
         after: the number of the last event that the caller has read.
         events: kinds and payloads.
-        columns: of the episode's row, with their new values.
+        columns: columns of the episode's row to change, with their new values.
 
     Returns:
         The number of the last event.
 
     Raises:
-        ConflictError: somebody else has appended events since.
+        ConflictError: another writer has appended events since.
     """
     number = after + len(events)
     row = tables.episode
     change = update(row).where(row.c.id == episode, row.c.events == after).values(events=number, **(columns or {}))
+    # The condition on `events` makes this a compare-and-swap: it changes no row when another transaction was faster.
     if (await connection.execute(change)).rowcount != 1:
         raise ConflictError(f"episode {episode}: it has changed since event {after}")
     now = time.time()
     rows = [
-        {"episode": episode, "number": after + place, "kind": kind, "payload": payload, "at": now}
-        for place, (kind, payload) in enumerate(events, start=1)
+        {"episode": episode, "number": after + index, "kind": kind, "payload": payload, "at": now}
+        for index, (kind, payload) in enumerate(events, start=1)
     ]
     if rows:
         await connection.execute(insert(tables.event), rows)
@@ -94,10 +95,11 @@ async def row_of(connection: AsyncConnection, episode: str, *, lock: bool = Fals
     """Returns the row of an episode; with ``lock``, other transactions that want to lock it wait for this one.
 
     Raises:
-        MissingError: there is no such episode.
+        MissingError: the episode does not exist.
     """
     query = select(tables.episode).where(tables.episode.c.id == episode)
+    # SQLAlchemy omits FOR UPDATE on SQLite; there, BEGIN IMMEDIATE has locked the whole database already.
     row = (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
     if row is None:
-        raise MissingError(f"episode {episode}: there is no such episode")
+        raise MissingError(f"episode {episode}: not found")
     return row

@@ -28,9 +28,9 @@ class Job:
 
     Attributes:
         kind: which handler does it.
-        target: what it is done to, usually an id.
+        target: the object it works on, usually an id.
         payload: JSON text.
-        wanted: how often it had been asked for when it was claimed.
+        wanted: how many requests for it had been made when it was claimed.
         attempts: how often it was claimed since it last succeeded, this time included.
     """
 
@@ -54,23 +54,26 @@ async def request(
     row = tables.job
     values = {"id": f"{kind}:{target}", "kind": kind, "target": target, "payload": payload}
     new = dialect.insert(row).values(**values, wanted=1, done=0, attempts=0, not_before=not_before, stop=False)
+    # A request during the work raises `wanted` above the number that the worker has claimed, so the job is due again
+    # when that worker finishes. A lease is not touched.
     change = {"wanted": row.c.wanted + 1, "attempts": 0, "payload": payload, "not_before": not_before, "stop": False}
     await connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=change))
 
 
 async def claim(connection: AsyncConnection, worker: str, kinds: tuple[str, ...] = ()) -> Job | None:
-    """Takes a job that is due, for :data:`LEASE` seconds; ``None`` if none is."""
+    """Leases a job that is due for :data:`LEASE` seconds and returns it; ``None`` when no job is due."""
     row, now = tables.job, time.time()
     due = select(row.c.id).where(row.c.wanted > row.c.done, row.c.not_before <= now)
     due = due.where((row.c.leased_until.is_(None)) | (row.c.leased_until < now))
     if kinds:
         due = due.where(row.c.kind.in_(kinds))
+    # SKIP LOCKED lets several workers claim at once on PostgreSQL without taking the same job; SQLite has one writer.
     due = due.order_by(row.c.not_before, row.c.id).limit(1).with_for_update(skip_locked=True)
     change = update(row).where(row.c.id == due.scalar_subquery())
     change = change.values(worker=worker, leased_until=now + LEASE, attempts=row.c.attempts + 1)
     columns = (row.c.kind, row.c.target, row.c.payload, row.c.wanted, row.c.attempts)
-    found = (await connection.execute(change.returning(*columns))).one_or_none()
-    return None if found is None else Job(*found)
+    job = (await connection.execute(change.returning(*columns))).one_or_none()
+    return None if job is None else Job(*job)
 
 
 async def renew(connection: AsyncConnection, job: Job, worker: str) -> bool | None:
@@ -98,15 +101,17 @@ async def finish(
     """Gives a job back: done (with its result or the error that ended it for good), or to be tried again later."""
     row = tables.job
     values: dict[str, object] = {"worker": "", "leased_until": None, "error": error, "result": result}
+    # `done` becomes the number that was claimed and not the present one: requests since then are still to be done.
     if retry_after is None:
         values |= {"done": job.wanted, "attempts": 0}
     else:
         values |= {"not_before": time.time() + retry_after}
+    # A worker that has lost its lease must not finish the job of the worker that has it now.
     await connection.execute(update(row).where(row.c.id == job.id, row.c.worker == worker).values(**values))
 
 
 async def ask_to_stop(connection: AsyncConnection, kind: str, target: str) -> None:
-    """Asks the worker that holds this job to stop it; one that nobody holds is never begun."""
+    """Asks the worker that has leased this job to stop it; a queued job is not started."""
     row = tables.job
     change = update(row).where(row.c.id == f"{kind}:{target}")
     await connection.execute(change.values(stop=True))
@@ -117,11 +122,11 @@ class JobState(Record):
 
     Attributes:
         id: its kind and target.
-        kind: what is done.
-        target: what it is done to.
+        kind: the kind of work.
+        target: the object it works on, usually an id.
         state: ``queued``, ``running``, ``done`` or ``failed``.
-        error: why it failed; while it is queued again, why the last attempt did.
-        result: JSON text of what it has to say; empty for most kinds.
+        error: why it failed, or why the last attempt failed while it is queued again.
+        result: JSON text with its result; empty for most kinds.
     """
 
     id: str
@@ -136,11 +141,11 @@ async def state_of(connection: AsyncConnection, job: str) -> JobState:
     """Returns how far a job is.
 
     Raises:
-        MissingError: there is no such job.
+        MissingError: the job does not exist.
     """
     row = (await connection.execute(select(tables.job).where(tables.job.c.id == job))).one_or_none()
     if row is None:
-        raise MissingError(f"job {job}: there is no such job")
+        raise MissingError(f"job {job}: not found")
     state = "failed" if row.error else "done"
     if row.wanted > row.done:
         state = "running" if row.worker and (row.leased_until or 0.0) > time.time() else "queued"

@@ -27,7 +27,7 @@ class KnownPair(Record):
         second: id of the other one.
         kind: of the relationship.
         backstory: known to these two only.
-        facts: what the backstory says, for the constraints of scenarios.
+        facts: the backstory as key-value pairs, for the constraints of scenarios.
     """
 
     first: Name
@@ -40,6 +40,7 @@ class KnownPair(Record):
     def _check(self) -> Self:
         if self.first == self.second:
             raise InvalidValueError(field="second", expected="another character than the first", got=self.second)
+        # Building the relationship validates kind, backstory and facts by the rules of the world.
         self.between(0, 1)
         return self
 
@@ -77,11 +78,11 @@ class Kind(Generic[RecordT]):
     """A kind of item.
 
     Attributes:
-        name: for people, and of its table.
+        name: the name of the kind and of its table.
         table: holds the items.
         record: the class of its records.
-        columns: what lists show and filter by, from a record.
-        digest: hash of a record's content.
+        columns: computes from a record the columns that lists show and filter by.
+        digest: computes the hash of a record's content.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Kind(Generic[RecordT]):
     @property
     def filters(self) -> tuple[str, ...]:
         """The columns that a list can be filtered by."""
+        # Only indexed columns: a filter by any other column would read the whole table.
         return tuple(column.name for column in self.table.columns if column.index)
 
 
@@ -129,6 +131,7 @@ TASKS: Kind[Task] = Kind(
     tables.task,
     Task,
     lambda record: {"name": record.id, "scenario": record.scenario.id, "seats": len(record.agents)},
+    # A task has a hash of its own, which records of episodes contain; the library must agree with it.
     lambda record: record.content_hash,
 )
 DIMENSION_LISTS: Kind[DimensionList] = Kind(

@@ -1,7 +1,7 @@
 """The library: characters, relationships, scenarios, tasks and lists of dimensions.
 
-An item is identified by its content: equal content is put once. It is never changed, only archived; what another item
-refers to cannot be archived. Lists read columns, never records::
+An item is identified by its content, so equal content is stored once. Items are immutable: they can only be archived,
+and only while no other item refers to them. Lists read columns, never records::
 
     identity, is_new = await put(connection, SCENARIOS, scenario, tags=["pilot"])
     page = await items(connection, SCENARIOS, {"seats": 3}, tags=["pilot"], limit=20)
@@ -47,15 +47,15 @@ class Item(Generic[RecordT]):
     """An item of the library, its record unread.
 
     Attributes:
-        kind: of the item.
+        kind: its kind.
         id: sorts by time of creation.
-        hash: of its content.
-        name: for people.
-        columns: what lists show beside the name.
+        hash: hash of its content.
+        name: display name.
+        columns: values that lists show beside the name.
         tags: in alphabetical order.
         record: the exact JSON of the record.
         created: seconds since the epoch.
-        archived: since when it is out of use; ``None`` while it is in use.
+        archived: when it was archived; ``None`` while it is in use.
     """
 
     kind: Kind[RecordT]
@@ -81,19 +81,19 @@ async def put(
     tags: Iterable[str] = (),
     uses: Iterable[tuple[str, str]] = (),
 ) -> tuple[str, bool]:
-    """Puts a record into the library, unless one with equal content is there.
+    """Adds a record to the library, unless an item with equal content exists.
 
-    Relationships, tasks and lists of dimensions have functions of their own, which check what they refer to.
+    Relationships, tasks and lists of dimensions have functions of their own, which check their references.
 
     Args:
         connection: a writing transaction.
         kind: of the item.
         record: its content.
         tags: added to the item, whether it is new or not.
-        uses: kind and id of the items that it refers to.
+        uses: kind and id of each item that it refers to.
 
     Returns:
-        The item's id, and whether it is new in the library (or was archived).
+        The item's id, and whether it is new in the library (or was archived before).
     """
     digest, dialect = kind.digest(record), postgresql if connection.dialect.name == "postgresql" else sqlite
     values = {
@@ -105,28 +105,30 @@ async def put(
     }
     row = kind.table
     values.setdefault("name", "")
+    # The unique hash decides, and not a query before the insert: two requests may add equal content at once.
     new = dialect.insert(row).values(**values).on_conflict_do_nothing(index_elements=["hash"])
     is_new = (await connection.execute(new)).rowcount == 1
-    known = (await connection.execute(select(row.c.id, row.c.archived).where(row.c.hash == digest))).one()
-    if known.archived is not None:
-        await connection.execute(update(row).where(row.c.id == known.id).values(archived=None))
-    await tag_store.add(connection, kind.name, known.id, tags)
+    item = (await connection.execute(select(row.c.id, row.c.archived).where(row.c.hash == digest))).one()
+    if item.archived is not None:
+        await connection.execute(update(row).where(row.c.id == item.id).values(archived=None))
+    await tag_store.add(connection, kind.name, item.id, tags)
     references = [
-        {"kind": used, "item": item, "user_kind": kind.name, "user": known.id} for used, item in dict.fromkeys(uses)
+        {"kind": used, "item": key, "user_kind": kind.name, "user": item.id} for used, key in dict.fromkeys(uses)
     ]
     if references:
         await connection.execute(dialect.insert(tables.reference).on_conflict_do_nothing(), references)
-    return known.id, is_new or known.archived is not None
+    return item.id, is_new or item.archived is not None
 
 
 async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tuple[str, bool]:
-    """Puts how two characters are related; returns as :func:`put` does.
+    """Adds the relationship of two characters; returns the same as :func:`put`.
 
     Raises:
         MissingError: a character is not in the library.
-        ConflictError: the library holds another relationship of the two.
+        ConflictError: the library has another relationship of these two characters.
     """
     first, second = [await get(connection, CHARACTERS, character) for character in (pair.first, pair.second)]
+    # The pair is unordered: sorted ids give both orders one hash and one row.
     ids = sorted((first.id, second.id))
     pair = pair.model_copy(update={"first": ids[0], "second": ids[1]})
     present = await relationship_of(connection, *ids)
@@ -139,14 +141,14 @@ async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tupl
 
 
 async def relationship_of(connection: AsyncConnection, first: str, second: str) -> Item[KnownPair] | None:
-    """Returns how two characters are related, in either order; ``None`` for strangers."""
+    """Returns the relationship of two characters, in either order; ``None`` for strangers."""
     ids = sorted((first, second))
-    known = await items(connection, RELATIONSHIPS, {"first": ids[0], "second": ids[1]}, limit=1)
-    return known[0] if known else None
+    matches = await items(connection, RELATIONSHIPS, {"first": ids[0], "second": ids[1]}, limit=1)
+    return matches[0] if matches else None
 
 
 async def put_task(connection: AsyncConnection, task: Task, *, tags: Iterable[str] = ()) -> tuple[str, bool]:
-    """Puts a task with its scenario and characters; returns as :func:`put` does."""
+    """Adds a task with its scenario and characters; returns the same as :func:`put`."""
     scenario, _ = await put(connection, SCENARIOS, task.scenario, tags=task.scenario.tags)
     uses = [("scenario", scenario)]
     for character in task.characters:
@@ -157,10 +159,10 @@ async def put_task(connection: AsyncConnection, task: Task, *, tags: Iterable[st
 async def put_dimensions(
     connection: AsyncConnection, dimensions: DimensionList, *, tags: Iterable[str] = ()
 ) -> tuple[str, bool]:
-    """Puts a list of dimensions; returns as :func:`put` does.
+    """Adds a list of dimensions; returns the same as :func:`put`.
 
     Raises:
-        ConflictError: another list in use has the name.
+        ConflictError: another list in use has this name.
     """
     same = await items(connection, DIMENSION_LISTS, {"name": dimensions.name}, limit=1)
     if same and same[0].hash != DIMENSION_LISTS.digest(dimensions):
@@ -171,9 +173,9 @@ async def put_dimensions(
 async def put_cast(
     connection: AsyncConnection, cast: Cast, scenarios: Sequence[Scenario] = (), *, tags: Iterable[str] = ()
 ) -> int:
-    """Puts characters, their relationships and scenarios, such as those that ship; returns how many items are new.
+    """Adds characters, their relationships and scenarios, such as the built-in ones; returns how many items are new.
 
-    Relationships of pairs that have another one in the library are left out.
+    A relationship is skipped when the library has one for the same pair.
     """
     count, ids, labels = 0, [], list(tags)
     for character in cast.characters:
@@ -200,20 +202,22 @@ async def get(connection: AsyncConnection, kind: Kind[RecordT], key: str, *, arc
         archived: whether an archived item is returned, too.
 
     Raises:
-        MissingError: there is no such item.
-        ConflictError: several items have a hash that begins so.
+        MissingError: the library has no item with this id or hash.
+        ConflictError: the hashes of several items begin with ``key``.
     """
     row = kind.table.c
+    # A short prefix would match an item by accident, such as a key that was cut off.
     by_hash = row.hash.startswith(key, autoescape=True) if len(key) >= _SHORTEST_PREFIX else row.hash == key
     query = select(kind.table).where(or_(row.id == key, by_hash)).order_by(row.id)
     if not archived:
         query = query.where(row.archived.is_(None))
+    # Two rows suffice to tell an ambiguous prefix.
     matches = await _items(connection, kind, query.limit(2))
     exact = [item for item in matches if key in (item.id, item.hash)]
     if len(exact or matches) > 1:
-        raise ConflictError(f"{kind.name} {key}: several have a hash that begins so; write more of it")
+        raise ConflictError(f"{kind.name} {key}: the hashes of several items begin with it; use more characters")
     if not matches:
-        raise MissingError(f"{kind.name} {key}: there is no such {kind.name.replace('_', ' ')} in the library")
+        raise MissingError(f"{kind.name} {key}: not in the library")
     return (exact or matches)[0]
 
 
@@ -234,14 +238,14 @@ async def items(
         connection: a transaction.
         kind: of the items.
         filters: values of indexed columns (``kind.filters``).
-        tags: the items have all of them.
-        text: part of the name, in any case.
+        tags: tags that the items must all have.
+        text: part of the name, case-insensitive.
         after: id of the last item of the page before.
         limit: most items to return.
         archived: whether archived items are shown instead of those in use.
 
     Raises:
-        UnknownNameError: there is no such filter.
+        UnknownNameError: lists of this kind cannot be filtered by a given column.
     """
     query = _filtered(select(kind.table), kind, filters, tags, text, archived).order_by(kind.table.c.id.desc())
     if after:
@@ -264,11 +268,11 @@ async def count(
 
 
 async def archive(connection: AsyncConnection, kind: Kind[Any], key: str) -> str:
-    """Takes an item out of use; returns its id.
+    """Archives an item and returns its id.
 
     Raises:
-        MissingError: there is no such item in use.
-        ConflictError: something refers to it; names it.
+        MissingError: the library has no such item in use.
+        ConflictError: other items refer to it; the message names them.
     """
     item = await get(connection, kind, key)
     row = tables.reference.c
@@ -277,6 +281,7 @@ async def archive(connection: AsyncConnection, kind: Kind[Any], key: str) -> str
     if users:
         names = ", ".join(users[:3]) + (" and others" if len(users) > 3 else "")
         raise ConflictError(f"{kind.name} {item.id} is used by {names}; delete that first")
+    # An archived item holds nothing back: the items that it refers to can be archived after it.
     await connection.execute(delete(tables.reference).where(row.user_kind == kind.name, row.user == item.id))
     await connection.execute(update(kind.table).where(kind.table.c.id == item.id).values(archived=time.time()))
     return item.id
@@ -290,18 +295,18 @@ async def values(connection: AsyncConnection, kind: Kind[Any], column: str) -> d
 
 
 async def cast_of(connection: AsyncConnection, characters: Sequence[str]) -> Cast:
-    """Returns characters of the library, in this order, with what they are to each other.
+    """Returns characters of the library, in this order, with their relationships.
 
     Raises:
         MissingError: a character is not in the library.
     """
-    found = [await get(connection, CHARACTERS, key, archived=True) for key in characters]
-    place = {item.id: index for index, item in enumerate(found)}
+    people = [await get(connection, CHARACTERS, key, archived=True) for key in characters]
+    index = {item.id: number for number, item in enumerate(people)}
     row = tables.relationship.c
-    query = select(tables.relationship).where(row.archived.is_(None), row.first.in_(place), row.second.in_(place))
+    query = select(tables.relationship).where(row.archived.is_(None), row.first.in_(index), row.second.in_(index))
     pairs = [item.read() for item in await _items(connection, RELATIONSHIPS, query.order_by(row.id))]
-    ties = tuple(pair.between(place[pair.first], place[pair.second]) for pair in pairs)
-    return Cast(characters=tuple(item.read() for item in found), relationships=ties)
+    ties = tuple(pair.between(index[pair.first], index[pair.second]) for pair in pairs)
+    return Cast(characters=tuple(item.read() for item in people), relationships=ties)
 
 
 def _column(kind: Kind[Any], name: str) -> Any:

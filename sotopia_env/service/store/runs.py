@@ -1,6 +1,6 @@
-"""Batch runs in the database: what was asked for, how far it is, what it has spent.
+"""Batch runs in the database: their settings, progress and cost.
 
-The run directory is the truth of a batch run; its row is what pages and the API show, and can be made again from it.
+The run directory is authoritative for a batch run. Its row is a copy for pages and the API, which can be rebuilt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLAY = "run"
 """The job that plays a batch run."""
 PAGE = 50
 ENDED = ("done", "failed", "stopped")
-"""The states of a run that nothing changes unless it is continued."""
+"""The states of a run that has ended; only resuming it changes them."""
 
 
 class RunRow(Record):
@@ -84,14 +84,14 @@ async def add(
 
     Args:
         connection: a writing transaction.
-        spec: the run as it was asked for, as JSON text; empty for one that was imported without.
-        identity: its id, where the caller has made one.
+        spec: the settings of the run, as JSON text; empty if it was imported without them.
+        identity: its id, if the caller has chosen one.
         name: for people.
         directory: its run directory.
         planned: how many episodes it has.
         owner: who began it.
-        status: of a run that was played elsewhere.
-        created: when it was; now by default.
+        status: its status; set for a run that was played elsewhere.
+        created: time of creation; now by default.
     """
     identity = identity or tables.new_id()
     values = {"name": name, "kind": "batch", "spec": spec, "status": status, "directory": directory}
@@ -104,23 +104,23 @@ async def one(connection: AsyncConnection, run: str) -> RunRow:
     """Returns the row of a run.
 
     Raises:
-        MissingError: there is no such run.
+        MissingError: the run does not exist.
     """
     row = (await connection.execute(select(*_COLUMNS).where(tables.run.c.id == run))).mappings().one_or_none()
     if row is None:
-        raise MissingError(f"run {run}: there is no such run")
+        raise MissingError(f"run {run}: not found")
     return RunRow(**row, tags=(await tag_store.of(connection, "run", [run]))[run])
 
 
 async def spec_of(connection: AsyncConnection, run: str) -> str:
-    """Returns a run as it was asked for, as JSON text.
+    """Returns the settings of a run, as JSON text.
 
     Raises:
-        MissingError: there is no such run, or it was imported without.
+        MissingError: the run does not exist or was imported without its settings.
     """
     spec = (await connection.execute(select(tables.run.c.spec).where(tables.run.c.id == run))).scalar_one_or_none()
     if not spec:
-        raise MissingError(f"run {run}: there is no such run, or its settings are not known")
+        raise MissingError(f"run {run}: not found, or imported without its settings")
     return str(spec)
 
 
@@ -138,6 +138,7 @@ async def page(
         limit: most runs to return.
     """
     query = _filtered(select(*_COLUMNS), status, owner, tag).order_by(tables.run.c.id.desc()).limit(limit)
+    # Ids sort by time of creation, so paging by id stays stable while new runs are added.
     query = query.where(tables.run.c.id < after) if after else query
     rows = (await connection.execute(query)).mappings().all()
     tags = await tag_store.of(connection, "run", [item["id"] for item in rows])
@@ -160,10 +161,10 @@ def _filtered(query: Select[Any], status: str, owner: str, tag: str) -> Select[A
 
 async def by_directory(connection: AsyncConnection, directory: str) -> str | None:
     """Returns the id of the run in a run directory, if the database has it."""
-    found: str | None = (
+    run: str | None = (
         await connection.execute(select(tables.run.c.id).where(tables.run.c.directory == directory))
     ).scalar_one_or_none()
-    return found
+    return run
 
 
 async def change(connection: AsyncConnection, run: str, **columns: Any) -> None:
@@ -175,27 +176,29 @@ async def ask_to_play(connection: AsyncConnection, run: str) -> None:
     """Asks for a run to be played, or continued.
 
     Raises:
-        MissingError: there is no such run, or it was imported without its settings.
+        MissingError: the run does not exist or was imported without its settings.
         ConflictError: it is being played.
     """
     row = await one(connection, run)
     if row.status == "running":
         raise ConflictError(f"run {run} is being played")
+    # Raises for an imported run without settings before anything is changed.
     await spec_of(connection, run)
     await change(connection, run, status="queued", error="", finished=None)
     await jobs.request(connection, PLAY, run)
 
 
 async def ask_to_stop(connection: AsyncConnection, run: str) -> None:
-    """Asks for a run to be stopped; what was played is kept, and it can be continued.
+    """Asks for a run to be stopped; its episodes are kept, and it can be resumed.
 
     Raises:
-        MissingError: there is no such run.
+        MissingError: the run does not exist.
         ConflictError: it has ended.
     """
     row = await one(connection, run)
     if row.status in ENDED:
         raise ConflictError(f"run {run} has ended ({row.status})")
     await jobs.ask_to_stop(connection, PLAY, run)
+    # No worker has begun it: none would ever write that it was stopped.
     if row.status == "queued":
         await change(connection, run, status="stopped", error="stopped before it began", finished=time.time())

@@ -15,7 +15,7 @@ from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.store import tables
 
 LEASE = 2 * 3600.0
-"""Seconds for which a person has an assignment to annotate or validate; then another one gets it."""
+"""Seconds for which an assignment to annotate or validate is leased; then another person may get it."""
 
 
 async def add(connection: AsyncConnection, name: str, kind: str, settings: str, owner: str) -> str:
@@ -24,8 +24,9 @@ async def add(connection: AsyncConnection, name: str, kind: str, settings: str, 
     Raises:
         ConflictError: another study has this name.
     """
+    # Checked before the insert: a violated constraint would abort the whole transaction on PostgreSQL.
     if (await connection.execute(select(tables.study.c.id).where(tables.study.c.name == name))).first():
-        raise ConflictError(f"study {name!r}: there is one of this name; choose another")
+        raise ConflictError(f"study {name!r}: the name is taken; choose another one")
     identity = tables.new_id()
     values = {"name": name, "kind": kind, "settings": settings, "status": "open", "owner": owner}
     await connection.execute(insert(tables.study).values(id=identity, created=time.time(), **values))
@@ -36,14 +37,14 @@ async def by_name(connection: AsyncConnection, name: str, *, lock: bool = False)
     """Returns the row of a study, by its name or id; with ``lock``, others that want to lock it wait.
 
     Raises:
-        MissingError: there is none.
+        MissingError: the study does not exist.
     """
     row = tables.study
     # An id goes before a name: a study may be called as another one's id.
     query = select(row).where((row.c.name == name) | (row.c.id == name)).order_by((row.c.id != name), row.c.id).limit(1)
     study = (await connection.execute(query.with_for_update() if lock else query)).one_or_none()
     if study is None:
-        raise MissingError(f"study {name!r}: there is no such study")
+        raise MissingError(f"study {name!r}: not found")
     return study
 
 
@@ -53,7 +54,7 @@ async def listed(connection: AsyncConnection) -> Sequence[Any]:
 
 
 async def set_status(connection: AsyncConnection, study: str, status: str) -> None:
-    """Opens or closes a study; in a closed one nobody new can begin."""
+    """Opens or closes a study; a closed study admits no new participants."""
     await connection.execute(update(tables.study).where(tables.study.c.id == study).values(status=status))
 
 
@@ -71,12 +72,12 @@ async def participant(connection: AsyncConnection, identity: str) -> Any:
     """Returns the row of a participant.
 
     Raises:
-        MissingError: there is none.
+        MissingError: the participant does not exist.
     """
     row = tables.participant
     person = (await connection.execute(select(row).where(row.c.id == identity))).one_or_none()
     if person is None:
-        raise MissingError("there is no such participant")
+        raise MissingError("participant not found")
     return person
 
 
@@ -93,7 +94,7 @@ async def enter(connection: AsyncConnection, identity: str) -> tuple[Any, Any]:
 
 
 async def by_external(connection: AsyncConnection, study: str, external: str) -> Any:
-    """Returns the participant whom a panel knows by this id; ``None`` if there is none."""
+    """Returns the participant whom a panel knows by this id; ``None`` if no one has joined with it."""
     row = tables.participant
     query = select(row).where(row.c.study == study, row.c.external == external)
     return (await connection.execute(query)).one_or_none()
@@ -135,18 +136,20 @@ async def add_assignments(connection: AsyncConnection, study: str, items: Sequen
 
 
 async def take(connection: AsyncConnection, study: str, person: str, until: float) -> Any:
-    """Leases the next assignment that is open or whose lease has run out; ``None`` if there is none for this person.
+    """Leases the next assignment that is open or whose lease has expired; ``None`` if none is left for this person.
 
-    Nobody gets an item twice. Items that few have done come first, so that all are done evenly.
+    No person gets an item twice. Items with the fewest answers come first, so that all items progress evenly.
     """
     row, now = tables.assignment, time.time()
     mine = await current(connection, study, person)
     if mine is not None:
         return mine
-    seen = select(row.c.item).where(row.c.study == study, row.c.participant == person)
+    earlier = select(row.c.item).where(row.c.study == study, row.c.participant == person)
     due = (row.c.state == "open") | ((row.c.state == "leased") & (row.c.leased_until < now))
-    due = due & (row.c.slot >= 0)  # those below belong to one person from the beginning
-    query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(seen))
+    # Negative slots are qualification items, which belong to one person from the beginning.
+    due = due & (row.c.slot >= 0)
+    query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(earlier))
+    # The first slot of every item comes before the second slot of any.
     query = query.order_by(row.c.slot, row.c.id).limit(1).with_for_update(skip_locked=True)
     change = update(row).where(row.c.id == query.scalar_subquery())
     change = change.values(state="leased", participant=person, leased_until=until)
@@ -154,7 +157,7 @@ async def take(connection: AsyncConnection, study: str, person: str, until: floa
 
 
 async def current(connection: AsyncConnection, study: str, person: str) -> Any:
-    """Returns the assignment that a person has leased; ``None`` if there is none."""
+    """Returns the assignment that a person has leased, or ``None``."""
     row = tables.assignment
     query = select(row).where(row.c.study == study, row.c.participant == person, row.c.state == "leased")
     return (await connection.execute(query.order_by(row.c.id))).first()
@@ -173,11 +176,12 @@ async def finish(
     """Records the answers to an assignment.
 
     Raises:
-        ConflictError: it is not this person's any more, or was sent before.
+        ConflictError: the lease has passed to another person, or the answers were sent before.
     """
     row = tables.assignment
     mine = (row.c.id == assignment) & (row.c.participant == person) & (row.c.state == "leased")
     values = {"state": "done", "answers": canonical_json(dict(answers)), "seconds": seconds, "finished": time.time()}
+    # The condition on state and person refuses a second click and a form that was open when its lease expired.
     if not (await connection.execute(update(row).where(mine).values(**values))).rowcount:
         raise ConflictError("this was sent before, or its time was up; the page shows what is next after a reload")
 

@@ -48,6 +48,7 @@ async def of(connection: AsyncConnection, kind: str, items: Collection[str]) -> 
     """Returns the tags of each of these items, in alphabetical order."""
     row = tables.tag.c
     query = select(row.item, row.tag).where(row.kind == kind, row.item.in_(items)).order_by(row.tag)
+    # Items without tags get an entry, so callers can index by any id they have asked for.
     tags: dict[str, tuple[str, ...]] = dict.fromkeys(items, ())
     for item, tag in await connection.execute(query):
         tags[item] += (tag,)

@@ -32,6 +32,7 @@ async def upgrade(database: Database) -> None:
     """Brings the schema up to date; processes that start at the same time wait for each other."""
     async with database.write() as connection:
         if not database.is_sqlite:
+            # SQLite needs no lock here: BEGIN IMMEDIATE has excluded other writers.
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         await connection.run_sync(_upgrade)
 
@@ -39,5 +40,6 @@ async def upgrade(database: Database) -> None:
 def _upgrade(connection: Connection) -> None:
     config = config_of(connection)
     heads = ScriptDirectory.from_config(config).get_heads()
+    # Servers and workers start often, and most find the schema up to date; then Alembic does not run at all.
     if set(MigrationContext.configure(connection).get_current_heads()) != set(heads):
         command.upgrade(config, "head")

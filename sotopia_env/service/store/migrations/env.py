@@ -1,4 +1,4 @@
-"""What Alembic runs for every command: the connection and the tables it is about."""
+"""Alembic environment: configures the connection and the tables for every Alembic command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from alembic import context
 
 from sotopia_env.service.store import tables
 
+# Batch mode, because SQLite cannot alter a column in place: Alembic copies the table.
 context.configure(
     connection=context.config.attributes["connection"], target_metadata=tables.metadata, render_as_batch=True
 )

@@ -1,7 +1,7 @@
-"""Errors as answers: problem details (RFC 9457) for programs, a page for browsers.
+"""Error responses: problem details (RFC 9457) for programs, a page for browsers.
 
-Every error of the package is a sentence with fields, and both reach the caller. What is not an error of the package's
-is a fault of the service: it is logged with an id, and the caller gets the id.
+The caller gets the message and the fields of every error of the package. Any other exception is a fault of the service:
+it is logged with an id, and the caller gets only the id.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from sotopia_env.world.taskset import FIELD_NAMES
 
 logger = logging.getLogger(__name__)
 PROBLEM = "application/problem+json"
+# The first class that matches decides, so subclasses come before their bases.
 _STATUS: tuple[tuple[type[SotopiaError], int], ...] = (
     (UnauthorizedError, 401),
     (ForbiddenError, 403),
@@ -54,7 +55,7 @@ def status_of(error: SotopiaError) -> int:
 
 
 def problem(error: SotopiaError) -> dict[str, Any]:
-    """Returns an error as problem details: its sentence, and its fields where it has some."""
+    """Returns an error as problem details, with its message and its fields."""
     kind = type(error).__name__
     details: dict[str, Any] = {"type": f"about:blank#{kind}", "title": kind, "status": status_of(error)}
     details["detail"] = str(error)
@@ -74,7 +75,7 @@ def _route(request: Request) -> str:
 
 
 def install(app: FastAPI, page: Render) -> None:
-    """Makes ``app`` answer errors.
+    """Installs the exception handlers of ``app``.
 
     Args:
         app: the server.
@@ -83,6 +84,7 @@ def install(app: FastAPI, page: Render) -> None:
 
     async def answer(request: Request, details: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
         if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+            # Only a page that was asked for can be shown after the login; a form that was sent would be lost.
             if details["status"] == 401 and request.method == "GET":
                 return RedirectResponse("/login", 303)
             return await page(request, details["status"], details)
@@ -95,9 +97,10 @@ def install(app: FastAPI, page: Render) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_request(request: Request, error: RequestValidationError) -> Response:
-        places = ("body", "query", "path", "header")
+        # FastAPI prefixes every location with the part of the request; users know only the names of their fields.
+        sources = ("body", "query", "path", "header")
         problems = [
-            {**item, "loc": tuple(part for part in item["loc"] if part not in places)} for item in error.errors()
+            {**item, "loc": tuple(part for part in item["loc"] if part not in sources)} for item in error.errors()
         ]
         body = error.body if error.body is not None else {}
         return await answer(request, problem(invalid_of(problems, FIELD_NAMES, body)))
@@ -108,7 +111,7 @@ def install(app: FastAPI, page: Render) -> None:
             return await answer(request, problem(error.__cause__))
         details = {"type": "about:blank", "title": error.detail, "status": error.status_code, "detail": error.detail}
         if error.status_code == 404:
-            details["detail"] = f"{request.url.path}: there is no such page"
+            details["detail"] = f"{request.url.path}: page not found"
         return await answer(request, details, dict(error.headers or {}))
 
     @app.exception_handler(SQLAlchemyError)

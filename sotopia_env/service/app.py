@@ -1,4 +1,4 @@
-"""The server: its routes, what wraps every request, and what starts and ends with it."""
+"""The server as an ASGI application: routes, middleware, and opening and closing the database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sotopia_env.service.store.migrations import upgrade
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
-    """Returns the server as an ASGI application; it opens the database when it starts."""
+    """Returns the ASGI application; it opens the database on start-up."""
     database = Database(settings.database)
 
     @asynccontextmanager
@@ -33,6 +33,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         parts = Services(settings, database, Hub(database))
         app.state.services = parts
         yield
+        # Ends the open streams; they would otherwise end only with the connection of each browser.
         await parts.hub.close()
         await database.close()
 
@@ -52,5 +53,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.mount("/static", StaticFiles(directory=Path(STATIC)), name="static")
     answers.install(app, error_page)
 
+    # Last, so that it is outermost: no handler sees a request before its checks.
     app.add_middleware(Guard, origin=settings.origin, hosts=frozenset(settings.hosts))
     return app

@@ -1,8 +1,8 @@
-"""Who is asking, and what they may do.
+"""Authentication and authorisation.
 
-A browser has a session, whose cookie is a random secret; a program has a token. The database keeps only SHA-256 hashes
-of either. Without accounts a session begins with a one-time address, which ``sotopia serve`` prints; with accounts it
-begins with a password. A participant's session opens one study and nothing else.
+A browser has a session, whose cookie is a random secret; a program has a token. The database stores only SHA-256 hashes
+of both. Without accounts, a session begins with a one-time address, which ``sotopia serve`` prints; with accounts, it
+begins with a password. A participant's session gives access to one study only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCOPES: dict[str, frozenset[str]] = {
     "participant": frozenset(),
     "annotator": frozenset(),
 }
-"""What each role may do on the pages and the API of researchers."""
+"""The scopes of each role on the pages and the API of researchers."""
 _DAY = 24 * 3600.0
 SESSION = 30 * _DAY
 """Seconds for which a session lasts."""
@@ -49,12 +49,12 @@ _HASHER = PasswordHasher()
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is asking.
+    """The authenticated sender of a request.
 
     Attributes:
-        id: of a user, a token's owner or a participant.
-        role: of the user or participant; a token has the role of its owner.
-        scopes: what it may do.
+        id: id of the user, of the token's owner or of the participant.
+        role: role of the user or participant; requests with a token have the role ``researcher``.
+        scopes: the operations it may use.
         study: the only study that a participant may see.
     """
 
@@ -65,12 +65,14 @@ class Principal:
 
 
 def digest(secret: str) -> str:
-    """Returns what the database keeps of a secret of 128 bits or more; passwords need :func:`add_user`."""
+    """Returns the hash that the database stores of a random secret; passwords are hashed in :func:`add_user`."""
+    # A fast hash without salt suffices for 128 random bits or more, which cannot be guessed, and can be looked up.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def cookie_name(connection: HTTPConnection) -> str:
     """Returns the name of the session's cookie; over HTTPS one that no other host can set."""
+    # Browsers accept the prefix `__Host-` only over HTTPS, from this very host and for all paths.
     return "__Host-studio" if connection.url.scheme in ("https", "wss") else "studio"
 
 
@@ -83,13 +85,14 @@ async def open_session(connection: AsyncConnection, principal: str, role: Role, 
         "scope": study,
         "expires": time.time() + SESSION,
     }
+    # Expired sessions are deleted here, so that no job is needed for it.
     await connection.execute(delete(tables.session).where(tables.session.c.expires < time.time()))
     await connection.execute(insert(tables.session).values(hash=digest(secret), **values))
     return secret
 
 
 def set_cookie(request: Request, response: Response, secret: str) -> None:
-    """Gives a session to a browser."""
+    """Sets the session cookie of a browser."""
     secure = request.url.scheme == "https"
     response.set_cookie(
         cookie_name(request), secret, max_age=int(SESSION), path="/", secure=secure, httponly=True, samesite="lax"
@@ -97,12 +100,12 @@ def set_cookie(request: Request, response: Response, secret: str) -> None:
 
 
 async def close_session(connection: AsyncConnection, secret: str) -> None:
-    """Ends a session; the cookie is worth nothing then."""
+    """Ends a session, which makes its cookie invalid."""
     await connection.execute(delete(tables.session).where(tables.session.c.hash == digest(secret)))
 
 
 async def add_token(connection: AsyncConnection, owner: str, name: str, scopes: frozenset[str]) -> str:
-    """Makes a token for programs and returns it; it cannot be shown again.
+    """Creates a token for programs and returns it; it cannot be shown again.
 
     Raises:
         InvalidValueError: a scope is not one of ``read``, ``run``, ``admin``.
@@ -124,7 +127,7 @@ async def add_login(connection: AsyncConnection, role: Literal["admin", "viewer"
 
 
 async def claim_login(connection: AsyncConnection, secret: str) -> str:
-    """Returns the secret of a new session in exchange for that of a one-time address.
+    """Returns the secret of a new session in exchange for the secret of a one-time address.
 
     Raises:
         UnauthorizedError: the address was used, is older than a day or never existed.
@@ -161,7 +164,7 @@ async def log_in(connection: AsyncConnection, name: str, password: str) -> str:
     """Returns the secret of a new session of a user.
 
     Raises:
-        UnauthorizedError: name and password do not belong together.
+        UnauthorizedError: the name or the password is wrong.
     """
     row = tables.user
     user = (await connection.execute(select(row).where(row.c.name == name))).one_or_none()
@@ -171,7 +174,7 @@ async def log_in(connection: AsyncConnection, name: str, password: str) -> str:
     except (VerifyMismatchError, InvalidHashError):
         user = None
     if user is None:
-        raise UnauthorizedError("name and password do not belong together")
+        raise UnauthorizedError("the name or the password is wrong")
     return await open_session(connection, user.id, user.role)
 
 
@@ -179,10 +182,10 @@ _DECOY = _HASHER.hash(secrets.token_hex(16))
 
 
 async def principal_of(connection: HTTPConnection) -> Principal | None:
-    """Returns who sends a request, by its token or else its cookie; ``None`` for a stranger.
+    """Returns the sender of a request, by its token or else its cookie; ``None`` without either.
 
     Raises:
-        UnauthorizedError: there is a token, and it is not valid.
+        UnauthorizedError: the token is invalid.
     """
     kind, _, bearer = connection.headers.get("authorization", "").partition(" ")
     if kind.casefold() == "bearer":
@@ -200,17 +203,19 @@ async def principal_of(connection: HTTPConnection) -> Principal | None:
 
 
 async def of_token(connection: HTTPConnection, secret: str) -> Principal:
-    """Returns whose token this is.
+    """Returns the principal of a token.
 
     Raises:
-        UnauthorizedError: it is not valid.
+        UnauthorizedError: the token is invalid.
     """
     row = tables.token
     async with services(connection).database.read() as database:
         token = (await database.execute(select(row).where(row.c.hash == digest(secret)))).one_or_none()
+    # One-time addresses are in the same table, but must not authenticate requests.
     if token is None or token.scopes == _LOGIN:
         raise UnauthorizedError("the token is not valid")
-    if token.last_used is None or token.last_used < time.time() - 60:  # a minute is exact enough, and cheap
+    # Recorded at most once a minute: every request would otherwise need a write transaction.
+    if token.last_used is None or token.last_used < time.time() - 60:
         async with services(connection).database.write() as database:
             await database.execute(update(row).where(row.c.id == token.id).values(last_used=time.time()))
     return Principal(token.owner, "researcher", frozenset(token.scopes.split()))
@@ -222,7 +227,7 @@ def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
     async def check(connection: HTTPConnection) -> Principal:
         principal = await principal_of(connection)
         if principal is None:
-            raise UnauthorizedError("who are you? log in, or send `Authorization: Bearer TOKEN`")
+            raise UnauthorizedError("not authenticated: log in, or send `Authorization: Bearer TOKEN`")
         if scope not in principal.scopes:
             raise ForbiddenError(f"this needs the scope {scope!r}")
         return principal
@@ -251,4 +256,4 @@ async def revoke(connection: AsyncConnection, owner: str, token: str) -> None:
     """
     row = tables.token
     if not (await connection.execute(delete(row).where(row.c.id == token, row.c.owner == owner))).rowcount:
-        raise MissingError(f"token {token}: there is no such token")
+        raise MissingError(f"token {token}: not found")

@@ -6,8 +6,8 @@
         run = studio.start_run({"policies": ["boulware", "conceder"], "tasks": "bargaining", "n": 5})
         print(studio.wait_for_run(run)["played"])
 
-:class:`AsyncStudio` has the same methods, to be awaited. An answer that is an error raises :class:`StudioError` with
-the service's own sentence. Records go in and come out as the package's: :class:`~sotopia_env.world.Character`,
+:class:`AsyncStudio` has the same methods as coroutines. An error response raises :class:`StudioError` with the message
+of the service. Records are instances of the package's classes: :class:`~sotopia_env.world.Character`,
 :class:`~sotopia_env.world.Scenario`, :class:`~sotopia_env.world.Task`, :class:`~sotopia_env.world.Episode`.
 """
 
@@ -27,7 +27,7 @@ from sotopia_env.world import Character, Episode, Scenario, Task
 from sotopia_env.world.episode import read_episode, to_line
 
 _POLL = 0.3
-"""Seconds between two questions how far something is."""
+"""Seconds between two requests for a status."""
 _OVER = frozenset({"done", "failed", "stopped"})
 
 
@@ -36,7 +36,7 @@ class StudioError(SotopiaError):
 
     Attributes:
         status: HTTP status.
-        problem: the problem details: ``detail``, maybe ``field``, ``expected`` and ``nearest``.
+        problem: the problem details: ``detail``, and optionally ``field``, ``expected`` and ``nearest``.
     """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
@@ -55,7 +55,7 @@ def _checked(answer: httpx.Response) -> httpx.Response:
 def _simulation(
     what: Task | str, policies: list[str], agents: list[str] | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of POST /simulate: of a task, the id of one, or the id of a scenario with characters."""
+    """Returns the body of POST /simulate for a task, the id of a task, or the id of a scenario with characters."""
     if isinstance(what, Task):
         return {"task": what.model_dump(mode="json"), "policies": policies, **options}
     if agents is None:
@@ -68,15 +68,15 @@ def _path(record: Character | Scenario | Task) -> str:
 
 
 class AsyncStudio:
-    """A connection to a studio, for programs that ``await``."""
+    """An asynchronous client of a studio."""
 
     def __init__(self, address: str, token: str, *, timeout: float = 60.0) -> None:
-        """Connects when it is first used.
+        """Creates a client; it connects at the first request.
 
         Args:
-            address: of the studio, such as ``http://127.0.0.1:8321``.
-            token: of this program.
-            timeout: seconds for one answer.
+            address: address of the studio, such as ``http://127.0.0.1:8321``.
+            token: token of this program.
+            timeout: seconds to wait for a response.
         """
         self._http = httpx.AsyncClient(
             base_url=f"{address.rstrip('/')}/api/v1",
@@ -92,7 +92,7 @@ class AsyncStudio:
         await self._http.aclose()
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Sends any request below ``/api/v1``; the other methods do it through this one.
+        """Sends a request to a path below ``/api/v1``; all other methods use this one.
 
         Raises:
             StudioError: the studio refused it.
@@ -110,7 +110,7 @@ class AsyncStudio:
             filters["after"] = page["next"]
 
     async def add(self, record: Character | Scenario | Task, *tags: str) -> str:
-        """Adds a record to the library and returns its id; equal content has the id it has."""
+        """Adds a record to the library and returns its id; a record with equal content keeps its id."""
         answer = await self.request(
             "POST", _path(record), json=record.model_dump(mode="json"), params={"tag": list(tags)}
         )
@@ -122,7 +122,7 @@ class AsyncStudio:
         """Begins live episodes and returns their ids.
 
         Args:
-            what: a task, the id of one, or the id of a scenario.
+            what: a task, the id of a task, or the id of a scenario.
             policies: one for each seat, or one for all.
             agents: ids of the characters in the seats of a scenario.
             options: other fields of the request, such as ``repeats``, ``rules``, ``evaluator`` and ``tag``.
@@ -131,7 +131,7 @@ class AsyncStudio:
         return list((await self.request("POST", "/simulate", json=body)).json()["episodes"])
 
     async def events(self, episode: str, after: int = 0) -> AsyncIterator[tuple[int, str, Any]]:
-        """Yields number, kind and content of the events of an episode, until it is over; reconnects by itself."""
+        """Yields number, kind and content of each event of an episode until it ends; reconnects automatically."""
         while True:
             headers, kind, number, content = {"last-event-id": str(after)}, "", 0, "{}"
             async with self._http.stream("GET", f"/episodes/{episode}/events", headers=headers) as answer:
@@ -139,6 +139,8 @@ class AsyncStudio:
                     await answer.aread()
                 _checked(answer)
                 async for line in answer.aiter_lines():
+                    # Server-sent events: an empty line ends an event; lines that begin with a colon keep the
+                    # connection alive.
                     name, _, value = line.partition(": ")
                     if name == "event":
                         kind = value
@@ -154,24 +156,25 @@ class AsyncStudio:
                         kind = ""
 
     async def act(self, episode: str, agent: str, turn: int, action: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes the action of a person's seat; sent again after a broken connection, it has one effect."""
+        """Sends the action of a person's seat; retried once after a broken connection, without a second effect."""
         body = {"turn": turn, "key": secrets.token_hex(8), "action": dict(action)}
         path = f"/episodes/{episode}/seats/{agent}/actions"
         try:
             return dict((await self.request("POST", path, json=body)).json())
+        # The key is the same in both requests, so the studio carries the action out once.
         except httpx.TransportError:
             return dict((await self.request("POST", path, json=body)).json())
 
     async def seat(self, episode: str, agent: str) -> dict[str, Any]:
-        """Returns what a seat of a live episode observes."""
+        """Returns the observation of a seat in a live episode."""
         return dict((await self.request("GET", f"/episodes/{episode}/seats/{agent}")).json())
 
     async def wait_for(self, episode: str, timeout: float = 600.0) -> Episode:
-        """Returns the record of an episode once it is over.
+        """Waits until an episode has ended and returns its record.
 
         Raises:
-            StudioError: it failed or was stopped.
-            TimeoutError: it took longer.
+            StudioError: the episode failed or was stopped.
+            TimeoutError: the episode took longer than ``timeout`` seconds.
         """
         status = await self._poll(f"/simulation_status/{episode}", timeout)
         if status["status"] != "done":
@@ -192,7 +195,7 @@ class AsyncStudio:
         return str((await self.request("POST", "/runs", json={"spec": dict(spec), **options})).json()["run"])
 
     async def wait_for_run(self, run: str, timeout: float = 3600.0) -> dict[str, Any]:
-        """Returns the row of a run once it has ended: its status, counts and cost."""
+        """Waits until a run has ended and returns its row: status, counts and cost."""
         return await self._poll(f"/runs/{run}", timeout)
 
     async def compare(self, *runs: str, **options: Any) -> dict[str, Any]:
@@ -210,10 +213,11 @@ class AsyncStudio:
 
 
 class Studio:
-    """A connection to a studio, for programs without ``async``: the methods of :class:`AsyncStudio`, which wait."""
+    """A synchronous client of a studio, with the methods of :class:`AsyncStudio`."""
 
     def __init__(self, address: str, token: str, *, timeout: float = 60.0) -> None:
-        """Connects when it is first used; the arguments are those of :class:`AsyncStudio`."""
+        """Creates a client; the arguments are those of :class:`AsyncStudio`."""
+        # One event loop for the life of the client, because the connections of httpx belong to a loop.
         self._runner = asyncio.Runner()
         self._studio = AsyncStudio(address, token, timeout=timeout)
 

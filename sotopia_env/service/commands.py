@@ -1,6 +1,6 @@
-"""``sotopia serve``: the studio; ``sotopia worker``: one more process that works for it.
+"""Commands of the studio: ``serve``, ``worker``, ``login``, ``user``, ``token`` and ``db import``.
 
-The commands import what they need when they run: without the extra ``serve`` they are there and say what to install.
+The commands import their dependencies when they run, so without the extra ``serve`` they exist and name it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Config = Annotated[
 Url = Annotated[
     str | None, typer.Option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
 ]
-Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting on top of the file's.")]
+Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting that overrides the file.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +58,7 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
 
 
 async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:
-    """Makes the secret of a one-time address."""
+    """Creates the secret of a one-time address."""
     from sotopia_env.service.auth import add_login
     from sotopia_env.service.store.engine import Database
     from sotopia_env.service.store.migrations import upgrade
@@ -92,6 +92,7 @@ def serve(
 
     from sotopia_env.service.app import create_app
 
+    # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
     command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
     command += [] if config is None else ["--config", str(config)]
     children = [
@@ -106,6 +107,7 @@ def serve(
         uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
     finally:
         for child in children:
+            # All are told first, then awaited: they stop at the same time.
             child.send_signal(signal.SIGTERM)
         for child in children:
             child.wait()
@@ -114,7 +116,7 @@ def serve(
 def worker(config: Config = None, database: Url = None, changes: Changes = []) -> None:  # noqa: B006
     """Work for a studio: play live episodes and runs, evaluate, draft. Ctrl-C or SIGTERM ends it.
 
-    What a worker that is killed had begun is taken over by another one.
+    Another worker takes over the jobs of a worker that is killed.
 
     \b
     Example:
@@ -138,7 +140,7 @@ def worker(config: Config = None, database: Url = None, changes: Changes = []) -
 
 
 def login(
-    address: Annotated[str, typer.Argument(metavar="URL", help="Where the studio is.")] = "http://127.0.0.1:8321",
+    address: Annotated[str, typer.Argument(metavar="URL", help="Address of the studio.")] = "http://127.0.0.1:8321",
     config: Config = None,
     database: Url = None,
     changes: Changes = [],  # noqa: B006
@@ -185,8 +187,8 @@ def user(
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="What it is for.")],
-    scopes: Annotated[str, typer.Option(help="Some of read, run and admin, with commas.")] = "read,run",
+    name: Annotated[str, typer.Argument(help="Name of the token, such as its purpose.")],
+    scopes: Annotated[str, typer.Option(help="Scopes, separated by commas: read, run, admin.")] = "read,run",
     config: Config = None,
     database: Url = None,
     changes: Changes = [],  # noqa: B006
@@ -219,7 +221,7 @@ def import_runs(
     database: Url = None,
     changes: Changes = [],  # noqa: B006
 ) -> None:
-    """Read run directories into the database of the studio; again, for what has changed in them.
+    """Read run directories into the database of the studio; repeat it to update changed ones.
 
     \b
     Example:

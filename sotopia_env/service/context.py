@@ -1,4 +1,4 @@
-"""What every request handler needs: the settings, the database, the hub and who is asking."""
+"""Dependencies of request handlers: settings, database and hub."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Services:
     """The parts of one server process.
 
     Attributes:
-        settings: of the service.
-        database: of the service.
-        hub: hands events to watchers.
+        settings: the service's settings.
+        database: the service's database.
+        hub: distributes events to watchers.
     """
 
     settings: ServiceSettings

@@ -1,9 +1,9 @@
-"""What every request must pass before it reaches a handler: hosts, origins, sizes and rates.
+"""Checks of every request before it reaches a handler: host, origin, size and rate.
 
-Cookies are sent by browsers whoever made the page that sends the request, so a request with effects must come from a
-page of this server: its ``Origin`` is checked, for forms and WebSockets alike. Requests with a token are exempt, since
-no browser adds one by itself. The host is checked as well: a name of an attacker's that resolves to this machine would
-otherwise be its own origin.
+Browsers send cookies with requests from any page, so a request with effects must come from a page of this server
+(protection against CSRF): its ``Origin`` is checked, for forms and WebSockets. Requests with a token are exempt, since
+a browser never adds one by itself. The host is checked against DNS rebinding, where an attacker's domain resolves to this
+machine and would otherwise count as the same origin.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ HEADERS = {
 
 
 class Guard:
-    """Wraps the server; refuses with problem details."""
+    """ASGI middleware that refuses unsafe requests with problem details."""
 
     def __init__(self, app: ASGIApp, origin: str = "", hosts: frozenset[str] = frozenset()) -> None:
         """Wraps ``app``.
 
         Args:
             app: the server.
-            origin: the address under which browsers reach it; by default whatever host of ``hosts`` they name.
+            origin: the address under which browsers reach the server; by default any host of ``hosts``.
             hosts: names of this machine; by default those of the loopback interface.
         """
         self._app = app
@@ -64,7 +64,7 @@ class Guard:
         self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Lets a request through, or answers it."""
+        """Passes a request on, or refuses it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -75,6 +75,7 @@ class Guard:
                 scope, _limited(receive, _longest(scope)), _with_headers(send) if scope["type"] == "http" else send
             )
         elif scope["type"] == "websocket":
+            # The first message is `websocket.connect`; closing before accepting refuses the handshake.
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
         else:
@@ -85,7 +86,8 @@ class Guard:
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if host not in self._hosts:
-            return 421, "this server is not known by that name; give its address as the setting `origin`"
+            # 421 Misdirected Request (RFC 9110).
+            return 421, "unknown host name; give the server's address as the setting `origin`"
         if scope["type"] == "http" and scope["method"] in _SAFE:
             return None
         length, most = headers.get("content-length", "0"), _longest(scope)
@@ -96,7 +98,7 @@ class Guard:
         return self._too_often(scope, headers)
 
     def _is_own(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a page of this server sends the request; a program without cookies is no browser."""
+        """Whether the request comes from a page of this server, or from a program without cookies."""
         origin = headers.get("origin")
         if origin is None:
             site = headers.get("sec-fetch-site")
@@ -113,9 +115,11 @@ class Guard:
         caller = (scope.get("client") or ("", 0))[0]
         key, now = (caller, scope["path"]), time.monotonic()
         tokens, before = self._buckets.pop(key, (float(number), now))
+        # A token bucket: it refills at the allowed rate and holds at most one interval's worth.
         tokens = min(float(number), tokens + (now - before) * number / seconds)
         self._buckets[key] = (max(tokens - 1.0, 0.0), now)
         if len(self._buckets) > _CALLERS:
+            # The least recently used: `pop` and insertion move a caller to the end.
             self._buckets.popitem(last=False)
         return None if tokens >= 1.0 else (429, f"expected at most {number} of these in {seconds:g} s; wait a little")
 
@@ -130,7 +134,7 @@ def _longest(scope: Scope) -> int:
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """Ends the connection once a body without a declared length is too long."""
+    """Ends the connection when a body without a declared length exceeds the limit."""
     size = 0
 
     async def limited() -> Message:

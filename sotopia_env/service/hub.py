@@ -1,7 +1,7 @@
-"""The hub: one poll of the database for all who watch, in every web process.
+"""The hub: polls the database once for all watchers of a web process.
 
-However many people watch an episode, its new events are read once. Events are numbered without gaps, so a watcher that
-comes back with the number of the last event it has seen misses none and sees none twice.
+The new events of an episode are read once, however many people watch it. Events are numbered without gaps, so a watcher
+that reconnects with the number of its last event misses no event and gets none twice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sotopia_env.service.store.events import Event
 
 logger = logging.getLogger(__name__)
 POLL = 0.1
-"""Seconds between two looks at the database while somebody watches."""
+"""Seconds between two polls of the database while there are watchers."""
 
 
 @dataclass(slots=True)
 class _Channel:
-    """The events of one episode that is being watched, and those who wait for the next."""
+    """The events of a watched episode, and the signal that new ones have come."""
 
     log: list[Event] = field(default_factory=list)
     closed: bool = False
@@ -32,7 +32,7 @@ class _Channel:
 
 
 class Hub:
-    """Hands the events of episodes to those who watch them."""
+    """Distributes the events of episodes to their watchers."""
 
     def __init__(self, database: Database) -> None:
         """Begins without watchers."""
@@ -42,10 +42,10 @@ class Hub:
         self._closing = asyncio.Event()
 
     async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
-        """Yields the events of an episode with numbers greater than ``after``, until it is over or the hub closes.
+        """Yields the events of an episode with numbers greater than ``after``, until it ends or the hub closes.
 
         Raises:
-            MissingError: there is no such episode.
+            MissingError: the episode does not exist.
         """
         async with self._database.read() as connection:
             # With a number that no event has yet, the loop below would have nothing to send and nothing to wait for.
@@ -57,8 +57,11 @@ class Hub:
             if self._poll is None:
                 self._poll = asyncio.create_task(self._poll_forever())
             while not self._closing.is_set():
+                # Taken before the log is read: an event that arrives meanwhile sets this signal, and the wait returns
+                # at once.
                 changed = channel.changed
-                for event in channel.log[after:]:  # numbers are places in the log, from 1
+                # Events are numbered from 1 without gaps, so `after` is also an index of the log.
+                for event in channel.log[after:]:
                     yield event
                     after = event.number
                 if len(channel.log) <= after:
@@ -72,16 +75,16 @@ class Hub:
 
     @property
     def closing(self) -> bool:
-        """Whether streams are to end, because the server does."""
+        """Whether streams are to end because the server is shutting down."""
         return self._closing.is_set()
 
     @property
     def watchers(self) -> int:
-        """How many streams there are."""
+        """Number of open streams."""
         return sum(channel.watchers for channel in self._channels.values())
 
     async def notify(self, episode: str) -> None:
-        """Looks at an episode at once, since this process has just changed it."""
+        """Reads the events of an episode at once, after this process has changed it."""
         if episode in self._channels:
             await self._refresh([episode])
 
@@ -114,4 +117,5 @@ class Hub:
                 channel.log += [event for event in new if event.number > len(channel.log)]
                 channel.closed = status in CLOSED
                 channel.changed.set()
+                # A new signal for the next change; the watchers of the old one have been woken.
                 channel.changed = asyncio.Event()

@@ -1,9 +1,9 @@
 """Live episodes: played turn by turn from the database, by policies in a worker and by people through pages.
 
-Nothing of a live episode is kept in memory between two turns. Its events are its state: a worker builds the table from
-them (:meth:`LiveEpisode.load`), lets policies act until a person's turn comes, and appends an event for every turn. A
-person's answer is taken by the process that receives it, in one transaction. So a killed server or worker loses
-nothing, an episode that waits for a person costs nothing, and an answer to a turn that is over is refused.
+A live episode has no state in memory between two turns. Its events are its state: a worker rebuilds the table from them
+(:meth:`LiveEpisode.load`), lets policies act until it is a person's turn, and appends an event for every turn. The
+process that receives a person's answer records it in one transaction. Therefore a killed server or worker loses no
+turn, an episode that waits for a person uses no resources, and an answer to an earlier turn is refused.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ ADVANCE = "advance"
 """The job that lets the policies of a live episode act."""
 LATE_ANSWER = "no answer within the time limit"
 CLOSED = ("done", "failed", "stopped")
-"""The states of an episode that nothing will change any more."""
+"""The states of an episode that has ended."""
 
 
 class LiveSpec(Record):
-    """What is needed to play a live episode.
+    """The settings of a live episode.
 
     Attributes:
-        task: who meets in which situation.
-        rules: order and limits.
-        seed: of the turn order and of policies.
+        task: the scenario and its characters.
+        rules: turn order and limits.
+        seed: seed of the turn order and of policies.
         policies: agent id to policy name; :data:`~sotopia_env.service.store.episodes.PERSON` for a person's seat.
-        evaluator: its name; ``none`` for no evaluation.
+        evaluator: name of the evaluator; ``none`` for no evaluation.
         manner: settings of language models in seats.
-        turn_seconds: how long a person may take; ``None`` for no limit.
-        on_timeout: what happens then: the turn passes (``none``), or the person's character leaves (``leave``).
-        tag: of the episode, for lists.
+        turn_seconds: the time limit of a person's turn; ``None`` for no limit.
+        on_timeout: the consequence: the turn passes (``none``), or the person's character leaves (``leave``).
+        tag: a tag of the episode, for lists.
         study: id of the study it belongs to, if any.
     """
 
@@ -70,7 +70,7 @@ class LiveSpec(Record):
 
 
 class RecordedAnswer(Record):
-    """The answer of one seat in a simultaneous round that is not complete: kept, and shown to nobody yet."""
+    """The answer of one seat in an incomplete simultaneous round; not shown before the round is complete."""
 
     agent: str
     round: int
@@ -80,7 +80,7 @@ class RecordedAnswer(Record):
 
 
 class AppendedTurn(Record):
-    """A turn as an event, with the external errors that were recovered from while it was produced."""
+    """A turn as an event, with the external errors from which its policy recovered."""
 
     turn: RecordedTurn
     errors: tuple[EpisodeError, ...] = ()
@@ -92,9 +92,9 @@ class LiveEpisode:
 
     Attributes:
         id: the episode's id.
-        spec: what is played.
+        spec: its settings.
         table: the episode so far.
-        number: of the latest event.
+        number: number of the latest event.
         status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
         deadline: when the person whose turn it is runs out of time.
     """
@@ -108,10 +108,10 @@ class LiveEpisode:
 
     @classmethod
     async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
-        """Returns the episode as its events leave it; with ``lock``, nobody else can change it in this transaction.
+        """Returns the episode rebuilt from its events; with ``lock``, no other transaction can change it meanwhile.
 
         Raises:
-            MissingError: there is no such live episode.
+            MissingError: the episode does not exist or is not a live one.
         """
         row = await events.row_of(connection, episode, lock=lock)
         spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
@@ -133,16 +133,19 @@ class LiveEpisode:
                 for agent in spec.people
             ),
         }
+        # The same path as resuming a run: the record so far, from which the table recomputes the state of the
+        # protocol.
         opening = Table(spec.task, spec.rules, spec.seed, key=row.key).episode()
         table = Table.resume(opening.model_copy(update=parts))
-        for answer in answers:  # those of earlier rounds are turns by now
+        # Answers of earlier rounds have become turns; only those of the present round are still pending.
+        for answer in answers:
             if answer.round == table.state.round and answer.agent in table.acting:
                 table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
         return cls(episode, spec, table, row.events, row.status, row.deadline)
 
     @property
     def ended(self) -> bool:
-        """Whether no more turn will be taken."""
+        """Whether no further turn follows."""
         return self.table.stop is not None or self.status in CLOSED
 
     @property
@@ -151,14 +154,15 @@ class LiveEpisode:
         return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
 
     async def append(self, connection: AsyncConnection, since: int, recorded: Collection[str] = ()) -> None:
-        """Appends an event for every turn and answer that is new, and one that says who is to act now.
+        """Appends an event for every new turn and answer, and one with the agents to act next.
 
         Args:
             connection: a writing transaction.
-            since: how many turns have events.
-            recorded: agents whose answers of an incomplete round have events.
+            since: number of turns that have events.
+            recorded: agents whose answers in the incomplete round have events.
         """
         new = [*self._turn_events(since), *self._answer_events(recorded)]
+        # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
         if self.awaited:
             limit = self.spec.turn_seconds
@@ -220,6 +224,7 @@ async def begin(
         await connection.execute(insert(tables.tag).values(kind="episode", item=identity, tag=spec.tag))
     opening = {"task": spec.task.id, "characters": dict(names), "policies": spec.policies}
     await events.append(connection, identity, 0, [("began", canonical_json(opening))])
+    # Loaded from the database and not built here: the first state comes from the same code as every later one.
     await (await LiveEpisode.load(connection, identity)).append(connection, 0)
     await jobs.request(connection, ADVANCE, identity)
     return identity
@@ -228,15 +233,15 @@ async def begin(
 async def act(
     database: Database, episode: str, agent: str, action: Action, *, turn: int, key: str, seconds: float = 0.0
 ) -> LiveEpisode:
-    """Takes a person's action.
+    """Carries out a person's action.
 
     Args:
-        database: of the service.
-        episode: its id.
+        database: the service's database.
+        episode: id of the episode.
         agent: the person's seat.
-        action: what the person does.
-        turn: how many turns there were when the person saw the page, so a stale page has no effect.
-        key: chosen by the sender, so that the same request sent twice has one effect.
+        action: the person's action.
+        turn: number of turns on the page that the person saw; the action of an outdated page is refused.
+        key: idempotency key, chosen by the sender: the same request sent twice has one effect.
         seconds: how long the person took.
 
     Raises:
@@ -246,6 +251,7 @@ async def act(
     """
     async with database.write() as connection:
         live = await LiveEpisode.load(connection, episode, lock=True)
+        # Before the check of the turn: a repeated request names a turn that its first copy has ended.
         if await is_repeated(connection, episode, agent, key):
             return live
         _check_possible(live, agent, action, turn)
@@ -260,8 +266,9 @@ def _check_possible(live: LiveEpisode, agent: str, action: Action, turn: int) ->
         raise ForbiddenError(f"{agent}: this seat is not a person's")
     if live.ended:
         raise ConflictError("the conversation has ended")
+    # A page that was open during another turn shows an old state; the person may not have meant this action now.
     if turn != len(live.table.turns) or agent not in live.table.acting:
-        raise ConflictError("it is not your turn any more; the page shows the present state after a reload")
+        raise ConflictError("it is not your turn any more; reload the page")
     observation = live.table.observe(agent)
     if action.action_type not in observation.available:
         raise InvalidActionError(field="action_type", got=action.action_type.value, valid=list(observation.available))
@@ -274,20 +281,20 @@ async def is_repeated(connection: AsyncConnection, episode: str, agent: str, key
     """Whether an action with this key was taken before.
 
     Raises:
-        ConflictError: by another seat.
+        ConflictError: another seat has used the key.
     """
     row = tables.submission
     query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
     sender = (await connection.execute(query)).scalar_one_or_none()
     if sender is not None and sender != agent:
-        raise ConflictError("key: another seat has used it; choose a random one")
+        raise ConflictError("key: used by another seat; choose a random one")
     return sender is not None
 
 
 async def _take(
     connection: AsyncConnection, live: LiveEpisode, agent: str, action: Action, generation: Generation | None
 ) -> None:
-    """Carries out an answer, appends what has come of it, and asks for the job that lets the policies go on."""
+    """Carries out an answer, appends the resulting events, and requests the job that lets the policies act."""
     count, recorded = len(live.table.turns), set(live.table.pending)
     live.table.answer(agent, action, generation)
     await live.append(connection, count, recorded)
@@ -298,10 +305,13 @@ async def time_out(database: Database, episode: str) -> None:
     """Carries out the declared consequence for people who have not answered by the deadline."""
     async with database.write() as connection:
         live = await LiveEpisode.load(connection, episode, lock=True)
+        # Checked again under the lock: the person may have answered since the worker read the list of overdue
+        # episodes.
         if not live.awaited or live.deadline is None or live.deadline > time.time():
             return
         for agent in live.awaited:
             possible = live.table.observe(agent).available
+            # Leaving may be impossible in a scenario; then the turn passes.
             leaves = live.spec.on_timeout == "leave" and ActionType.LEAVE in possible
             action = Action(ActionType.LEAVE) if leaves else NO_ACTION
             generation = Generation(parse_failure=LATE_ANSWER, latency=live.spec.turn_seconds or 0.0)
@@ -313,14 +323,15 @@ async def time_out(database: Database, episode: str) -> None:
 async def advance(
     database: Database, live: LiveEpisode, policies: Mapping[str, Policy], evaluator: Evaluator | None
 ) -> None:
-    """Lets the policies act until a person's turn comes, and ends and evaluates the episode where it is over.
+    """Lets the policies act until it is a person's turn, and records and evaluates the episode when it ends.
 
     Raises:
         ConflictError: the episode was stopped meanwhile.
-        PolicyError: a policy could not act; the turns before are on disk.
-        ModelCallError: a model did not answer; the turns before are on disk.
+        PolicyError: a policy could not act; earlier turns are in the database.
+        ModelCallError: a model did not answer; earlier turns are in the database.
     """
     while live.table.stop is None:
+        # Only people act now. In a simultaneous round with both, the policies answer first, without seeing the others.
         if len(live.awaited) == len(live.table.acting):
             return
         round_, count, recorded = live.table.state.round, len(live.table.turns), set(live.table.pending)
@@ -335,27 +346,28 @@ async def advance(
     await _finish(database, live, evaluator)
 
 
-class _Asked(Exception):  # noqa: N818 - not an error
-    """Ends :meth:`Table.play` after one step, so that every turn is on disk before the next is asked for."""
+class _StepDone(Exception):  # noqa: N818 - not an error
+    """Ends :meth:`Table.play` after one step, so that every turn is recorded before the next one is requested."""
 
 
 async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, Decision]]:
     """Asks the policies whose turn it is once; returns the decision of each agent."""
-    count, before, asked = len(table.turns), dict(table.pending), False
+    count, before, is_second = len(table.turns), dict(table.pending), False
 
     def once() -> None:
-        nonlocal asked
-        if asked:
-            raise _Asked
-        asked = True
+        nonlocal is_second
+        if is_second:
+            raise _StepDone
+        is_second = True
 
-    with suppress(_Asked):
+    with suppress(_StepDone):
         await table.play(policies, before=once)
     errors = table.episode().errors
-    taken = [
+    decisions = [
         (
             item.turn.actor,
             Decision(
+                # The action as the policy chose it; the table, replaying it, decides again whether it counts.
                 item.turn.attempted or item.turn.action,
                 item.generation,
                 tuple(error for error in errors if error.turn == item.turn.index),
@@ -364,7 +376,7 @@ async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, 
         for item in table.turns[count:]
         if item.turn.actor not in before
     ]
-    return taken + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
+    return decisions + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
 
 
 async def _record(
@@ -383,13 +395,14 @@ async def _record(
 
 
 async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | None) -> Episode:
-    """Records an ended episode, then evaluates it; an evaluation that fails leaves it unscored with the reason."""
+    """Evaluates and records an ended episode; after a failed evaluation it is unscored, with the reason."""
     episode = live.table.episode()
     if evaluator is not None:
         with suppress(EvaluationError):  # the record says why it is unscored
             await live.table.evaluate(evaluator)
         episode = live.table.episode()
     new = [("ended", canonical_json({"stop": episode.stop.value if episode.stop else ""}))]
+    # The evaluation ran outside of a transaction, since a judge takes seconds; both events are appended together.
     new += [("evaluated", evaluation.model_dump_json()) for evaluation in episode.evaluations]
     async with database.write() as connection:
         live.number = await events.append(connection, live.id, live.number, new, episodes.record_columns(episode))
@@ -398,7 +411,7 @@ async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | 
 
 
 async def end(database: Database, episode: str, status: Literal["failed", "stopped"], reason: str) -> None:
-    """Ends an episode that will not be finished: its turns stay, it has no record."""
+    """Ends an episode early; its turns are kept, and it has no record."""
     async with database.write() as connection:
         row = await events.row_of(connection, episode)
         if row.status in CLOSED:
@@ -408,16 +421,16 @@ async def end(database: Database, episode: str, status: Literal["failed", "stopp
 
 
 async def resume(connection: AsyncConnection, episode: str) -> None:
-    """Goes on with an episode that failed or was stopped, from its last turn.
+    """Resumes an episode that failed or was stopped, from its last turn.
 
     Raises:
-        ConflictError: it is being played, or it has ended by itself.
-        MissingError: there is no such live episode.
+        ConflictError: the episode is being played or has ended regularly.
+        MissingError: the episode does not exist or is not a live one.
     """
     live = await LiveEpisode.load(connection, episode, lock=True)
     if live.status not in ("failed", "stopped"):
         raise ConflictError(
-            f"episode {episode}: expected one that failed or was stopped, got one that is {live.status}"
+            f"episode {episode}: only a failed or stopped episode can be resumed; this one is {live.status}"
         )
     live.status = "running"
     await live.append(connection, len(live.table.turns), set(live.table.pending))
@@ -427,7 +440,7 @@ async def resume(connection: AsyncConnection, episode: str) -> None:
 
 
 async def overdue(connection: AsyncConnection) -> list[str]:
-    """Returns the episodes in which a person has run out of time."""
+    """Returns the ids of episodes in which a person has exceeded the time limit."""
     row = tables.episode
     query = select(row.c.id).where(row.c.deadline.is_not(None), row.c.deadline < time.time(), row.c.status == "waiting")
     return list((await connection.execute(query)).scalars())

@@ -6,11 +6,11 @@ from sotopia_env.errors import SotopiaError
 
 
 class MissingError(SotopiaError):
-    """There is no such thing: an id is not known, or the caller may not know of it (HTTP 404)."""
+    """An object was not found, or the caller may not know of it (HTTP 404)."""
 
 
 class ConflictError(SotopiaError):
-    """What was asked contradicts the present state: a stale page, a closed study, an item in use (HTTP 409)."""
+    """A request conflicts with the present state: a stale page, a closed study, an item in use (HTTP 409)."""
 
 
 class ForbiddenError(SotopiaError):
@@ -18,8 +18,8 @@ class ForbiddenError(SotopiaError):
 
 
 class UnauthorizedError(SotopiaError):
-    """The caller has not said, or not proved, who it is (HTTP 401)."""
+    """The caller is not authenticated (HTTP 401)."""
 
 
 class LimitError(SotopiaError):
-    """Too much at once: a rate, a size or a number of live episodes (HTTP 429)."""
+    """A limit on the rate, the size or the number of live episodes is exceeded (HTTP 429)."""

@@ -1,7 +1,7 @@
-"""A seat for a person: what its page shows, and the action read from what the person sends.
+"""The page of a person's seat, and reading the action from its form.
 
-Everything comes from the seat's own :class:`~sotopia_env.world.Observation`, so a page can show nothing that the seat
-may not know. The instructions that models get are not shown. Templates escape every text.
+All content comes from the seat's own :class:`~sotopia_env.world.Observation`, so the page cannot show information that
+the seat may not have. The instructions for models are not shown. Templates escape every text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sotopia_env.service.live import LiveEpisode
 from sotopia_env.world import Action, ActionType, Observation, Turn
 
 OFFER, CLAIM = "offer", "claim"
-"""Values of the field ``move`` for moves whose content is in further fields."""
+"""Values of the field ``move`` for moves with further fields."""
 WORDS: Mapping[ActionType, str] = {
     ActionType.SPEAK: "Say",
     ActionType.NON_VERBAL: "Show (a gesture, a look)",
@@ -33,15 +33,15 @@ class TurnView:
 
     Attributes:
         number: from 1.
-        agent: who acted.
-        name: of the agent's character.
-        seat: index of the seat, which decides the colour.
+        agent: id of the agent that acted.
+        name: name of the agent's character.
+        seat: index of the seat, which determines the colour.
         kind: the action type.
-        words: what was said, shown or done.
-        aside: names of the only people who noticed it; empty if all did.
-        effect: what a move did, in the protocol's words.
+        words: the speech, gesture or deed.
+        aside: names of the addressees of a private action; empty for a public one.
+        effect: the effect of a move, in the protocol's words.
         problem: why the action or its move did not count.
-        mine: whether the reader took the turn.
+        mine: whether the turn is the reader's own.
     """
 
     number: int
@@ -57,18 +57,19 @@ class TurnView:
 
 
 def turn_view(turn: Turn, names: Mapping[str, str], reader: str = "") -> TurnView:
-    """Returns a turn as ``reader`` may see it; as a researcher sees it without one."""
+    """Returns a turn as ``reader`` may see it; without a reader, as a researcher sees it."""
     is_own = turn.actor == reader
     sees_all = is_own or not reader or turn.hidden is None
-    shown = turn.action
+    action = turn.action
     return TurnView(
         number=turn.index + 1,
         agent=turn.actor,
         name=names[turn.actor],
         seat=list(names).index(turn.actor),
-        kind=shown.action_type.value,
-        words=shown.argument,
-        aside=tuple(names[agent] for agent in shown.to),
+        kind=action.action_type.value,
+        words=action.argument,
+        aside=tuple(names[agent] for agent in action.to),
+        # `hidden` is the effect as others may know it, such as of a secret vote.
         effect=(turn.effect if sees_all else turn.hidden) or "",
         problem=(turn.violation or "") if is_own or not reader else "",
         mine=is_own,
@@ -80,13 +81,15 @@ class TermField:
     """One field of an offer.
 
     Attributes:
-        name: of the form's field.
-        label: what it is about.
+        name: name of the form's field.
+        label: the issue, for people.
         kind: ``number`` or ``choice``.
-        value: of the newest offer on the table, to begin with.
-        low: the lowest number; ``high`` the highest, ``step`` between two.
-        unit: of the number.
-        options: of a choice.
+        value: initial value, from the newest offer on the table.
+        low: the lowest number.
+        high: the highest number.
+        step: the difference between two numbers.
+        unit: unit of the number.
+        options: the options of a choice.
     """
 
     name: str
@@ -102,20 +105,20 @@ class TermField:
 
 @dataclass(frozen=True, slots=True)
 class SeatPage:
-    """What a person in a seat sees.
+    """The content of a seat's page.
 
     Attributes:
-        observation: of the seat, from which the rest comes.
-        name: who the person is.
-        turns: what the seat has witnessed.
-        count: turns so far, those that the seat did not witness included; a form sends it back.
+        observation: the seat's observation, from which the other fields are derived.
+        name: the character's name.
+        turns: the turns that the seat has witnessed.
+        count: number of turns so far, including those that the seat did not witness; a form sends it back.
         acting: whether it is the person's turn.
         thinking: names of the others whose turn it is.
         ended: whether the conversation is over.
-        actions: the action types at hand, with words for people.
-        moves: the moves at hand: value of the field, words for people.
-        terms: fields of an offer; empty if none can be made.
-        deadline: when the person's time is up, in seconds since the epoch.
+        actions: the available action types, with labels for people.
+        moves: the available moves: value of the field and label.
+        terms: fields of an offer; empty if no offer is possible.
+        deadline: the person's deadline, in seconds since the epoch.
     """
 
     observation: Observation
@@ -132,10 +135,11 @@ class SeatPage:
 
 
 def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
-    """Returns what the person in a seat sees now."""
+    """Returns the present content of a seat's page."""
     observation = live.table.observe(agent)
     names = live.spec.task.names
     acting = agent in live.awaited
+    # Observations list moves even between turns; a form that cannot be sent would only mislead.
     menu = observation.moves if acting else None
     return SeatPage(
         observation=observation,
@@ -155,13 +159,15 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
 def _moves(menu: Menu) -> list[tuple[str, str]]:
     choices = menu.choices()
     return [
+        # The menu has no move for choices that need further fields: the offer, which is first if possible, and the
+        # claim.
         (str(index) if move is not None else OFFER if menu.propose and index == 0 else CLAIM, label)
         for index, (label, move) in enumerate(choices)
     ]
 
 
 def _terms(observation: Observation, menu: Menu) -> list[TermField]:
-    """The fields of an offer, beginning with the terms of the newest one on the table."""
+    """Returns the fields of an offer, filled with the terms of the newest offer on the table."""
     assert menu.space is not None  # offers are about something
     offers = [] if observation.table is None else [standing.offer for standing in observation.table.offers]
     newest: Mapping[str, Any] = max(offers, key=lambda offer: offer.number).terms if offers else {}
@@ -187,10 +193,10 @@ def _shown(value: object) -> str:
 
 
 def read_action(observation: Observation, fields: Mapping[str, str], to: Sequence[str] = ()) -> Action:
-    """Returns the action in what a person sent.
+    """Returns the action in the fields of a person's form.
 
     Raises:
-        InvalidActionError: it is not one that is possible now; the sentence is for the person.
+        InvalidActionError: the action is not possible now; the message is for the person.
     """
     kind = fields.get("action_type", "") or ActionType.SPEAK.value
     if kind not in [item.value for item in observation.available]:
@@ -207,17 +213,17 @@ def read_action(observation: Observation, fields: Mapping[str, str], to: Sequenc
 
 
 def _read_move(observation: Observation, fields: Mapping[str, str]) -> Move | None:
-    chosen, menu = fields.get("move", ""), observation.moves
-    if not chosen or not menu:
+    value, menu = fields.get("move", ""), observation.moves
+    if not value or not menu:
         return None
-    if chosen == OFFER and menu.propose:
+    if value == OFFER and menu.propose:
         return Move(MoveKind.PROPOSE, _read_terms(menu, fields))
-    if chosen == CLAIM and menu.claim:
+    if value == CLAIM and menu.claim:
         return read_move({MoveKind.CLAIM.value: fields.get("claim", "").strip()})
     choices = menu.choices()
-    if chosen.isdecimal() and len(chosen) < 6 and int(chosen) < len(choices):
-        return choices[int(chosen)][1]
-    raise InvalidActionError("this move is not open any more", field="move")
+    if value.isdecimal() and len(value) < 6 and int(value) < len(choices):
+        return choices[int(value)][1]
+    raise InvalidActionError("this move is not available any more", field="move")
 
 
 def _read_terms(menu: Menu, fields: Mapping[str, str]) -> dict[str, Any]:
@@ -230,7 +236,7 @@ def _read_terms(menu: Menu, fields: Mapping[str, str]) -> dict[str, Any]:
         else:
             text = fields.get(name, "").strip()
             if not text:
-                raise InvalidActionError("an offer needs a value for everything it is about", field=issue.name)
+                raise InvalidActionError("an offer needs a value for every issue", field=issue.name)
             terms[issue.name] = issue.read(text, menu.space.names)
     return terms
 

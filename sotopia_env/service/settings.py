@@ -11,19 +11,19 @@ from sotopia_env.settings import Settings
 
 
 class ServiceSettings(Settings):
-    """What a server and its workers need to know; every process of one service has the same.
+    """Settings of a service; its server and all its workers must use the same.
 
     Attributes:
         database: ``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
         data: the directory of run directories and of caches.
-        models: how language models are reached, and what a run may spend at most.
-        model_names: language models that pages offer, such as ``local/my-model``; any other name can be typed.
-        evaluator: what scores an episode where nothing else was chosen.
+        models: access to language models, and the spending limits of a run.
+        model_names: language models that the pages list, such as ``local/my-model``; any other name can be typed.
+        evaluator: the default evaluator of episodes.
         design_model: the language model that drafts scenarios; the first of ``model_names`` by default.
-        concurrency: jobs that one worker process carries out at once.
-        turn_seconds: how long a person may take for a turn where a study does not say so.
-        live_episodes: how many live episodes one person may have at once.
-        accounts: whether people must log in; without accounts whoever has the one-time address is the administrator.
+        concurrency: number of jobs that one worker process carries out at once.
+        turn_seconds: the default time limit of a person's turn.
+        live_episodes: the most live episodes of one user at once.
+        accounts: whether users log in with a password; without accounts, the one-time address admits an administrator.
         origin: the address under which browsers reach the service, such as ``https://lab.example.org``; by default
             that of the request.
         hosts: names under which requests may reach the service; by default that of ``origin``, or this machine alone.

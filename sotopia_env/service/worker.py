@@ -1,4 +1,4 @@
-"""A worker: a process that claims jobs and carries them out, many at once, each under a lease."""
+"""The worker process, which leases jobs and carries out several at once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from sotopia_env.service.work.batch import play_run
 
 logger = logging.getLogger(__name__)
 IDLE = 0.1
-"""Seconds between two looks for a job."""
+"""Seconds between two queries for a job."""
 ATTEMPTS = 4
-"""How often a job whose model does not answer is tried."""
+"""Most attempts for a job whose model does not respond."""
 
 
 class Worker:
@@ -36,13 +36,14 @@ class Worker:
 
     Attributes:
         name: unique among the workers of a service.
-        settings: of the service.
-        database: of the service.
+        settings: the service's settings.
+        database: the service's database.
         models: the language models of this process.
+        handlers: the coroutine that carries out each kind of job.
     """
 
     def __init__(self, settings: ServiceSettings, database: Database) -> None:
-        """Prepares; nothing is claimed."""
+        """Prepares a worker; it claims no job yet."""
         self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
         self.settings = settings
         self.database = database
@@ -57,7 +58,7 @@ class Worker:
         }
 
     def stop(self) -> None:
-        """Ends :meth:`run` once the jobs at hand have reached a point at which they can be continued."""
+        """Ends :meth:`run` once the running jobs have reached a point from which they can be resumed."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -75,14 +76,15 @@ class Worker:
                         await asyncio.wait_for(self._stop.wait(), pause)
         finally:
             watch.cancel()
-            await asyncio.sleep(0)  # a task that is cancelled before it starts would not give its job back
+            # A task that is cancelled before it starts would not give its job back: let new ones start.
+            await asyncio.sleep(0)
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
             await self.models.close()
 
     async def _begin_one(self) -> bool:
-        """Claims a job and begins it; returns whether there was one and room for it."""
+        """Claims and starts a job; returns ``False`` if none is due or the worker is fully occupied."""
         if len(self._running) >= self.settings.concurrency:
             return False
         async with self.database.write() as connection:
@@ -97,29 +99,32 @@ class Worker:
     async def _carry_out(self, job: Job) -> None:
         stop = Stop()
         lease = asyncio.create_task(self._keep_lease(job, stop))
-        error, retry_after, said = "", None, ""
+        error, retry_after, result = "", None, ""
         try:
-            result = await attempt(self.handlers[job.kind](job, stop), None)
-            if isinstance(result, Exception):
-                error, retry_after = await self._failed(job, result)
+            outcome = await attempt(self.handlers[job.kind](job, stop), None)
+            if isinstance(outcome, Exception):
+                error, retry_after = await self._failed(job, outcome)
             else:
-                said = result or ""
+                result = outcome or ""
         except FATAL as problem:
             error, retry_after = await self._failed(job, problem)
         except asyncio.CancelledError:
-            retry_after = 0.0  # this worker ends; another one goes on
+            # This worker ends; another one may take the job over at once.
+            retry_after = 0.0
         finally:
             lease.cancel()
             async with self.database.write() as connection:
-                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after, result=said)
+                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after, result=result)
 
     async def _failed(self, job: Job, problem: Exception) -> tuple[str, float | None]:
-        """Decides what becomes of a job that has failed: tried again after a while, or over."""
+        """Returns the error of a failed job, and the seconds until the next attempt, ``None`` for none."""
         if isinstance(problem, (ConflictError, MissingError)):
-            return "", None  # somebody else went on with it, or it is gone: nothing is left to do for this request
+            # Another process has changed or deleted the target: this request has become obsolete.
+            return "", None
         reason = f"{type(problem).__name__}: {problem}"
         logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
         passing = isinstance(problem, (ModelCallError, OSError, InUseError)) and not isinstance(problem, FATAL)
+        # 2, 4 and 8 seconds: an outage of a model is often over by then.
         if passing and job.attempts < ATTEMPTS:
             return reason, 2.0**job.attempts
         if job.kind == live.ADVANCE:
@@ -131,6 +136,7 @@ class Worker:
 
     async def _keep_lease(self, job: Job, stop: Stop) -> None:
         while True:
+            # Three renewals may fail, for example on a busy database, before the lease expires.
             await asyncio.sleep(jobs.LEASE / 4)
             try:
                 async with self.database.write() as connection:
@@ -144,7 +150,7 @@ class Worker:
                 stop.ask("it was asked to stop")
 
     async def _watch_deadlines(self) -> None:
-        """Carries out what was declared for people who do not answer in time."""
+        """Times out people who do not answer within their limit."""
         while True:
             await asyncio.sleep(1.0)
             try:

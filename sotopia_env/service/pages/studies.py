@@ -107,7 +107,7 @@ async def _page(request: Request, parts: ServicesDep, name: str, links: list[str
         if isinstance(study, AnnotateStudy):
             try:
                 agreement = (await export.agreement(connection, study, row)).text()
-            except SotopiaError as error:  # nothing was annotated yet, or too little to compare
+            except SotopiaError as error:  # no annotations yet, or too few to compare
                 agreement = str(error)
     address = f"{str(request.base_url).rstrip('/')}/join/{row.name}"
     values = {"row": row, "study": study, "people": people, "progress": progress, "agreement": agreement}

@@ -1,1 +1,1 @@
-"""Studies with people: who plays, who annotates, who checks scenarios; one machine of participants and assignments."""
+"""Studies with people who play, annotate or validate; all kinds share participants, assignments and forms."""

@@ -1,4 +1,4 @@
-"""What a study has gathered: long-form sheets with a codebook, agreement between annotators and with judges."""
+"""Results of a study: long-form sheets with a codebook, and agreement between annotators and with judges."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODEBOOK = {
     "study": "name of the study",
     "participant": "code of the person; the same person has the same code throughout",
     "external": "id by which a panel, such as Prolific, knows the person",
-    "item": "what the answer is about: an episode's or a task's id; empty for the questionnaire",
+    "item": "id of the episode or task that was judged; empty for the questionnaire",
     "slot": "which of the people who judge this item, from 0; -1 for the qualification; a seat in a conversation",
     "state": "done, rejected (by a quality rule) or dropped (no answer in time)",
     "seconds": "how long the person took for the item",
@@ -42,11 +42,11 @@ CODEBOOK = {
     "question": "name of the question; a dimension, or a dimension with .reasoning",
     "answer": "the number, the choice or the text",
 }
-"""What the columns of an export mean."""
+"""Descriptions of the columns of an export."""
 
 
 async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:
-    """Returns every answer of a study, one a row, with the columns :data:`COLUMNS`."""
+    """Returns every answer of a study, one per row, with the columns :data:`COLUMNS`."""
     people = {person.id: person for person in await studies.participants(connection, study.id)}
     answers: list[dict[str, Any]] = []
     for assignment in await studies.assignments(connection, study.id, "done", "rejected", "dropped"):
@@ -54,13 +54,15 @@ async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:
         base = {"study": study.name, "participant": person.id, "external": person.external, "item": assignment.item}
         base |= {"slot": assignment.slot, "state": assignment.state, "seconds": assignment.seconds}
         for name, value in parse_json(assignment.answers, "assignment").items():
+            # Answers about a seat are named `agent_0.goal`; a dimension's own name may contain dots, so only the first
+            # one separates.
             agent, _, question = name.partition(".") if name.startswith("agent_") else ("", "", name)
             answers.append({**base, "agent": agent, "question": question, "answer": value})
     for person in people.values():
-        gathered = parse_json(person.answers, "participant")
+        record = parse_json(person.answers, "participant")
         base = {"study": study.name, "participant": person.id, "external": person.external, "item": "", "slot": None}
-        panel = {name: gathered[name] for name in ("panel_study", "panel_session") if name in gathered}
-        for name, value in {**panel, **gathered.get("questionnaire", {})}.items():
+        panel = {name: record[name] for name in ("panel_study", "panel_session") if name in record}
+        for name, value in {**panel, **record.get("questionnaire", {})}.items():
             blank = {"seconds": None, "agent": ""}
             answers.append({**base, "state": person.state, **blank, "question": name, "answer": value})
     return answers
@@ -79,16 +81,17 @@ def as_json_lines(answers: Sequence[Mapping[str, Any]]) -> str:
 async def annotation_set(
     connection: AsyncConnection, study: AnnotateStudy, row: Any
 ) -> tuple[AnnotationSet, list[Episode]]:
-    """Returns the annotations of a study as those of a sheet, and the episodes they are about.
+    """Returns the annotations of a study in the form of an annotation sheet, and the annotated episodes.
 
     Raises:
-        InvalidValueError: there are none yet.
+        InvalidValueError: the study has no annotations yet.
     """
+    # Qualification items have gold scores; counted as annotations they would inflate the agreement.
     done = [item for item in await studies.assignments(connection, row.id, "done") if item.slot != GOLD_SLOT]
     if not done:
-        raise InvalidValueError("nothing was annotated yet", field="study", got=row.name)
+        raise InvalidValueError("the study has no annotations yet", field="study", got=row.name)
     by_id = {item: await episodes.record_of(connection, item) for item in dict.fromkeys(item.item for item in done)}
-    requests, found = [], []
+    requests, annotations = [], []
     for assignment in done:
         episode, answers = by_id[assignment.item], parse_json(assignment.answers, "assignment")
         for agent in episode.task.agents:
@@ -103,16 +106,17 @@ async def annotation_set(
             names = [name.removeprefix(f"{agent}.") for name in answers if name.startswith(f"{agent}.")]
             names = [name for name in names if not name.endswith(REASONING)]
             reasons = {name: str(answers.get(f"{agent}.{name}{REASONING}") or "") for name in names}
+            # The time was measured for the whole form, which has one part for each seat.
             seconds = None if assignment.seconds is None else assignment.seconds / len(episode.task.agents)
             where = Where(record=f"assignment {assignment.id}")
             scores = scores_of(answers, agent, names)
-            found.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
+            annotations.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
     key = AnnotationKey(seed=study.seed, per_episode=study.overlap, dimensions=study.custom, requests=tuple(requests))
-    return AnnotationSet(key, tuple(found)), list(by_id.values())
+    return AnnotationSet(key, tuple(annotations)), list(by_id.values())
 
 
 def as_sheet(answers: AnnotationSet) -> tuple[str, str]:
-    """Returns annotations as a sheet that was filled in and its key, which ``sotopia judge-agreement`` reads."""
+    """Returns annotations as a completed sheet and its key, which ``sotopia judge-agreement`` reads."""
     columns = (ID, ANNOTATOR, *(c for name in answers.key.scales for c in (name, name + COLUMN_REASONING)), SECONDS)
     lines = []
     for annotation in answers.annotations:
@@ -131,17 +135,18 @@ async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any)
 
 
 def rules_of(answers: AnnotationSet) -> QualityRules:
-    """Returns the default rules; that on the difference of two annotators applies where GOAL was annotated."""
+    """Returns the default quality rules, without the rule on differences where GOAL was not annotated."""
     rules = QualityRules()
     scored = {name for annotation in answers.annotations for name in annotation.scores}
+    # A rule on a dimension that was not annotated would reject everything.
     return rules if set(rules.max_difference) <= scored else QualityRules(max_difference={})
 
 
 async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> dict[str, int]:
-    """Rejects annotations by the quality rules and opens a new assignment for each; returns how many by rule.
+    """Rejects annotations by the quality rules and opens a new assignment for each; returns the number by rule.
 
-    An annotator judges all seats of an episode at once, so one bad seat rejects the assignment. Asking again until
-    everything is annotated well is what SOTOPIA-π did by hand (appendix C.5).
+    An annotator judges all seats of an episode at once, so one rejected seat rejects the assignment. SOTOPIA-π
+    relaunched rejected annotations by hand (appendix C.5).
     """
     answers, _ = await annotation_set(connection, study, row)
     by_assignment = {
@@ -153,8 +158,8 @@ async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy,
         reason = by_assignment.get(assignment.id)
         if reason is None or assignment.slot == GOLD_SLOT:
             continue
-        kept = parse_json(assignment.answers, "assignment")
-        content = json.dumps({**kept, "rejected": reason}, ensure_ascii=False)
+        values = parse_json(assignment.answers, "assignment")
+        content = json.dumps({**values, "rejected": reason}, ensure_ascii=False)
         await studies.change_assignment(connection, assignment.id, state="rejected", answers=content)
         await studies.add_assignments(connection, row.id, [(assignment.item, assignment.slot)])
         counts[reason] = counts.get(reason, 0) + 1

@@ -1,7 +1,7 @@
-"""A participant's way through a study: what comes next, decided from the database alone.
+"""The steps of a participant through a study, decided from the database alone.
 
-The page of a participant asks :func:`next_step` and shows it, so it is right after a reload, on another device and
-after a restart. A form sends what was shown, and is refused when that is over.
+A participant's page shows the result of :func:`next_step`, so it is correct after a reload, on another device and after
+a restart. A form names the step it belongs to and is refused when that step is over.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, Valid
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a participant is to do now.
+    """The current step of a participant.
 
     Attributes:
         kind: ``consent``, ``instructions``, ``waiting``, ``seat``, ``rating``, ``questionnaire`` or ``end``.
         study: the study.
         study_id: its id.
         person: the participant's row.
-        assignment: the row of the assignment at hand, if any.
-        sections: the form that is shown, if any.
-        details: what else the page shows.
+        assignment: the row of the current assignment, if any.
+        sections: the form of the step, if any.
+        details: further values for the page.
     """
 
     kind: str
@@ -47,10 +47,10 @@ CONSENT = (Section(questions=(Question(name="consent", text="I agree and want to
 
 
 async def next_step(connection: AsyncConnection, person_id: str) -> Step:
-    """Returns what a participant is to do now; a writing transaction, since it may lease an assignment.
+    """Returns the current step of a participant; needs a writing transaction, since it may lease an assignment.
 
     Raises:
-        MissingError: there is no such participant.
+        MissingError: the participant does not exist.
     """
     person, row = await studies.enter(connection, person_id)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
@@ -61,6 +61,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     if person.state in studies.FINISHED:
         return step("end")
     if person.state == "invited":
+        # A closed study admits no new participants; people who have consented may finish.
         if row.status != "open":
             raise ConflictError("this study is closed; thank you for your interest")
         return step("consent", sections=CONSENT)
@@ -69,6 +70,8 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     if person.state == "questionnaire":
         return step("questionnaire", sections=(Section(questions=study.questionnaire),))
     if isinstance(study, PlayStudy):
+        # Finding a partner or an item may end the participation (no partner, not qualified), so the row is read again
+        # below.
         stage = await play.stage(connection, study, row.id, person)
         if stage.kind != "over":
             return step(stage.kind, stage.assignment, details=stage.details)
@@ -85,13 +88,13 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
 async def _conclude(
     connection: AsyncConnection, person_id: str, study: PlayStudy | AnnotateStudy | ValidateStudy
 ) -> Step:
-    """The work is over: the questionnaire comes, or the end."""
+    """Continues with the questionnaire, or ends the participation, when no assignment is left."""
     await studies.change_participant(connection, person_id, state="questionnaire" if study.questionnaire else "done")
     return await next_step(connection, person_id)
 
 
 async def begin(connection: AsyncConnection, person_id: str) -> None:
-    """The instructions are read."""
+    """Records that a participant has read the instructions."""
     person, _ = await studies.enter(connection, person_id)
     if person.state == "consented":
         await studies.change_participant(connection, person_id, state="active")
@@ -100,6 +103,7 @@ async def begin(connection: AsyncConnection, person_id: str) -> None:
 async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> None:
     """Records whether a person wants to take part."""
     person, row = await studies.enter(connection, person_id)
+    # A second click on the form must not reset a participant who is further on.
     if person.state != "invited":
         return
     study = study_of(parse_json(row.settings, f"study {row.name}"))
@@ -108,15 +112,16 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
 
 
 async def leave(connection: AsyncConnection, person_id: str) -> None:
-    """Lets a person go who waits for a partner, or does not want to go on; what was done stays."""
+    """Ends the participation of a person who waits for a partner or wants to stop; finished assignments are kept."""
     person, _ = await studies.enter(connection, person_id)
     if person.state in studies.FINISHED:
         return
     assignment = await studies.current(connection, person.study, person_id)
     if assignment is not None:
         answers = parse_json(assignment.answers, "assignment")
+        # The partner is in the same conversation; leaving it is an action there, which the partner sees.
         if "episode" in answers:
-            raise ConflictError("the conversation is going on: choose `leave` there to end it")
+            raise ConflictError("the conversation is still in progress: choose `leave` there to end it")
         await studies.change_assignment(
             connection, assignment.id, state="open", participant=None, leased_until=None, answers="{}"
         )
@@ -130,14 +135,14 @@ async def answer(connection: AsyncConnection, person_id: str, values: dict[str, 
     """Records the answers to the questionnaire."""
     person, _ = await studies.enter(connection, person_id)
     if person.state != "questionnaire":
-        raise ConflictError("this form was sent before; the page shows what is next after a reload")
+        raise ConflictError("this form was sent before; reload the page for the next step")
     await studies.change_participant(connection, person_id, state="done", answers={"questionnaire": values})
 
 
 async def submit(
     connection: AsyncConnection, person_id: str, assignment: str, values: dict[str, Any], seconds: float | None
 ) -> None:
-    """Records the answers about one item, and measures a new annotator against the gold."""
+    """Records the answers about one item, and compares a new annotator's scores with the gold."""
     _, row = await studies.enter(connection, person_id)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
     assert not isinstance(study, PlayStudy)

@@ -1,4 +1,4 @@
-"""Forms that people fill in: questions, and the answers read from what a browser sends."""
+"""Forms for people: questions, and reading the answers that a browser sends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Question(Settings):
     """One question.
 
     Attributes:
-        name: of the answer, in exports.
-        text: what is asked.
+        name: name of the answer in exports.
+        text: the question.
         kind: ``text``, ``choice`` (one of ``options``), ``scale`` (a whole number from ``low`` to ``high``), or
             ``check`` (a box that must be ticked if the answer is required).
         note: a hint below the question.
-        options: of a choice.
+        options: the answers of a choice.
         low: the lowest number of a scale.
         high: the highest number of a scale.
         required: whether an answer is needed.
@@ -55,13 +55,16 @@ class Question(Settings):
         return tuple(range(self.low, self.high + 1))
 
     def read(self, text: str) -> tuple[str | int | bool | None, str]:
-        """Returns the answer in what a browser sent, and what is wrong with it; empty if nothing is."""
+        """Returns the answer in the text of a form field, and a message about its problem; empty if it is valid."""
         text = text.strip()
         if not text:
             return (False if self.kind == "check" else None), (_MISSING[self.kind] if self.required else "")
         if self.kind == "check":
+            # Browsers send a ticked box as any text, and nothing for an empty one.
             return True, ""
         if self.kind == "scale":
+            # `int` accepts underscores and spaces, and a very long text of digits is slow to convert: both are refused
+            # here.
             number = int(text) if text.lstrip("-").isdecimal() and len(text) < 6 else None
             is_point = number is not None and self.low <= number <= self.high
             return (number, "") if is_point else (None, f"Choose a number from {self.low} to {self.high}.")
@@ -70,14 +73,14 @@ class Question(Settings):
         if len(text) > LONGEST_ANSWER:
             return None, f"Use at most {LONGEST_ANSWER:,} characters."
         words = len(text.split())
-        return text, f"Use at least {self.min_words} words; these are {words}." if words < self.min_words else ""
+        return text, f"Use at least {self.min_words} words; you have written {words}." if words < self.min_words else ""
 
 
 _MISSING = {
     "text": "Please answer.",
     "choice": "Choose one of the answers.",
     "scale": "Choose a number.",
-    "check": "Please tick the box to go on.",
+    "check": "Please tick the box to continue.",
 }
 
 
@@ -97,12 +100,12 @@ class Section(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What was read from a form.
+    """The answers read from a form.
 
     Attributes:
-        values: by the name of the question; ``None`` where there is no answer.
-        problems: by the name of the question, a sentence for the person; empty when the form is complete.
-        raw: what the browser sent, to fill the form with again.
+        values: answers by the name of the question; ``None`` for a question without an answer.
+        problems: messages for the person by the name of the question; empty when the form is complete.
+        raw: the fields as the browser sent them, to fill the form in again.
     """
 
     values: Mapping[str, str | int | bool | None]
@@ -111,7 +114,7 @@ class Answers:
 
 
 def read_form(sections: tuple[Section, ...], sent: Mapping[str, str]) -> Answers:
-    """Reads the answers to all questions; what the form does not ask is ignored."""
+    """Reads the answers to all questions; fields that belong to no question are ignored."""
     values: dict[str, str | int | bool | None] = {}
     problems: dict[str, str] = {}
     for question in (question for section in sections for question in section.questions):
@@ -122,7 +125,7 @@ def read_form(sections: tuple[Section, ...], sent: Mapping[str, str]) -> Answers
 
 
 def check_names(sections: tuple[Section, ...]) -> None:
-    """Raises :class:`InvalidValueError` if two questions have one name."""
+    """Raises :class:`InvalidValueError` if two questions have the same name."""
     names = [question.name for section in sections for question in section.questions]
     for name in names:
         if names.count(name) > 1:

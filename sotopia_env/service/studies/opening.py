@@ -1,4 +1,4 @@
-"""Opening a study, and letting people in: by personal links that can be claimed once, or by the study's address."""
+"""Opening studies and admitting people, by personal links that can be claimed once or by the study's address."""
 
 from __future__ import annotations
 
@@ -47,16 +47,14 @@ async def open_study(
         names.evaluator(settings, models, study.evaluator, partners)
     items = play.plan(study) if isinstance(study, PlayStudy) else await rating.plan(connection, study)
     if not items:
-        raise InvalidValueError(
-            "there is nothing to do in this study", field="runs" if study.kind == "annotate" else "tasks"
-        )
+        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
     identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
     await studies.add_assignments(connection, identity, items)
     return identity
 
 
 async def add_links(connection: AsyncConnection, study: str, count: int) -> list[str]:
-    """Adds participants and returns the secret of each one's personal link, which is kept nowhere.
+    """Adds participants and returns the secrets of their personal links; the database keeps only hashes.
 
     Raises:
         InvalidValueError: ``count`` is not between 1 and 1,000.
@@ -70,7 +68,7 @@ async def add_links(connection: AsyncConnection, study: str, count: int) -> list
 
 
 async def new_link(connection: AsyncConnection, person: str) -> str:
-    """Returns the secret of a new link for a participant, to go on with another device."""
+    """Returns the secret of a new link for a participant, to continue on another device."""
     link = secrets.token_urlsafe(16)
     row = tables.participant
     await connection.execute(update(row).where(row.c.id == person).values(link=auth.digest(link)))
@@ -78,27 +76,28 @@ async def new_link(connection: AsyncConnection, person: str) -> str:
 
 
 async def claim(connection: AsyncConnection, secret: str) -> str:
-    """Returns the secret of a session in exchange for that of a personal link.
+    """Returns the secret of a new session in exchange for the secret of a personal link.
 
     Raises:
         MissingError: the link was claimed before, or never existed.
     """
     row = tables.participant
+    # One statement finds and deletes the link, so that of two clicks one is refused.
     mine = update(row).where(row.c.link == auth.digest(secret)).values(link=None).returning(row.c.id, row.c.study)
     person = (await connection.execute(mine)).one_or_none()
     if person is None:
-        raise MissingError("this link was used already, or is not complete; ask for a new one")
+        raise MissingError("this link was used before or is incomplete; ask for a new one")
     return await _session(connection, person.id, person.study)
 
 
 async def join(connection: AsyncConnection, study: Any, external: str, panel: Mapping[str, str] | None = None) -> str:
-    """Returns the secret of a session for somebody who comes by the study's own address.
+    """Returns the secret of a session for a person who joins by the study's address.
 
     Args:
         connection: a writing transaction.
         study: the study's row.
-        external: the id by which a panel knows the person; who comes again with it goes on.
-        panel: what else the panel sent, for the export.
+        external: the panel's id of the person; joining again with the same id continues the participation.
+        panel: further ids that the panel sent, for the export.
 
     Raises:
         ConflictError: the study is closed.
@@ -107,14 +106,15 @@ async def join(connection: AsyncConnection, study: Any, external: str, panel: Ma
     if len(external) > _LONGEST_ID:
         raise InvalidValueError(field="PROLIFIC_PID", expected=f"at most {_LONGEST_ID} characters", got=len(external))
     study = await studies.by_name(connection, study.id, lock=True)  # a double click must not make two people of one
-    known = await studies.by_external(connection, study.id, external) if external else None
-    if known is not None:
-        return await _session(connection, known.id, study.id)
+    earlier = await studies.by_external(connection, study.id, external) if external else None
+    if earlier is not None:
+        return await _session(connection, earlier.id, study.id)
+    # After the look-up above, so that participants of a closed study can come back and finish.
     if study.status != "open":
         raise ConflictError("this study is closed; thank you for your interest")
     person = await studies.add_participant(connection, study.id, external=external)
-    sent = {name: text for name, text in (panel or {}).items() if text}
-    await studies.change_participant(connection, person, answers=sent)
+    ids = {name: text for name, text in (panel or {}).items() if text}
+    await studies.change_participant(connection, person, answers=ids)
     return await _session(connection, person, study.id)
 
 

@@ -1,4 +1,4 @@
-"""Conversations of a play study: planning them, finding partners, and what has become of them."""
+"""Conversations of a play study: planning them, matching partners, and recording how they ended."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sotopia_env.service.studies.settings import PERSON, PlayStudy
 from sotopia_env.world import Rules, Task
 
 _HERE = 30.0
-"""Seconds after which a person whose page has not asked again is taken to have gone."""
+"""Seconds without a request from the waiting page after which a person counts as absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a participant of a play study is.
+    """The state of a participant of a play study.
 
     Attributes:
-        kind: ``waiting`` (for a partner), ``seat`` (in a conversation) or ``over`` (there is no other one).
-        assignment: the row at hand.
-        details: for a seat the episode's and the agent's id; for waiting until when.
+        kind: ``waiting`` (for a partner), ``seat`` (in a conversation) or ``over`` (no conversation is left).
+        assignment: the row of the current assignment.
+        details: for a seat, the ids of the episode and the agent; while waiting, the time until which to wait.
     """
 
     kind: str
@@ -62,13 +62,14 @@ def plan(study: PlayStudy) -> list[tuple[str, int]]:
             if study.partner == PERSON:
                 items += [(canonical_json([index, repeat]), seat) for seat in seats]
                 continue
+            # Each seat is in an item of its own, so the same person may play both sides of a task with a policy.
             chosen = {"first": seats[:1], "second": seats[1:2], "both": seats}[study.seats]
             items += [(canonical_json([index, repeat, seat]), seat) for seat in chosen]
     return items
 
 
 async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
-    """Returns where a participant is, after finding a partner or the next conversation if one is due."""
+    """Returns the state of a participant, after matching a partner or starting the next conversation if possible."""
     assignment = await studies.current(connection, study_id, person.id)
     if assignment is not None and "episode" in (answers := parse_json(assignment.answers, "assignment")):
         return await _playing(connection, study, study_id, person, assignment, answers)
@@ -79,19 +80,23 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
         assignment = await _take_seat(connection, study, study_id, person.id, until)
         if assignment is None:
             return Stage("over")
+    # The lease is the waiting time: when it expires, the seat is opened again and the participation ends with the code
+    # `no_partner`.
     elif assignment.leased_until < time.time():
         await _release(connection, assignment.id)
         await studies.change_participant(connection, person.id, state="no_partner")
         return Stage("over")
-    await studies.change_participant(connection, person.id)  # the page has asked: the person is here
+    # Updates `seen`: the waiting page has asked, so the person is present.
+    await studies.change_participant(connection, person.id)
     if await _begin_if_complete(connection, study, study_id, assignment):
         return await stage(connection, study, study_id, person)
     return Stage("waiting", assignment, {"until": assignment.leased_until})
 
 
 async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str, until: float) -> Any:
-    """Leases a seat: beside somebody who waits, if anybody does."""
+    """Leases a seat, preferably in a conversation in which another person is waiting."""
     if study.partner == PERSON:
+        # First, so that no one is matched with a person who has closed the page.
         await _release_absent(connection, study_id)
         for waiting in await _waiting(connection, study_id):
             free = await _free_seat(connection, study_id, waiting.item, person)
@@ -111,6 +116,7 @@ async def _free_seat(connection: AsyncConnection, study_id: str, item: str, pers
     row = tables.assignment
     query = select(row).where(row.c.study == study_id, row.c.item == item)
     seats = (await connection.execute(query.order_by(row.c.slot))).all()
+    # A person cannot be their own partner.
     if any(seat.participant == person for seat in seats):
         return None
     return next((seat for seat in seats if seat.state == "open"), None)
@@ -129,7 +135,7 @@ async def _release(connection: AsyncConnection, assignment: str) -> None:
 
 
 async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> bool:
-    """Begins the conversation once every seat that a person takes is taken."""
+    """Begins the conversation once all its seats for people are occupied."""
     row = tables.assignment
     query = select(row).where(row.c.study == study_id, row.c.item == assignment.item)
     seats = (await connection.execute(query.order_by(row.c.slot))).all()
@@ -151,6 +157,8 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
     episode = await live.begin(connection, spec, participants=people)
     for seat in seats:
         answers = canonical_json({"episode": episode, "agent": task.agents[seat.slot]})
+        # Without an expiry: from now on the deadlines of turns decide, and the seat must not be leased to another
+        # person.
         await studies.change_assignment(connection, seat.id, answers=answers, leased_until=None)
     return True
 
@@ -158,7 +166,7 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
 async def _playing(
     connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any, assignment: Any, answers: dict[str, Any]
 ) -> Stage:
-    """In a conversation, or just after one: then it is done, or the person had dropped out of it."""
+    """Returns the state of a participant with a conversation; an ended one is first recorded as done or dropped."""
     episode = await live.LiveEpisode.load(connection, answers["episode"])
     if not episode.ended:
         return Stage("seat", assignment, answers)
@@ -172,28 +180,29 @@ async def _playing(
 
 
 async def _plan_again(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> None:
-    """Adds the conversation that somebody dropped out of once more, as an item of its own."""
+    """Plans the conversation again as a new item after a participant dropped out."""
     item = _item(assignment.item)
     seats = range(len(tasks_of(study)[item[0]].agents)) if study.partner == PERSON else [assignment.slot]
+    # The id makes the item new: those who were in the dropped conversation may be matched for it, too.
     again = canonical_json([*item, assignment.id])
     await studies.add_assignments(connection, study_id, [(again, seat) for seat in seats])
 
 
 def _item(text: str) -> list[Any]:
-    """The parts of an item: index of the task, repeat, seat, and the assignment that it repeats, if any."""
+    """Returns the parts of an item: task index, repeat, seat, and the id of the assignment it repeats, if any."""
     parts: list[Any] = parse_json(f'{{"item": {text}}}', "assignment")["item"]
     return parts
 
 
 def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:
-    """Whether the last turn of a seat was taken for a person who had not answered in time."""
+    """Whether the last turn of a seat was made by the service because the person did not answer in time."""
     own = [item for item in episode.table.turns if item.turn.actor == agent]
     generation = own[-1].generation if own else None
     return generation is not None and generation.parse_failure == live.LATE_ANSWER
 
 
 async def settle(connection: AsyncConnection, study: PlayStudy, study_id: str) -> None:
-    """Records what has become of conversations whose people never came back, and opens the seats of dropouts again."""
+    """Records the ended conversations of people who never came back, and plans those of dropouts again."""
     for row in await studies.assignments(connection, study_id, "leased"):
         answers = parse_json(row.answers, "assignment")
         if "episode" in answers:

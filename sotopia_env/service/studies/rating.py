@@ -1,7 +1,7 @@
-"""Annotating and validating: the same machine of items, slots and forms, with other forms.
+"""Annotation and validation of items by people.
 
-An item is an episode to be scored or a scenario to be checked. What a person sees of it comes from
-:mod:`sotopia_env.people`, which knows no policy, no model and no judge.
+An item is an episode to be scored or a scenario to be checked. Its view for people comes from
+:mod:`sotopia_env.people`, which reads no policies, models or judges, so annotators stay blind to them.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ REASONING = ".reasoning"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a person is to judge now.
+    """An item that a person is to judge.
 
     Attributes:
-        assignment: its row.
-        situation: what everybody in it knows.
-        seats: who takes part, with what only each of them knows.
+        assignment: the row of the assignment.
+        situation: the context that all characters know.
+        seats: the characters, with their private knowledge and goals.
         transcript: lines of the conversation; empty for a scenario.
         sections: the form.
-        number: how many the person has done before.
+        number: how many items the person has done before.
         gold: whether it belongs to the qualification.
     """
 
@@ -54,7 +54,7 @@ class Item:
 
 
 async def plan(connection: AsyncConnection, study: AnnotateStudy | ValidateStudy) -> list[tuple[str, int]]:
-    """Returns the assignments of a study: every item as often as it has slots, in an order of the study's seed."""
+    """Returns the assignments of a study, one for each item and slot, in an order drawn with the study's seed."""
     if isinstance(study, ValidateStudy):
         items = [task.id for task in tasks_of(study)]
     else:
@@ -75,12 +75,13 @@ def tasks_of(study: ValidateStudy) -> Sequence[Task]:
 async def next_item(
     connection: AsyncConnection, study: AnnotateStudy | ValidateStudy, study_id: str, person: Any
 ) -> Item | None:
-    """Leases and returns the next item of a participant; ``None`` when there is none, or enough are done."""
+    """Leases and returns the next item of a participant; ``None`` when no item is left or ``per_person`` are done."""
     done = await studies.done_by(connection, study_id, person.id)
     if isinstance(study, AnnotateStudy) and study.gold:
         gold = await _next_gold(connection, study, study_id, person.id)
         if gold is not None:
             return await _annotation(connection, study, gold, done, gold=True)
+        # Qualification items do not count towards `per_person`.
         done -= len(study.gold)
     if done >= study.per_person:
         return None
@@ -93,7 +94,7 @@ async def next_item(
 
 
 async def _next_gold(connection: AsyncConnection, study: AnnotateStudy, study_id: str, person: str) -> Any:
-    """The next example of the qualification, as an assignment of this person's own; ``None`` when all are done."""
+    """Returns the next qualification item as an assignment of this person; ``None`` when all are done."""
     row = tables.assignment
     query = select(row).where(row.c.study == study_id, row.c.participant == person, row.c.slot == GOLD_SLOT)
     mine = {item.item: item for item in await connection.execute(query)}
@@ -118,7 +119,7 @@ GOLD_SLOT = -1
 
 
 async def qualify(connection: AsyncConnection, study: AnnotateStudy, study_id: str, person: str) -> None:
-    """Ends the participation of an annotator whose scores of the gold are too far off; says on which dimensions."""
+    """Ends the participation of an annotator whose scores differ too much from the gold, and records the dimensions."""
     row = tables.assignment
     query = select(row).where(row.c.study == study_id, row.c.participant == person, row.c.slot == GOLD_SLOT)
     mine = {item.item: item for item in await connection.execute(query) if item.state == "done"}
@@ -134,6 +135,7 @@ async def qualify(connection: AsyncConnection, study: AnnotateStudy, study_id: s
                 score = answers.get(f"{agent}.{dimension}")
                 if score is None or abs(score - gold) > study.tolerance:
                     misses[dimension] = misses.get(dimension, 0) + 1
+    # Gold without scores measures nothing, so everyone passes.
     share = 1 - sum(misses.values()) / total if total else 1.0
     passed = share >= study.pass_share
     result = {"qualification": {"share": share, "passed": passed, "read_again": sorted(misses)}}
@@ -152,6 +154,7 @@ async def _annotation(
 def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ...]:
     """Returns the form for an episode: for each agent, a rationale and a score on each dimension."""
     guides = dimension_guides((*study.custom, *(d for e in episode.evaluations for d in e.dimensions)))
+    # In the order of the guides, which begin with the seven dimensions of SOTOPIA.
     names = [name for name in guides if not study.dimensions or name in study.dimensions]
     return tuple(
         Section(
@@ -161,6 +164,7 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
                 for name in names
                 for question in (
                     Question(
+                        # The rationale comes before the score: annotators justify a score before they give it.
                         name=f"{agent}.{name}{REASONING}",
                         text=f"{title(name)}: why?",
                         note=_rationale_note(name),
@@ -188,14 +192,14 @@ def _rationales() -> dict[str, dict[str, str]]:
 
 
 def _rationale_note(name: str) -> str:
-    """Says what a rationale is, with one that helps and one that does not."""
+    """Returns the hint for a rationale, with a good and a bad example."""
     example = _rationales().get(name)
-    rule = "Point to what was said or done."
+    rule = "Refer to something that a character said or did."
     return rule if example is None else f"{rule} Good: “{example['good']}” Not helpful: “{example['bad']}”"
 
 
 def title(name: str) -> str:
-    """A dimension's name as people read it."""
+    """Returns a dimension's name as a heading."""
     return name.replace("_", " ").capitalize()
 
 

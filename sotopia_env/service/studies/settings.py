@@ -1,4 +1,4 @@
-"""What a study is: one YAML file or page, of one of three kinds that share everything but the task."""
+"""Settings of studies: one YAML document for each, of one of three kinds that share all but the task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERSON = "person"
 CONSENT = (
     "You take part voluntarily and may stop at any time, without giving a reason. What you write and choose is stored "
     "under a code, not under your name, and may be published. Do not write anything by which you could be recognised. "
-    "You may talk to a computer program: programs of this kind are artificial, and mean nothing by what they say."
+    "You may talk to a computer program. Such programs are artificial and do not mean their words."
 )
 
 
@@ -27,10 +27,10 @@ class Codes(Settings):
     Attributes:
         completed: everything was done.
         declined: consent was not given.
-        no_partner: nobody else came in time.
+        no_partner: no other participant came in time.
         not_qualified: the qualification was not passed.
         dropped: the person did not answer in time.
-        url: where to go with a code, in place of ``{code}``; empty shows the code.
+        url: address to which a participant returns, with the code in place of ``{code}``; without it the code is shown.
     """
 
     completed: str = "COMPLETED"
@@ -42,24 +42,25 @@ class Codes(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # Participants follow this address with a code that is worth money: only over HTTPS.
         if self.url and not (self.url.startswith("https://") and "{code}" in self.url):
             raise InvalidValueError(field="url", expected="an https:// address with {code} in it", got=self.url)
         return self
 
 
 class Study(Settings):
-    """What the studies of all kinds have in common.
+    """Settings that all kinds of studies share.
 
     Attributes:
-        name: unique; part of the study's address.
-        title: what participants see.
-        consent: what they agree to.
-        instructions: what they read before they begin; paragraphs with empty lines between.
-        open: whether anybody with the study's address may join; otherwise only those with a personal link.
-        per_person: how many conversations, episodes or scenarios a person does at most.
-        questionnaire: asked at the end.
-        codes: what a panel needs to pay.
-        seed: of the order of assignments.
+        name: unique name; part of the study's address.
+        title: the title on the participants' pages.
+        consent: the text of the consent form.
+        instructions: the text shown before the first assignment; empty lines separate paragraphs.
+        open: whether everyone with the study's address may join, and not only people with a personal link.
+        per_person: the most conversations, episodes or scenarios for one person.
+        questionnaire: questions at the end.
+        codes: completion codes for a panel.
+        seed: seed of the order of assignments.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,60}$")
@@ -83,15 +84,15 @@ class PlayStudy(Study):
 
     Attributes:
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
-        n: how many tasks.
+        n: number of tasks.
         level: difficulty of generated tasks.
         partner: the policy in the other seats, such as ``local/my-model``; ``person`` for other participants.
         seats: which seat people take: ``first``, ``second``, or ``both``, each once per task.
         repeats: how many people play each task and seat.
-        max_turns: of the conversation.
-        evaluator: of the episodes.
+        max_turns: the turn limit of a conversation.
+        evaluator: the evaluator of the episodes.
         turn_seconds: how long a person may take for a turn.
-        on_timeout: what happens then: the person's character leaves, or the turn passes.
+        on_timeout: the consequence of no answer: the person's character leaves, or the turn passes.
         wait_seconds: how long a person waits for a partner.
     """
 
@@ -110,11 +111,11 @@ class PlayStudy(Study):
 
 
 class Gold(Settings):
-    """Scores that a new annotator is measured against.
+    """Gold scores of an episode, with which a new annotator's scores are compared.
 
     Attributes:
         episode: id of the episode.
-        scores: by agent id and dimension.
+        scores: scores by agent id and dimension.
     """
 
     episode: str
@@ -126,13 +127,13 @@ class AnnotateStudy(Study):
 
     Attributes:
         runs: ids of the runs whose episodes are scored.
-        n: how many of their episodes; all by default.
+        n: number of their episodes; all by default.
         dimensions: which of the seven and of the evaluations' own dimensions; all by default.
         custom: further dimensions.
         overlap: people per episode.
         buttons: whether a score is one of 11 buttons and not a slider.
         min_words: the fewest words of a rationale.
-        gold: what a new annotator scores first.
+        gold: the episodes that a new annotator scores first.
         tolerance: how far from the gold a score may be, in points.
         pass_share: the share of scores that must be within the tolerance.
     """
@@ -151,14 +152,14 @@ class AnnotateStudy(Study):
 
 
 class ValidateStudy(Study):
-    """People check scenarios before anybody plays them (AgentSense, arXiv 2410.19346, A.3; SOTOPIA, E.2).
+    """People check scenarios before they are played (AgentSense, arXiv 2410.19346, A.3; SOTOPIA, E.2).
 
     Attributes:
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
-        n: how many.
+        n: number of tasks.
         overlap: people per scenario.
-        questions: about the whole scenario.
-        per_seat: about each seat.
+        questions: questions about the whole scenario.
+        per_seat: questions about each seat.
     """
 
     kind: Literal["validate"] = "validate"
@@ -167,7 +168,7 @@ class ValidateStudy(Study):
     overlap: int = Field(default=3, ge=1)
     questions: tuple[Question, ...] = (
         Question(name="plausible", text="Could this situation happen?", kind="choice", options=("no", "yes")),
-        Question(name="remarks", text="What would you change?", required=False),
+        Question(name="remarks", text="Would you change anything? What?", required=False),
     )
     per_seat: tuple[Question, ...] = (
         Question(
@@ -178,7 +179,7 @@ class ValidateStudy(Study):
         ),
         Question(
             name="private",
-            text="How well does what only this person knows fit the situation?",
+            text="How well does the private information of this person fit the situation?",
             kind="scale",
             low=0,
             high=3,
@@ -201,5 +202,6 @@ def study_of(values: Any, where: str = "") -> PlayStudy | AnnotateStudy | Valida
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
         first = error.errors()[0]
+        # pydantic puts the tag of the union into the path; users know only the names of their settings.
         path = ".".join(str(part) for part in first["loc"] if part not in ("play", "annotate", "validate"))
         raise InvalidValueError.of(invalid_part(first), field=path or "kind", where=where) from None

@@ -1,7 +1,7 @@
-"""Batch runs: played in a thread of a worker, indexed in the database while they go on.
+"""Batch runs, played in a thread of a worker and indexed in the database meanwhile.
 
-The run directory is the truth. :func:`index` reads the lines that are new in it, so a run that was killed, or played by
-another command, is indexed in the same way.
+The run directory is authoritative. :func:`index` reads its new lines, so a run that was killed, or played by another
+command, is indexed in the same way.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sotopia_env.world import Episode, RecordedTurn
 from sotopia_env.world.episode import read_episode
 
 _LOOK = 0.5
-"""Seconds between two looks at the run directory."""
+"""Seconds between two readings of the run directory."""
 _BATCH = 64
 """Episodes that are indexed in one transaction."""
 
 
 class _Count:
-    """Counts the episodes that could not be played; called from the thread of the run."""
+    """A watcher that counts the episodes that could not be played; called from the thread of the run."""
 
     def __init__(self) -> None:
         self.failed = 0
@@ -47,10 +47,11 @@ class _Count:
 
 
 async def play_run(settings: ServiceSettings, database: Database, job: Job, stop: Stop) -> None:
-    """Plays a run, or continues it, until its end or until it is asked to stop."""
+    """Plays or resumes a run until it ends or is asked to stop."""
     async with database.write() as connection:
         row = await runs.one(connection, job.target)
-        if row.status == "stopped":  # before it began
+        # Stopped while it was queued.
+        if row.status == "stopped":
             return
         spec = read_record(RunSpec, await runs.spec_of(connection, job.target), f"run {job.target}")
         await runs.change(connection, job.target, status="running", started=time.time(), finished=None, error="")
@@ -91,9 +92,11 @@ async def play_run(settings: ServiceSettings, database: Database, job: Job, stop
             spent = {"tokens": totals.tokens, "cost": None if totals.has_unknown_cost else totals.cost}
             async with database.write() as connection:
                 await runs.change(connection, job.target, planned=len(plans), failed=count.failed, **spent)
+                # The lease is renewed every few seconds only; a user who stops a run should not wait for that.
                 if await jobs.is_asked_to_stop(connection, job):  # sooner than the lease is renewed
                     stop.ask("it was asked to stop")
     except asyncio.CancelledError:
+        # A thread cannot be cancelled: the run is asked to stop, and its directory can be resumed.
         stop.ask("the worker ends")
         await asyncio.wait([playing])
         raise
@@ -103,7 +106,8 @@ async def play_run(settings: ServiceSettings, database: Database, job: Job, stop
 
 async def _conclude(database: Database, run: str, result: RunResult) -> None:
     assert result.run_dir is not None
-    if result.resumed:  # unscored episodes were evaluated again, so lines that were read before may have changed
+    # Resuming evaluates unscored episodes again, so lines that were read before may have changed.
+    if result.resumed:
         await index(database, run, result.run_dir)
     stopped = {"status": "stopped", "error": result.stopped} if result.stopped else {"status": "done"}
     counts = {"failed": len(result.failures), "unscored": result.unscored}
@@ -112,14 +116,14 @@ async def _conclude(database: Database, run: str, result: RunResult) -> None:
 
 
 class _Reader:
-    """Reads the lines that are new in a run directory into the database."""
+    """Reads the new lines of a run directory into the database."""
 
     def __init__(self, run: str, directory: Path) -> None:
         self.run, self.path, self.offset = run, directory / EPISODES, 0
         self.counts: Counter[str] = Counter()
 
     async def read(self, database: Database) -> None:
-        """Adds the episodes of all complete lines that were not read yet."""
+        """Adds the episodes of all complete lines that it has not read yet."""
         while lines := await asyncio.to_thread(self._lines):
             read = await asyncio.to_thread(self._episodes, lines)
             async with database.write() as connection:
@@ -135,6 +139,7 @@ class _Reader:
         lines: list[str] = []
         with self.path.open("rb") as stream:
             stream.seek(self.offset)
+            # A line without its end is still being written; it is read next time.
             while len(lines) < _BATCH and (line := stream.readline()).endswith(b"\n"):
                 lines.append(line.decode())
                 self.offset += len(line)
@@ -146,7 +151,7 @@ class _Reader:
 
 
 async def index(database: Database, run: str, directory: Path) -> int:
-    """Reads all episodes of a run directory into the database; returns how many there are.
+    """Reads all episodes of a run directory into the database and returns their number.
 
     Raises:
         DamagedRecordError: a line cannot be read.
@@ -157,10 +162,10 @@ async def index(database: Database, run: str, directory: Path) -> int:
 
 
 async def import_run(database: Database, directory: Path, name: str = "", owner: str = "") -> tuple[str, int]:
-    """Reads a run directory into the database, again if it is there; returns the run's id and its number of episodes.
+    """Adds or updates a run directory in the database; returns the run's id and its number of episodes.
 
     Raises:
-        InvalidValueError: there is no run directory.
+        InvalidValueError: ``directory`` is not a run directory.
         DamagedRecordError: a record cannot be read.
     """
     directory = directory.resolve()

@@ -1,4 +1,4 @@
-"""Drafts: a simulation out of one sentence, written by a language model and accepted by the package's own checks."""
+"""Drafts of simulations: written by a language model from one sentence and validated by the package."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LONGEST, _MOST = 4_000, 8
 
 
 class DraftSpec(Record):
-    """What is drafted.
+    """A request for drafts.
 
     Attributes:
-        text: who meets, and what for.
-        model: the language model that writes; by default the service's.
-        n: how many drafts.
+        text: the situation in a sentence.
+        model: the language model that writes the drafts; by default the service's.
+        n: number of drafts.
     """
 
     text: str
@@ -50,6 +50,7 @@ async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, s
         raise InvalidValueError("no language model is configured", field="model", hint=hint)
     names.check(settings, [model])
     with names.meaning(settings):
+        # Resolves the name only, so that an unknown model is refused now and not in a job that fails later.
         with_directories(ModelPool(settings.models))(model)
     target = tables.new_id()
     await jobs.request(connection, DRAFT, target, spec.model_copy(update={"model": model}).model_dump_json())
@@ -57,7 +58,7 @@ async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, s
 
 
 async def draft(settings: ServiceSettings, job: Job, stop: Stop) -> str:
-    """Drafts; returns JSON: ``drafts`` (contents of task files) and ``refused`` (why others were not accepted)."""
+    """Writes the drafts; returns JSON with ``drafts`` (contents of task files) and ``refused`` (reasons)."""
     spec = read_record(DraftSpec, job.payload, f"job {job.id}")
     models = ModelPool(settings.models)
     drafts, refused = [], []

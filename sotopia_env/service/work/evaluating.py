@@ -1,4 +1,4 @@
-"""Evaluations and interviews of episodes that have ended, by any evaluator and with a researcher's own dimensions."""
+"""Evaluations and interviews of ended episodes, by any evaluator and on a researcher's own dimensions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ EVALUATE = "evaluate"
 
 
 class EvaluationSpec(Record):
-    """What is evaluated by whom.
+    """A request for an evaluation of an episode or a run.
 
     Attributes:
         episode: id of the episode; empty for a run.
         run: id of the run; empty for an episode.
-        evaluator: its name.
+        evaluator: name of the evaluator.
     """
 
     episode: str = ""
@@ -42,12 +42,12 @@ async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings
     """Asks for an evaluation and returns the id of its job.
 
     Raises:
-        MissingError: there is no such episode or run, or it has not ended.
-        InvalidValueError: there is no such evaluator.
+        MissingError: the episode or run does not exist, or the episode has not ended.
+        InvalidValueError: the evaluator is unknown.
     """
     models = ModelPool(settings.models)
     if names.evaluator(settings, models, spec.evaluator) is None:
-        raise InvalidValueError(field="evaluator", expected="one that scores", got=spec.evaluator)
+        raise InvalidValueError(field="evaluator", expected="an evaluator other than none", got=spec.evaluator)
     if spec.episode:
         await episodes.line_of(connection, spec.episode)
     else:
@@ -81,7 +81,7 @@ async def _evaluate_episode(
     evaluated = await evaluate_episode(episode, evaluator)
     verdict = evaluated.evaluations[-1]
     async with database.write() as connection:
-        # Another evaluation may have ended meanwhile: ours is added to what is there now.
+        # Another evaluation may have been recorded meanwhile: this one is added to the present record.
         row = await events.row_of(connection, spec.episode, lock=True)
         present = await episodes.record_of(connection, spec.episode)
         for evaluation in evaluated.evaluations:
@@ -102,7 +102,6 @@ async def _evaluate_run(
     seated = read_manifest(directory).config.policies
     evaluator = names.evaluator(settings, models, spec.evaluator, seated)
     assert evaluator is not None
-    await asyncio.to_thread(  # rules count words without a pause, and live episodes would wait
-        lambda: evaluate_run(directory, evaluator, progress=False, stop=stop, ledger=models.ledger)
-    )
+    # In a thread, because rules compute without a pause and would block the live episodes of this worker.
+    await asyncio.to_thread(lambda: evaluate_run(directory, evaluator, progress=False, stop=stop, ledger=models.ledger))
     await index(database, spec.run, directory)

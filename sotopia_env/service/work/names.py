@@ -1,7 +1,7 @@
-"""Policies, evaluators, tasks and models by names that came over the network.
+"""Resolution of names that came over the network: policies, evaluators, tasks and models.
 
-Where people have accounts, a name may only mean what is installed: a module is not imported, a directory or a file not
-opened, because a user of the studio asks for it. Without accounts the user is the owner of the machine.
+With accounts, names can only refer to what is installed: a user of the studio cannot make the server import a module or
+open a file or directory. Without accounts, the user is the owner of the machine and may use any name.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
 _FILES = frozenset({"examples", "template"})
 _MOST_EPISODES = 200_000
 _OF_A_RUN = frozenset({"max_cost", "max_tokens"})
-"""The settings of models that a run may bring; keys and addresses are the operator's."""
+"""Model settings that a run may contain; keys and addresses are set by the operator."""
 
 
 def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
-    """Returns the context in which names are resolved."""
+    """Returns the context manager in which names must be resolved."""
     return installed_only() if settings.accounts else nullcontext()
 
 
@@ -63,11 +63,11 @@ def _dimensions(settings: ServiceSettings) -> Path:
 def policies(
     settings: ServiceSettings, models: ModelPool, names: Iterable[str], manner: Mapping[str, Any]
 ) -> list[Policy]:
-    """Returns the policies of these names, people left out; nothing is connected.
+    """Returns the policies with these names, except for people; opens no connections.
 
     Raises:
-        UnknownNameError: a name is not known.
-        InvalidValueError: an option cannot be meant.
+        UnknownNameError: a name is unknown.
+        InvalidValueError: an option is invalid.
     """
     chosen = [name for name in names if name != PERSON]
     check(settings, chosen, manner)
@@ -85,12 +85,12 @@ def evaluator(
 
 
 def with_dimensions(settings: ServiceSettings, name: str, dimensions: tuple[CustomDimension, ...]) -> str:
-    """Returns the name of a judge that scores a researcher's own dimensions, too.
+    """Returns the name of a judge that also scores a researcher's own dimensions.
 
-    They are in a file whose name is the hash of its content, which every process of the service can read.
+    The dimensions are written to a file in the data directory, which every process of the service can read.
 
     Raises:
-        InvalidValueError: ``name`` is not that of one judge.
+        InvalidValueError: ``name`` is not the name of one judge.
     """
     if not dimensions:
         return name
@@ -105,7 +105,7 @@ def with_dimensions(settings: ServiceSettings, name: str, dimensions: tuple[Cust
 
 
 def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
-    """Returns a run with the operator's settings of models, and the limits of spending that it brings.
+    """Returns a run with the operator's model settings and the run's own spending limits.
 
     Raises:
         InvalidValueError: it brings other settings of models, is too large, or reads a file where people have accounts.
@@ -113,7 +113,7 @@ def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
     own = spec.models.model_dump(exclude_unset=True)
     if set(own) - _OF_A_RUN:
         field = f"models.{min(set(own) - _OF_A_RUN)}"
-        raise InvalidValueError(field=field, expected="max_cost and max_tokens alone: the rest is set by the operator")
+        raise InvalidValueError(field=field, expected="only max_cost and max_tokens; the operator sets the others")
     check_tasks(settings, spec.tasks)
     check_size(spec.tasks, spec.n, spec.repeats, _MOST_EPISODES)
     check(settings, [*spec.policies, *spec.matchups, spec.evaluator], spec.manner)
@@ -136,9 +136,10 @@ def check_tasks(settings: ServiceSettings, source: str) -> None:
 
 
 def limited(options: ModelOptions, limits: Mapping[str, Any]) -> ModelOptions:
-    """Returns settings of models with limits that are no higher than the operator's."""
+    """Returns model settings with the given limits, capped by those of the operator."""
     changes = {}
     for name, value in limits.items():
         most = getattr(options, name)
+        # `None` is no limit, so it never replaces a limit of the operator.
         changes[name] = value if most is None or (value is not None and value < most) else most
     return options.model_copy(update=changes)

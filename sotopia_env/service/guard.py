@@ -2,8 +2,8 @@
 
 Browsers send cookies with requests from any page, so a request with effects must come from a page of this server
 (protection against CSRF): its ``Origin`` is checked, for forms and WebSockets. Requests with a token are exempt, since
-a browser never adds one by itself. The host is checked against DNS rebinding, where an attacker's domain resolves to this
-machine and would otherwise count as the same origin.
+a browser never adds one by itself. The host is checked against DNS rebinding, where an attacker's domain resolves to
+this machine and would otherwise count as the same origin.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
     """Returns a run with the operator's model settings and the run's own spending limits.
 
     Raises:
-        InvalidValueError: it brings other settings of models, is too large, or reads a file where people have accounts.
+        InvalidValueError: the run contains other model settings or is too large.
+        UnknownNameError: the run reads tasks from a file, and the service has accounts.
     """
     own = spec.models.model_dump(exclude_unset=True)
     if set(own) - _OF_A_RUN:

@@ -251,7 +251,7 @@ def view(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8322,
 ) -> None:
-    """Read runs as pages: transcripts, what each seat knew, evaluations, comparisons. Nothing can be changed.
+    """Read runs as pages: transcripts, the knowledge of each seat, evaluations, comparisons. Read-only.
 
     With --out, all episodes go into one HTML file that needs no network and no server.
 

@@ -32,7 +32,7 @@ _RATES = {
     "/design": (20, 60.0),
     "/simulate": (240, 60.0),
 }
-"""Requests with effects that one caller may send to an address: so many in so many seconds."""
+"""Limits on requests with effects, by path: the number that one caller may send, and the seconds for it."""
 _CALLERS = 10_000
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

@@ -331,7 +331,7 @@ async def advance(
         ModelCallError: a model did not answer; earlier turns are in the database.
     """
     while live.table.stop is None:
-        # Only people act now. In a simultaneous round with both, the policies answer first, without seeing the others.
+        # Only people act now: the answer of each requests this job again.
         if len(live.awaited) == len(live.table.acting):
             return
         round_, count, recorded = live.table.state.round, len(live.table.turns), set(live.table.pending)

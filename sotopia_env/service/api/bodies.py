@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, and how they are read: JSON as the package reads it everywhere."""
+"""Bodies of requests and responses, and a strict JSON reader for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Body(BaseModel):
 
 
 class Created(Body):
-    """The id of what was added, or of what was there with equal content."""
+    """The id of the added object, or of an existing one with equal content."""
 
     id: str
 
@@ -61,7 +61,7 @@ class Stored(Body, Generic[RecordT]):
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """Problem details of an error (RFC 9457)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -87,7 +87,7 @@ class StrictRequest(Request):
     """A request whose body is JSON without double keys, without NaN and not too deep."""
 
     async def json(self) -> Any:
-        """Returns the body; what is wrong with it is an error of the package."""
+        """Returns the body; raises :class:`InvalidValueError` if it is not strict JSON."""
         return parse_json(await self.body(), "the body of the request", InvalidValueError)
 
 
@@ -107,6 +107,7 @@ class StrictRoute(APIRoute):
 
 def json_answer(text: str, status: int = 200) -> Response:
     """Returns JSON text as it is, so that a record is sent byte for byte."""
+    # Not through a model: parsing and writing would change the bytes of a record, and take longer.
     return Response(text, status, media_type="application/json")
 
 

@@ -73,6 +73,7 @@ async def list_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> Re
     async with parts.database.read() as connection:
         rows = await episode_lists.page(connection, only, after=wanted.after, limit=wanted.limit + 1)
         total = await episode_lists.count(connection, only)
+    # One row more than the page was read, to know whether another page follows.
     last = rows[wanted.limit - 1].id if len(rows) > wanted.limit else None
     return json_answer(page_text([row.model_dump_json() for row in rows[: wanted.limit]], total, last))
 
@@ -90,6 +91,7 @@ async def export_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> 
         while True:
             async with parts.database.read() as connection:
                 rows = await episode_lists.page(connection, only, after=after, limit=_EXPORT_PAGE)
+                # A short transaction for each page, so that a long download does not hold a connection.
                 records = await episodes.lines_of(connection, [row.id for row in rows])
             for record in records:
                 yield record + "\n"
@@ -120,6 +122,7 @@ async def upload(parts: ServicesDep, principal: Runner, request: Request) -> Upl
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not 1 <= len(lines) <= _UPLOADS:
         raise InvalidValueError(field="body", expected=f"1 to {_UPLOADS} lines, each an episode", got=len(lines))
+    # All lines are read before the first one is written: a bad line in the middle adds nothing.
     records = [read_episode(line, Where("the body of the request", number)) for number, line in lines]
     if any(record.stop is None for record in records):
         raise InvalidValueError(field="stop", expected="episodes that have ended")
@@ -154,7 +157,7 @@ async def delete_episode(parts: ServicesDep, _: Runner, episode: str) -> Created
 
 
 class Labels(Body):
-    """Changes of what people note about an episode; `null` leaves it as it is."""
+    """Changes of the star and the tags of an episode; `null` leaves the star unchanged."""
 
     starred: bool | None = None
     add_tags: list[str] = Field(default=[], max_length=50)
@@ -174,17 +177,17 @@ async def label(parts: ServicesDep, _: Runner, episode: str, labels: Labels) -> 
 
 
 class Status(Body):
-    """How far an episode is."""
+    """The progress of an episode."""
 
     status: str = Field(description="queued, running, waiting (for a person), done, failed or stopped")
     turns: int
-    reason: str = Field(description="Why it ended or failed; empty while it goes on.")
+    reason: str = Field(description="Why it ended or failed; empty while it is in progress.")
 
 
 @router.get("/simulation_status/{episode}")
 @router.get("/simulate/status/{episode}", name="status_by_its_other_name")
 async def status(parts: ServicesDep, _: Reader, episode: str) -> Status:
-    """Says how far an episode is."""
+    """Returns the progress of an episode."""
     async with parts.database.read() as connection:
         row = await events.row_of(connection, episode)
     return Status(status=row.status, turns=row.turns, reason=row.error or row.stop)
@@ -202,7 +205,7 @@ async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
 
 # --- events -------------------------------------------------------------------------------------------------------
 async def _exists(parts: ServicesDep, episode: str) -> str:
-    """The id of an episode that there is; checked before the stream begins, so that a missing one is 404."""
+    """Returns the id of an existing episode; checked before the stream begins, so that a missing one is 404."""
     async with parts.database.read() as connection:
         await events.row_of(connection, episode)
     return episode
@@ -226,7 +229,7 @@ async def follow(
 
 # --- seats --------------------------------------------------------------------------------------------------------
 class SeatView(Body):
-    """What a seat may know now, and nothing else."""
+    """The information that a seat has now."""
 
     agent: str
     name: str
@@ -269,7 +272,7 @@ def _seat(state: live.LiveEpisode, agent: str) -> SeatView:
 
 @router.get("/episodes/{episode}/seats/{agent}")
 async def seat(parts: ServicesDep, _: Reader, episode: str, agent: str) -> SeatView:
-    """Returns what a seat of a live episode observes, for a program or a page that plays it."""
+    """Returns the observation of a seat in a live episode, for a program or page that plays it."""
     async with parts.database.read() as connection:
         return _seat(await live.LiveEpisode.load(connection, episode), agent)
 
@@ -284,11 +287,11 @@ class SeatAction(Body):
 
 @router.post("/episodes/{episode}/seats/{agent}/actions", status_code=202)
 async def act(parts: ServicesDep, principal: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
-    """Takes the action of a person's seat; 409 if the turn is over, the same answer if the key was seen before."""
+    """Carries out the action of a person's seat; 409 if the turn is over; a repeated key has no second effect."""
     async with parts.database.read() as connection:
         await events.row_of(connection, episode)
         if (await episodes.participants(connection, episode)).get(agent, principal.id) != principal.id:
-            raise ForbiddenError(f"{agent}: this seat is a participant's, and nobody else may act in it")
+            raise ForbiddenError(f"{agent}: this seat belongs to a participant; other callers cannot act in it")
     state = await live.act(parts.database, episode, agent, body.action, turn=body.turn, key=body.key)
     await parts.hub.notify(episode)
     return _seat(state, agent)
@@ -302,6 +305,6 @@ class Values(Body):
 
 @router.get("/episode_values/{column}")
 async def column_values(parts: ServicesDep, _: Reader, column: str) -> Values:
-    """Lists what episodes can be filtered by, for menus: the values of `tag`, `policy`, `status` and so on."""
+    """Lists the values that episodes can be filtered by, for menus: `tag`, `policy`, `status` and so on."""
     async with parts.database.read() as connection:
         return Values(values=await episode_lists.values(connection, column))

@@ -1,6 +1,6 @@
 """The library: characters (agents), scenarios, relationships, tasks and lists of evaluation dimensions.
 
-There is no PUT: an item is deleted and another one added, so nobody changes what somebody else refers to.
+Items are immutable and have no PUT: delete an item and add another one. Other items may refer to it by its id.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _MOST_CASTINGS = 1_000
 def item_text(item: Item[Any]) -> str:
     """Returns an item as JSON, its record byte for byte."""
     head = {"id": item.id, "hash": item.hash, "name": item.name, "tags": list(item.tags), "created": item.created}
+    # Text and not an object, so that the record is sent exactly as it was stored.
     return f'{canonical_json(head)[:-1]},"record":{item.record}}}'
 
 
@@ -70,6 +71,7 @@ async def _page(
 
 async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: str) -> Response:
     """Returns the items with a value, which is an id, a tag or one of an indexed column."""
+    # The published interface of SOTOPIA-S4 names these columns differently.
     names = {"codename": "name", "first_name": "name"}
     column = names.get(get_by, get_by)
     if column == "id":
@@ -244,7 +246,7 @@ async def list_relationships(
 
 @router.get("/relationship/{agent_1_id}/{agent_2_id}", response_model=Stored[KnownPair])
 async def relationship(parts: ServicesDep, _: Reader, agent_1_id: str, agent_2_id: str) -> Response:
-    """Returns how two characters are related, in either order; 404 if nothing is known of the two."""
+    """Returns the relationship of two characters, in either order; 404 for strangers."""
     async with parts.database.read() as connection:
         people = [await library.get(connection, CHARACTERS, key) for key in (agent_1_id, agent_2_id)]
         found = await library.relationship_of(connection, people[0].id, people[1].id)
@@ -255,7 +257,7 @@ async def relationship(parts: ServicesDep, _: Reader, agent_1_id: str, agent_2_i
 
 @router.post("/relationship", status_code=201, response_model=Created)
 async def add_relationship(parts: ServicesDep, _: Runner, response: Response, pair: KnownPair) -> Created:
-    """Adds how two characters are related, in either order; a second relationship of the two is refused (409)."""
+    """Adds the relationship of two characters, in either order; a second one of the same pair is refused (409)."""
     async with parts.database.write() as connection:
         return _created(response, "relationship", await library.put_relationship(connection, pair))
 
@@ -335,7 +337,7 @@ async def delete_dimensions(parts: ServicesDep, _: Runner, dimensions: str) -> C
         return Created(id=await library.archive(connection, DIMENSION_LISTS, dimensions))
 
 
-# --- what ships ---------------------------------------------------------------------------------------------------
+# --- built-in sets ---------------------------------------------------------------------------------------------------
 class Imported(Body):
     """How many items are new in the library."""
 
@@ -344,7 +346,7 @@ class Imported(Body):
 
 @router.post("/library/import/{name}")
 async def import_shipped(parts: ServicesDep, _: Runner, name: Literal["starter", "everyday"]) -> Imported:
-    """Adds the characters, relationships and scenarios of a set that ships; what is there is not added again."""
+    """Adds the characters, relationships and scenarios of a set that ships; existing items are not added again."""
     sets = {
         "starter": (shipped.starter_cast, shipped.starter_scenarios),
         "everyday": (shipped.everyday_cast, shipped.everyday_scenarios),

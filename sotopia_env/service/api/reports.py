@@ -30,7 +30,7 @@ _MOST = 100_000
 
 
 class Comparing(Body):
-    """What is compared: runs by their ids, or all ended episodes with a tag; the rest as in `sotopia compare`."""
+    """A comparison of runs by their ids, or of all ended episodes with a tag; other fields as in `sotopia compare`."""
 
     run: list[str] = Field(default=[], max_length=100)
     tag: str | None = None
@@ -61,7 +61,7 @@ async def compared(parts: Services, wanted: Comparing) -> Report:
     """Returns the report of a comparison.
 
     Raises:
-        MissingError: there is no such run.
+        MissingError: a run does not exist.
         InvalidValueError: nothing to compare, or no evaluator that all episodes share.
         UnknownNameError: an evaluator, a metric, a factor or a policy is not known.
     """
@@ -75,6 +75,7 @@ async def compared(parts: Services, wanted: Comparing) -> Report:
             policies=tuple(wanted.policy),
             partners=tuple(wanted.partner),
         )
+        # Intervals are bootstrapped, which takes seconds for large runs; the event loop must not wait.
         return await asyncio.to_thread(lambda: comparison_report(*spec.compare()))
 
 

@@ -114,7 +114,7 @@ async def add_run(
     principal: Runner,
     response: Response,
     wanted: NewRun,
-    dry_run: Annotated[bool, Query(description="Say what it may cost, and begin nothing.")] = False,
+    dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting the run.")] = False,
 ) -> RunBegun | Forecast:
     """Starts a run: a worker plays it and records it in a run directory of its own."""
     spec = settings_of(dict(wanted.spec), RunSpec, "")
@@ -157,7 +157,7 @@ async def list_runs(
 
 @router.get("/runs/{run}")
 async def run(parts: ServicesDep, _: Reader, run: str) -> RunRow:
-    """Says how far a run is, and what it has spent."""
+    """Returns the progress and the cost of a run."""
     async with parts.database.read() as connection:
         return await runs.one(connection, run)
 
@@ -171,7 +171,7 @@ async def run_settings(parts: ServicesDep, _: Reader, run: str) -> Response:
 
 @router.post("/runs/{run}/stop", status_code=202)
 async def stop_run(parts: ServicesDep, _: Runner, run: str) -> RunRow:
-    """Stops a run; what was played is kept, and it can be continued. 409 if it has ended."""
+    """Stops a run; its episodes are kept, and it can be resumed. 409 if it has ended."""
     async with parts.database.write() as connection:
         await runs.ask_to_stop(connection, run)
         return await runs.one(connection, run)
@@ -179,7 +179,7 @@ async def stop_run(parts: ServicesDep, _: Runner, run: str) -> RunRow:
 
 @router.post("/runs/{run}/resume", status_code=202)
 async def resume_run(parts: ServicesDep, _: Runner, run: str) -> RunRow:
-    """Continues a run; nothing that was played is played again."""
+    """Resumes a run; recorded episodes are not played again."""
     async with parts.database.write() as connection:
         await runs.ask_to_play(connection, run)
         return await runs.one(connection, run)

@@ -28,7 +28,7 @@ class Choice(Body):
 
 
 class Choices(Body):
-    """What may be named; keys and addresses of models are not shown."""
+    """The available names; keys and addresses of models are not shown."""
 
     models: list[str]
     policies: list[Choice]
@@ -64,7 +64,7 @@ class Health(Body):
 
 @router.get("/health", responses={503: {"model": Health, "description": "The database does not answer."}})
 async def health(parts: ServicesDep, response: Response) -> Health:
-    """Says whether the database answers, and how many jobs have waited for a worker for ten seconds; needs no token."""
+    """Returns whether the database responds, and how many jobs have waited over ten seconds; needs no token."""
     row = tables.job.c
     late = select(func.count()).where(row.wanted > row.done, row.not_before < time.time() - 10, row.worker == "")
     try:

@@ -1,4 +1,4 @@
-"""Simulations: live episodes, evaluations, interviews, drafts, and how far such a job is."""
+"""Simulations: live episodes, evaluations, interviews, drafts, and the state of their jobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _EXAMPLES: JsonDict = {
 
 
 class Simulation(Body):
-    """What is simulated: a task of the library, a task as it is, or a scenario with a character for each seat."""
+    """A simulation of a task, of a task in the library, or of a scenario with a character for each seat."""
 
     model_config = ConfigDict(json_schema_extra=_EXAMPLES)
 
@@ -76,7 +76,7 @@ class Begun(Body):
 
 
 class Forecast(Body):
-    """What would be asked, and what it may cost; nothing was begun and nothing was sent."""
+    """A forecast of the requests to models and their cost; nothing was started."""
 
     lines: list[str]
     episodes: int
@@ -147,6 +147,7 @@ async def specs_of(parts: Services, connection: AsyncConnection, wanted: Simulat
         LiveSpec(
             task=task,
             rules=rules,
+            # Repeats differ by their seeds, and each can be reproduced alone.
             seed=wanted.seed + repeat,
             policies=dict(zip(task.agents, chosen, strict=True)),
             evaluator=evaluator,
@@ -181,7 +182,7 @@ async def simulate(
     principal: Runner,
     response: Response,
     wanted: Simulation,
-    dry_run: Annotated[bool, Query(description="Say what it may cost, and begin nothing.")] = False,
+    dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting an episode.")] = False,
 ) -> Begun | Forecast:
     """Begins live episodes, with any number of seats, each a policy, a language model or a person."""
     if dry_run:
@@ -210,7 +211,7 @@ def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:
 
 # --- jobs ---------------------------------------------------------------------------------------------------------
 class JobBegun(Body):
-    """The job that was asked for; GET /jobs/{id} says how far it is."""
+    """The requested job; GET /jobs/{id} returns its state."""
 
     job: str
 
@@ -223,7 +224,7 @@ def job_answer(response: Response, job: str) -> JobBegun:
 
 @router.get("/jobs/{job}")
 async def job(parts: ServicesDep, _: Reader, job: str) -> JobState:
-    """Says how far an evaluation, an interview or a draft is; `result` is JSON text."""
+    """Returns the state of an evaluation, an interview or a draft; `result` is JSON text."""
     async with parts.database.read() as connection:
         return await jobs.state_of(connection, job)
 
@@ -273,7 +274,7 @@ async def interview(parts: ServicesDep, _: Runner, response: Response, episode: 
 
 
 class NewDraft(Body):
-    """What is to be simulated, in a sentence."""
+    """A request for drafts: the situation in a sentence."""
 
     text: str = Field(min_length=1, max_length=4000, examples=["Three flatmates decide who gets the large room."])
     model: str = Field(default="", max_length=500, description="By default the service's.")

@@ -69,7 +69,7 @@ async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
 
 @router.post("/studies/{name}/{change}", status_code=204)
 async def change_study(parts: ServicesDep, _: Runner, name: str, change: Literal["close", "reopen"]) -> None:
-    """Closes a study, so that nobody new can begin, or opens it again."""
+    """Closes a study, which then admits no new participants, or opens it again."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         await studies.set_status(connection, row.id, "closed" if change == "close" else "open")
@@ -109,7 +109,7 @@ async def export_study(parts: ServicesDep, _: Reader, name: str, kind: Literal["
 
 @router.get("/studies/{name}/codebook")
 async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, str]:
-    """Returns what the columns of an export mean."""
+    """Returns the descriptions of the columns of an export."""
     async with parts.database.read() as connection:
         await studies.by_name(connection, name)
     return export.CODEBOOK

@@ -17,7 +17,7 @@ router = APIRouter(tags=["tokens"])
 
 
 class NewToken(Record):
-    """What a token is for, and what it may do."""
+    """The name and the scopes of a new token."""
 
     model_config = ConfigDict(defer_build=False)  # FastAPI warns of bodies whose validators are built later
 
@@ -45,7 +45,7 @@ class TokenEntry(Record):
 async def add_token(parts: ServicesDep, principal: Reader, new: NewToken) -> TokenAnswer:
     """Makes a token with some of the caller's own scopes."""
     if not frozenset(new.scopes) <= principal.scopes:
-        raise ForbiddenError("a token may do no more than whoever makes it")
+        raise ForbiddenError("a token cannot have scopes that its owner lacks")
     async with parts.database.write() as connection:
         return TokenAnswer(token=await auth.add_token(connection, principal.id, new.name, frozenset(new.scopes)))
 

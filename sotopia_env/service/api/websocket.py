@@ -3,7 +3,7 @@
 A client sends ``{"type": "START_SIM", "data": …}`` with the body of ``POST /simulate``; the server answers with one
 ``SERVER_MSG`` for each event of the episode and ``FINISH_SIM`` at its end. The client ends it early with
 ``FINISH_SIM`` or ``END_SIM``, which takes effect at once. The token is in the header ``Authorization`` or in the first
-message, never in the address. The episode is stored as every other one, and goes on if the connection breaks.
+message, never in the address. The episode is stored like every other one and continues if the connection breaks.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class _Simulation:
         self._lock = asyncio.Lock()
 
     async def send(self, kind: str, data: Any) -> None:
+        # Errors and events are sent by two tasks; a frame must not be sent while another one is.
         async with self._lock:
             await self.socket.send_text(canonical_json({"type": kind, "data": data}))
 
@@ -130,7 +131,7 @@ class _Simulation:
         await self.send("FINISH_SIM", {"episode": episode, "last": last})
 
     async def close(self) -> None:
-        """Ends the stream; the episode goes on."""
+        """Ends the stream; the episode continues."""
         if self._sender is not None:
             self._sender.cancel()
             with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
@@ -155,6 +156,7 @@ async def simulation(socket: WebSocket) -> None:
         problem: UnauthorizedError | None = None
     except UnauthorizedError as error:
         principal, problem = None, error
+    # Accepted even with an invalid token, because a client can read an ERROR message but not a refused handshake.
     await socket.accept()
     connection = _Simulation(socket, principal)
     try:

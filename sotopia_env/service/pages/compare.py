@@ -22,7 +22,7 @@ from sotopia_env.service.store import episode_lists, runs
 
 router = APIRouter()
 FACTORS = ("", "tag", "scenario", "character", "relationship", "condition")
-"""What a comparison can be split by; empty for policies alone."""
+"""Factors by which a comparison can be split; empty for policies alone."""
 
 
 @dataclass(frozen=True, slots=True)

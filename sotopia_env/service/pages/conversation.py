@@ -1,7 +1,7 @@
-"""An episode as a page shows it, whole for researchers or as one seat may know it, at any of its turns.
+"""Views of an episode for pages: complete for researchers, or limited to the knowledge of one seat.
 
-Everything that a seat may know comes from its :class:`~sotopia_env.world.Observation` and from nothing else; templates
-get these views and never the record.
+The view of a seat is derived from its :class:`~sotopia_env.world.Observation` only. Templates get these views and never
+the record.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class SeatCard:
     Attributes:
         agent: its id.
         colour: number of its hue.
-        name: of its character.
-        policy: who plays it; empty where that may not be known.
-        profile: what may be known of the character.
-        goals: what may be known of its goals, and what only it knows.
+        name: name of its character.
+        policy: name of its policy; empty if the viewer may not know it.
+        profile: the part of the character's profile that the viewer may know.
+        goals: goals and private knowledge, as far as the viewer may know them.
         present: whether it has not left.
     """
 
@@ -69,13 +69,13 @@ class TurnCard:
         colour: of the seat.
         name: of the character.
         kind: ``gesture``, ``action``, ``left the conversation``, ``did nothing``; empty for speech.
-        text: what was said or done.
-        to: names of those who alone were addressed.
-        effect: what the move did; empty without a move that counted.
+        text: the speech, gesture or deed.
+        to: names of the addressees of a private action.
+        effect: the effect of the move; empty without a valid move.
         refused: why a move or an action did not count.
-        attempt: what was tried then.
-        failure: why the policy's text could not be read.
-        mine: whether it is the viewer's own.
+        attempt: the refused move or action.
+        failure: why the policy's text could not be parsed.
+        mine: whether it is the viewer's own turn.
     """
 
     number: int
@@ -108,7 +108,7 @@ class OfferCard:
 
 @dataclass(frozen=True, slots=True)
 class TableCard:
-    """What is on the table: offers, or lines about votes and claims, and the result."""
+    """The state of the protocol: offers, or lines about votes and claims, and the result."""
 
     offers: tuple[OfferCard, ...]
     lines: tuple[str, ...]
@@ -128,7 +128,7 @@ class ScoreCard:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationCard:
-    """An evaluation: for each seat its scores, and what it gained where the outcome is verified."""
+    """An evaluation: for each seat its scores, and its payoff if the outcome is verified."""
 
     evaluator: str
     unscored: str
@@ -139,7 +139,7 @@ class EvaluationCard:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """An episode, or what one seat may know of it.
+    """An episode, complete or as one seat knows it.
 
     Attributes:
         id: of the episode.
@@ -147,7 +147,7 @@ class Conversation:
         context: what everyone reads.
         seats: in order.
         turns: so far.
-        table: what is on the table; ``None`` without a protocol.
+        table: the state of the protocol; ``None`` without one.
         acting: the seats whose turn it is.
         status: of the episode.
         stop: why it ended, in words.
@@ -199,7 +199,7 @@ def show(
         policies: agent id to the name of its policy.
 
     Raises:
-        UnknownNameError: there is no such seat.
+        UnknownNameError: the task has no such seat.
     """
     observation = None if seat is None else table.observe(seat)
     cards = tuple(_seats(table, policies or {}, observation.briefing if observation else None))
@@ -285,9 +285,11 @@ def _whole_table(table: Table) -> TableView | None:
         return None
     views = {agent: protocol.table(table.state.table, agent) for agent in table.task.agents}
     first = views[table.task.agents[0]]
+    # A private offer is in the views of its audience only; together the views have all.
     offers = {offer.offer.number: offer for view in views.values() for offer in view.offers}
     votes, claims = first.votes, first.claims
     if votes is not None:
+        # Each seat sees its own secret vote, so the votes are on the diagonal of the views.
         own = tuple(view.votes.cast[place] if view.votes else None for place, view in enumerate(views.values()))
         votes = Votes(votes.agents, own, votes.absent)
     if claims is not None:

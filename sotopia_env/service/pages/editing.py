@@ -1,4 +1,4 @@
-"""Forms over records: what a browser sends becomes a record, or a sentence beside each field that is wrong."""
+"""Forms for records: reads a record from the fields of a form, or returns a message for each invalid field."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Edited(Generic[RecordT]):
     """A form that was sent.
 
     Attributes:
-        fields: what the browser sent, to fill the form with again.
-        record: the record; ``None`` where something is wrong.
-        problems: by field, a sentence; under an empty name what belongs to no field.
+        fields: the fields as the browser sent them, to fill the form in again.
+        record: the record; ``None`` if a field is invalid.
+        problems: messages by field; under an empty name, messages that belong to no field.
     """
 
     fields: Mapping[str, str]

@@ -56,7 +56,7 @@ async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = 
 async def page(
     request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: Annotated[str, Query()] = ""
 ) -> HTMLResponse:
-    """One episode: its transcript, what is on the table, its evaluations; as it is now, and live from then on."""
+    """One episode: its transcript, state of the protocol and evaluations, updated live."""
     wanted, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
     async with parts.database.read() as connection:
         row = await episode_lists.one(connection, episode)
@@ -95,7 +95,7 @@ async def stream(
     seat: str = "",
     last_event_id: Annotated[int, Header()] = 0,
 ) -> AsyncIterator[ServerSentEvent]:
-    """The episode as fragments of its page: a turn for every turn, and what is on the table and whose turn it is."""
+    """The episode as fragments of its page: new turns, the state of the protocol and whose turn it is."""
     async for event in fragments(parts, episode, max(after, last_event_id), seat or None):
         yield event
 

@@ -1,4 +1,4 @@
-"""The home page: what is running, what is new, where to start."""
+"""The home page: running episodes and runs, the newest episodes, and first steps."""
 
 from __future__ import annotations
 

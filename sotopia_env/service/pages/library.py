@@ -81,7 +81,7 @@ async def _items(request: Request, parts: Services, page: str, q: str, tag: str,
 
 
 def _register(page: str) -> None:
-    """Adds the list of a kind, and what takes an item out of use."""
+    """Registers the pages that list a kind of item and archive an item."""
 
     @router.get(f"/{page}")
     async def listed(
@@ -139,7 +139,7 @@ def _character_form(request: Request, form: Edited[Character], status: int = 200
 
 @router.post("/characters/new")
 async def add_character(request: Request, parts: ServicesDep, _: Runner) -> Response:
-    """Adds a character, or says beside each field what is wrong."""
+    """Adds a character, or shows a message beside each invalid field."""
     fields = {name: str(value).strip() for name, value in (await request.form()).items()}
     values: dict[str, Any] = {name: fields.get(name, "") for name, _label, _hint in CHARACTER_FIELDS}
     values["age"] = int(fields["age"]) if fields.get("age", "").isdecimal() else fields.get("age") or None
@@ -205,6 +205,7 @@ async def new_scenario(request: Request, parts: ServicesDep, _: Runner, copy: st
 def _scenario_fields(record: Scenario) -> dict[str, str]:
     fields = {"id": record.id, "context": record.context, "seats": str(len(record.seats))}
     fields |= {"tags": ", ".join(record.tags), "max_turns": str(record.max_turns or "")}
+    # Browsers send a box only if it is ticked, so an absent field means no.
     fields |= {"private_messages": "1"} if record.private_messages else {}
     for index, seat in enumerate(record.seats):
         fields |= {f"seats.{index}.goals": "\n".join(seat.goals), f"seats.{index}.hints": "\n".join(seat.hints)}
@@ -222,7 +223,7 @@ def _scenario_form(request: Request, form: Edited[Scenario], status: int = 200) 
 
 @router.post("/scenarios/new")
 async def add_scenario(request: Request, parts: ServicesDep, _: Runner) -> Response:
-    """Adds a scenario, shows its outcome space (``preview``), or says beside each field what is wrong."""
+    """Adds a scenario, shows its outcome space (``preview``), or shows a message beside each invalid field."""
     fields = {name: str(value) for name, value in (await request.form()).items()}
     form = _read_scenario(fields)
     if form.record is None or "preview" in fields:
@@ -262,7 +263,7 @@ def _read_scenario(fields: Mapping[str, str]) -> Edited[Scenario]:
 
 @router.get("/scenarios/{key}")
 async def scenario(request: Request, parts: ServicesDep, _: Reader, key: str) -> Response:
-    """A scenario with all its seats, and what can be agreed on in it."""
+    """A scenario with its seats and its outcome space."""
     async with parts.database.read() as connection:
         item = await library.get(connection, SCENARIOS, key)
     record = item.read()
@@ -301,6 +302,7 @@ async def add_task(request: Request, parts: ServicesDep, _: Runner) -> Response:
             cast = await library.cast_of(connection, chosen)
             known = {tie.seats: tie for tie in cast.relationships}
             pairs = itertools.combinations(range(len(chosen)), 2)
+            # A task needs a relationship for every pair; without one in the library they are strangers.
             ties = [known.get(pair) or {"seats": pair, "kind": RelationshipKind.STRANGER} for pair in pairs]
             name = f"{record.id}:{'+'.join(person.first_name for person in cast.characters)}"[:80]
             values = {"id": name, "scenario": record, "characters": cast.characters, "relationships": ties}

@@ -1,4 +1,4 @@
-"""What can be agreed on in a scenario, for its page: worths in words, reference points, the frontier as a drawing."""
+"""The outcome space of a scenario for its page: worths in words, reference points, and the Pareto frontier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH, HEIGHT, MARGIN = 420, 300, 46
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of the drawing: where it is, and what a reader sees when pointing at it."""
+    """A point of the drawing, with its tooltip."""
 
     x: float
     y: float
@@ -25,17 +25,17 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeView:
-    """What can be agreed on.
+    """The outcome space of a scenario.
 
     Attributes:
         rules: the outcome space and the protocol in words.
-        worths: name of each seat, and what outcomes are worth to it.
+        worths: name of each seat, and a description of its utility.
         points: rows of the table of reference points: name, terms, payoffs.
         names: of the seats.
         frontier: the Pareto-optimal payoffs of a scenario for two, as points of the drawing.
         disagreement: the payoffs without an outcome.
         size: the number of outcomes.
-        problem: why there are no reference points.
+        problem: why the reference points could not be computed.
     """
 
     rules: str
@@ -49,7 +49,7 @@ class OutcomeView:
 
 
 def outcome_view(scenario: Scenario, names: Mapping[str, str] | None = None) -> OutcomeView | None:
-    """Returns what can be agreed on; ``None`` in a scenario without a formal outcome."""
+    """Returns the outcome space of a scenario; ``None`` without a formal outcome."""
     spec = scenario.outcome
     if spec is None:
         return None
@@ -84,6 +84,7 @@ def _drawing(points: ReferencePoints) -> tuple[tuple[Dot, ...], Dot]:
         across, up = ((payoff[seat] - low) / span for seat, (low, span) in enumerate(scale))
         text = f"{payoff[0]:.2f} and {payoff[1]:.2f}"
         x = MARGIN + across * (WIDTH - 2 * MARGIN)
+        # In SVG, y grows downwards; payoffs grow upwards.
         return Dot(round(x, 1), round(HEIGHT - MARGIN - up * (HEIGHT - 2 * MARGIN), 1), text)
 
     return tuple(dot(payoff) for payoff in points.frontier), dot(points.disagreement)
@@ -91,4 +92,5 @@ def _drawing(points: ReferencePoints) -> tuple[tuple[Dot, ...], Dot]:
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
+    # A frontier of one point has no extent, and would divide by zero.
     return low, (high - low) or 1.0

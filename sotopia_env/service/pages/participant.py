@@ -1,4 +1,4 @@
-"""The pages of participants and annotators: no navigation, nothing about anybody else."""
+"""The pages of participants and annotators, without navigation and without data of other people."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def join(
     panel_study: Annotated[str, Form(max_length=200)] = "",
     panel_session: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Begins a participation, or goes on with one."""
+    """Begins or continues a participation."""
     async with parts.database.write() as connection:
         study = await studies.by_name(connection, name)
         if not parse_json(study.settings, f"study {study.name}")["open"]:
@@ -100,7 +100,7 @@ async def _step(parts: Services, person: Principal) -> Step:
 
 @router.get("/study")
 async def page(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """What the participant is to do now."""
+    """The participant's current step."""
     step = await _step(parts, person)
     if step.kind == "seat":
         return RedirectResponse(f"/seat/{step.details['episode']}/{step.details['agent']}", 303)
@@ -131,7 +131,7 @@ def _show(request: Request, step: Step, answers: Answers, status: int = 200) -> 
 
 @router.post("/study/draft")
 async def keep_draft(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """Keeps what was typed and not yet sent."""
+    """Saves the draft of a form."""
     fields = await _fields(request)
     form = fields.pop("form", "")
     if form == _form_name(await _step(parts, person)):  # else it would be kept for ever
@@ -146,7 +146,7 @@ async def _fields(request: Request) -> dict[str, str]:
 
 @router.post("/study/consent")
 async def consent(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """Records consent, or that there is none."""
+    """Records whether the participant consents."""
     fields = await _fields(request)
     step = await _step(parts, person)
     if step.kind != "consent":
@@ -162,7 +162,7 @@ async def consent(request: Request, parts: ServicesDep, person: Person) -> Respo
 
 @router.post("/study/begin")
 async def begin(parts: ServicesDep, person: Person) -> Response:
-    """The instructions are read."""
+    """Records that the instructions were read."""
     async with parts.database.write() as connection:
         await flow.begin(connection, person.id)
     return _BACK
@@ -182,7 +182,7 @@ async def rate(request: Request, parts: ServicesDep, person: Person) -> Response
     fields = await _fields(request)
     step = await _step(parts, person)
     if step.kind != "rating" or fields.get("assignment") != step.assignment.id:
-        raise ConflictError("this was sent before, or its time was up; the page shows what is next after a reload")
+        raise ConflictError("this was sent before, or its time was up; reload the page for the next step")
     answers = read_form(step.sections, fields)
     if answers.problems:
         return _show(request, step, answers, 422)
@@ -218,7 +218,7 @@ async def questionnaire(request: Request, parts: ServicesDep, person: Person) ->
 
 @router.post("/study/device")
 async def other_device(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """Shows a link with which to go on on another device."""
+    """Shows a link for continuing on another device."""
     async with parts.database.write() as connection:
         link = await opening.new_link(connection, person.id)
     return render(request, "study_device.html", link=f"{str(request.base_url).rstrip('/')}/p/{link}")

@@ -33,6 +33,7 @@ NAVIGATION = (
 templates = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
     autoescape=select_autoescape(default=True),
+    # A misspelt variable is an error and not an empty text.
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -41,7 +42,7 @@ templates.globals |= {"version": code_version(), "navigation": NAVIGATION}
 
 
 def _when(seconds: float | None) -> str:
-    """A time as people read it, in UTC; empty if there is none."""
+    """A time as people read it, in UTC; empty for ``None``."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M")
 
 
@@ -58,7 +59,7 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     """Returns a page.
 
     Args:
-        request: what is answered.
+        request: the request of the page.
         template: file name of the template.
         status: HTTP status.
         values: the variables of the template; one that it uses and does not get is an error.

@@ -80,7 +80,7 @@ def _spec(fields: dict[str, str]) -> dict[str, Any]:
 
 @router.post("/runs")
 async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
-    """Starts a run, or says what it may cost."""
+    """Starts a run, or shows a forecast of its cost."""
     fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
         if "forecast" in fields:
@@ -111,13 +111,13 @@ async def _values(parts: Services, run: str) -> dict[str, Any]:
 
 @router.get("/runs/{run}")
 async def page(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
-    """One run: how far it is, what it has spent, what failed."""
+    """One run: its progress, cost and failures."""
     return render(request, "run.html", **await _values(parts, run))
 
 
 @router.get("/runs/{run}/progress")
 async def progress(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
-    """The part of the page that changes while the run goes on."""
+    """The part of the page that changes during the run."""
     return render(request, "_run.html", **await _values(parts, run))
 
 
@@ -131,7 +131,7 @@ async def stop(parts: ServicesDep, _: Runner, run: str) -> Response:
 
 @router.post("/runs/{run}/resume")
 async def resume(parts: ServicesDep, _: Runner, run: str) -> Response:
-    """Continues a run: what is recorded is not played again."""
+    """Resumes a run; recorded episodes are not played again."""
     async with parts.database.write() as connection:
         await runs.ask_to_play(connection, run)
     return RedirectResponse(f"/runs/{run}", 303)

@@ -35,8 +35,8 @@ async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Princi
         seats = await episodes.participants(database, episode)
     owner = seats.get(agent, "")
     if owner != principal.id and not (owner == "" and "run" in principal.scopes):
-        # The same answer for a seat of somebody else's and for one that does not exist.
-        raise MissingError("there is no such seat for you")
+        # The same response for another person's seat and for one that does not exist, so ids cannot be probed.
+        raise MissingError("you have no such seat")
     return principal
 
 
@@ -47,7 +47,7 @@ async def _load(parts: Services, episode: str, agent: str) -> LiveEpisode:
     async with parts.database.read() as connection:
         state = await LiveEpisode.load(connection, episode)
     if agent not in state.spec.people:
-        raise MissingError("there is no such seat for you")
+        raise MissingError("you have no such seat")
     return state
 
 
@@ -104,7 +104,7 @@ async def view(request: Request, parts: ServicesDep, person: Sitter, episode: st
 async def changes(
     parts: ServicesDep, person: Sitter, episode: str, agent: str, last_event_id: Annotated[int, Header()] = 0
 ) -> AsyncIterator[ServerSentEvent]:
-    """Says that something has changed, and nothing of what: the page asks for what its seat may see."""
+    """Streams a signal for each change, without content: the page then requests the view of its seat."""
     async for event in parts.hub.follow(episode, last_event_id):
         if event.kind != "answer":  # nobody may know who has answered in a round that is not complete
             yield ServerSentEvent(raw_data="changed", id=str(event.number))
@@ -112,7 +112,7 @@ async def changes(
 
 @router.post("/seat/{episode}/{agent}")
 async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
-    """Takes the person's action."""
+    """Carries out the person's action."""
     form = await request.form()
     fields = {name: str(value) for name, value in form.items()}
     state = await _load(parts, episode, agent)
@@ -122,7 +122,7 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
         if turn == len(state.table.turns) and agent in state.table.acting:
             action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
         else:
-            raise ConflictError("that turn is over already; this is how things are now")
+            raise ConflictError("that turn is over; the page now shows the present state")
         shown = fields.get("shown", "")
         seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else 0.0
         key = fields.get("key", "") or secrets.token_urlsafe(12)
@@ -148,7 +148,7 @@ async def _was_taken(parts: Services, episode: str, agent: str, key: str) -> boo
 
 @router.post("/seat/{episode}/{agent}/draft")
 async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
-    """Keeps what was typed and not yet sent."""
+    """Saves the draft of a turn."""
     state = await _load(parts, episode, agent)
     fields = {name: str(value) for name, value in (await request.form()).items()}
     if fields.pop("turn", "") == str(len(state.table.turns)):

@@ -1,4 +1,4 @@
-"""The page on which an episode is set up and watched, and the one on which a sentence becomes its situation."""
+"""The pages that set up and show a simulation, and that draft one from a sentence."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def _page(
 
 
 async def _seats(connection: AsyncConnection, fields: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The seats of what was chosen: their characters, or the goals for which a character is to be chosen."""
+    """The seats of the selected task or scenario, with characters if it is a task."""
     if fields.get("task"):
         task = (await library.get(connection, TASKS, fields["task"])).read()
         pairs = zip(task.characters, task.scenario.seats, strict=True)
@@ -139,7 +139,7 @@ def _whole(field: str, text: str) -> int:
 
 @router.post("/simulate")
 async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
-    """Begins a simulation, or says what it may cost."""
+    """Begins a simulation, or shows a forecast of its cost."""
     fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
         wanted = _wanted(fields)
@@ -214,7 +214,7 @@ async def save(
     draft: Annotated[str, Form(max_length=_LONGEST)],
     then: Annotated[str, Form(max_length=20)] = "save",
 ) -> Response:
-    """Puts an edited draft into the library, and goes on to play it where that was asked for."""
+    """Adds an edited draft to the library, and opens the form that plays it on request."""
     try:
         task = _drafted(parse_yaml(draft, "draft"))
         async with parts.database.write() as connection:

@@ -24,7 +24,7 @@ EXAMPLES = {
 name: first-study
 title: Two conversations
 instructions: |
-  You will talk with somebody about a situation. Read who you are and what you want.
+  You will talk with another person or a program. Read who you are and what you want.
 
   Say what you would say. Use the buttons to make or accept an offer.
 tasks: starter
@@ -76,7 +76,7 @@ async def new(request: Request, _: Runner, kind: str = "play") -> Response:
 async def open_study(
     request: Request, parts: ServicesDep, principal: Runner, text: Annotated[str, Form(max_length=200_000)]
 ) -> Response:
-    """Opens a study, or says what is wrong with its settings."""
+    """Opens a study, or shows a message about invalid settings."""
     try:
         values = parse_yaml(text, "study")
         if not isinstance(values, dict):

@@ -90,7 +90,7 @@ class Database:
 
 @contextmanager
 def _storable() -> Iterator[None]:
-    """Turns what a database says of a value that no column holds into an error about the value.
+    """Turns the database's error about a value that cannot be stored into an :class:`InvalidValueError`.
 
     PostgreSQL refuses NUL in texts; both refuse halves of surrogate pairs and whole numbers beyond the column's bits.
     """

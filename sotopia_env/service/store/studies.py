@@ -82,12 +82,12 @@ async def participant(connection: AsyncConnection, identity: str) -> Any:
 
 
 async def enter(connection: AsyncConnection, identity: str) -> tuple[Any, Any]:
-    """Returns the rows of a participant and of the study, which changes for one person at a time from here on.
+    """Returns the rows of a participant and of the study, locked until the end of the transaction.
 
     Two requests of one person, or of two partners, would otherwise each see the state before the other.
 
     Raises:
-        MissingError: there is no such participant.
+        MissingError: the participant does not exist.
     """
     study = await by_name(connection, (await participant(connection, identity)).study, lock=True)
     return await participant(connection, identity), study
@@ -183,7 +183,7 @@ async def finish(
     values = {"state": "done", "answers": canonical_json(dict(answers)), "seconds": seconds, "finished": time.time()}
     # The condition on state and person refuses a second click and a form that was open when its lease expired.
     if not (await connection.execute(update(row).where(mine).values(**values))).rowcount:
-        raise ConflictError("this was sent before, or its time was up; the page shows what is next after a reload")
+        raise ConflictError("this was sent before, or its time was up; reload the page for the next step")
 
 
 async def change_assignment(connection: AsyncConnection, assignment: str, **columns: Any) -> None:

@@ -34,8 +34,8 @@ async def open_study(
 
     Raises:
         ConflictError: another study has this name.
-        InvalidValueError: there is nothing to do in it, or a name reaches beyond what its researcher may use.
-        UnknownNameError: a name is not known.
+        InvalidValueError: the study has no assignments, or a name is not allowed in a service with accounts.
+        UnknownNameError: a name is unknown.
     """
     if not isinstance(study, AnnotateStudy):
         names.check_tasks(settings, study.tasks)

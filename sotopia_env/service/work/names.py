@@ -1,6 +1,6 @@
 """Resolution of names that came over the network: policies, evaluators, tasks and models.
 
-With accounts, names can only refer to what is installed: a user of the studio cannot make the server import a module or
+With accounts, names can only refer to installed policies, evaluators and tasks: a user of the studio cannot make the server import a module or
 open a file or directory. Without accounts, the user is the owner of the machine and may use any name.
 """
 
@@ -43,17 +43,18 @@ def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
 
 
 def check(settings: ServiceSettings, names: Iterable[str], manner: Mapping[str, Any] | None = None) -> None:
-    """Raises :class:`InvalidValueError` if names reach beyond what is installed, where people have accounts."""
+    """Raises :class:`InvalidValueError` if a name or a setting refers to a file or an address, with accounts."""
     if not settings.accounts:
         return
     own = re.compile(rf"custom={re.escape(str(_dimensions(settings)))}/[0-9a-f]{{16}}\.yaml")
     for name in names:
-        if found := _OUTSIDE.search(own.sub("", name)):
+        if match := _OUTSIDE.search(own.sub("", name)):
             raise InvalidValueError(
-                field=found[1] or "api_base", expected="a name without files and addresses: these are the operator's"
+                field=match[1] or "api_base",
+                expected="a name without files and addresses: only the operator sets these",
             )
     for key in _FILES & set(manner or {}):
-        raise InvalidValueError(field=f"manner.{key}", expected="settings without files: these are the operator's")
+        raise InvalidValueError(field=f"manner.{key}", expected="settings without files: only the operator sets these")
 
 
 def _dimensions(settings: ServiceSettings) -> Path:
@@ -122,14 +123,14 @@ def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:
 
 
 def check_size(source: str, n: int | None, repeats: int, most: int) -> None:
-    """Raises :class:`InvalidValueError` if so many tasks are asked for that planning them would block the service."""
+    """Raises :class:`InvalidValueError` if there are too many tasks to plan without blocking the service."""
     numbers = [int(text[:12]) for text in re.findall(r"\bn\s*=\s*\(?\s*(\d+)", source)]
-    if (wanted := max([n or 1, *numbers]) * repeats) > most:
-        raise InvalidValueError(field="n", expected=f"at most {most:,} tasks times repeats", got=wanted)
+    if (total := max([n or 1, *numbers]) * repeats) > most:
+        raise InvalidValueError(field="n", expected=f"at most {most:,} tasks times repeats", got=total)
 
 
 def check_tasks(settings: ServiceSettings, source: str) -> None:
-    """Raises :class:`UnknownNameError` if a source of tasks is a file or is imported, where people have accounts."""
+    """Raises :class:`UnknownNameError` if a source of tasks is a file or an import, in a service with accounts."""
     sources = [] if source in (*naming.SHIPPED, "all") else split(split_options(source)[0])
     for name in sources if settings.accounts else ():
         if name not in naming.SHIPPED and name not in tasks.FAMILIES and name not in naming.TASK_PLUGINS.names:

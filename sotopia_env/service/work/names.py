@@ -1,7 +1,8 @@
 """Resolution of names that came over the network: policies, evaluators, tasks and models.
 
-With accounts, names can only refer to installed policies, evaluators and tasks: a user of the studio cannot make the server import a module or
-open a file or directory. Without accounts, the user is the owner of the machine and may use any name.
+With accounts, names can only refer to installed policies, evaluators and tasks: a user of the studio cannot make the
+server import a module or open a file or directory. Without accounts, the user is the owner of the machine and may use
+any name.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ async def load(database: Database, paths: Sequence[Path]) -> int:
         if path.is_dir():
             count += (await import_run(database, path))[1]
             continue
+        # The whole file is read before the transaction, so a damaged record adds no run.
         listed = list(episodes_of([path]))
         async with database.write() as connection:
             run = await runs.add(connection, "", name=path.name, planned=len(listed), status="done")

@@ -62,6 +62,7 @@ async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
         row = await studies.by_name(connection, name)
         study = settings_of(row)
         if isinstance(study, PlayStudy):
+            # After people have closed the browser, no request of theirs records how their conversations ended.
             await play.settle(connection, study, row.id)
         progress = await studies.progress(connection, row.id)
     return {"id": row.id, "status": row.status, "settings": study.model_dump(mode="json"), "progress": progress}

@@ -44,6 +44,7 @@ class TokenEntry(Record):
 @router.post("/tokens", status_code=201)
 async def add_token(parts: ServicesDep, principal: Reader, new: NewToken) -> TokenAnswer:
     """Makes a token with some of the caller's own scopes."""
+    # Otherwise a token for reading could create one for administration.
     if not frozenset(new.scopes) <= principal.scopes:
         raise ForbiddenError("a token cannot have scopes that its owner lacks")
     async with parts.database.write() as connection:

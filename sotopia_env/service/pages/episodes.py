@@ -117,10 +117,12 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
             row = await episode_lists.one(connection, episode)
             now = await live.LiveEpisode.load(connection, episode)
             if count is None:
+                # The page already has the turns up to `after`; counted once, not for every event.
                 count = await _turns_until(connection, episode, event.number - 1)
         table, shown = now.table, count
         count += event.kind == "turn"
         closed = row.status in live.CLOSED
+        # Evaluations are in the record and not in the table of the live episode.
         if closed and row.status == "done" and event.kind in ("ended", "evaluated"):
             async with parts.database.read() as connection:
                 table = Table.resume(await episodes.record_of(connection, episode))
@@ -146,6 +148,7 @@ def _new_turns(
     """The turns that came with an event; for a seat, those that it learnt of by it."""
     if seat is None:
         return latest.turns[before:count]
+    # A seat may witness only some turns, and learn of others later; the difference of two observations is its news.
     then = [len(Table.resume(table.episode().before(n)).observe(seat).turns) for n in (before, count)]
     return latest.turns[then[0] : then[1]]
 

@@ -142,6 +142,7 @@ async def add_character(request: Request, parts: ServicesDep, _: Runner) -> Resp
     """Adds a character, or shows a message beside each invalid field."""
     fields = {name: str(value).strip() for name, value in (await request.form()).items()}
     values: dict[str, Any] = {name: fields.get(name, "") for name, _label, _hint in CHARACTER_FIELDS}
+    # Text that is not a number is passed on, so that the message about it comes from the record.
     values["age"] = int(fields["age"]) if fields.get("age", "").isdecimal() else fields.get("age") or None
     form = edited(Character, values, fields)
     if form.record is None:

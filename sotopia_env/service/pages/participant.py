@@ -149,6 +149,7 @@ async def consent(request: Request, parts: ServicesDep, person: Person) -> Respo
     """Records whether the participant consents."""
     fields = await _fields(request)
     step = await _step(parts, person)
+    # Sent twice, or from an old page: the current step is shown instead.
     if step.kind != "consent":
         return _BACK
     agreed = "declined" not in fields

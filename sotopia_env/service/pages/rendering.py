@@ -32,6 +32,7 @@ NAVIGATION = (
 
 templates = Environment(
     loader=FileSystemLoader(_HERE / "templates"),
+    # Any text may come from a model, a participant or an upload.
     autoescape=select_autoescape(default=True),
     # A misspelt variable is an error and not an empty text.
     undefined=StrictUndefined,

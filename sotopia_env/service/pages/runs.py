@@ -71,6 +71,7 @@ def _spec(fields: dict[str, str]) -> dict[str, Any]:
     for name in _NUMBERS:
         text = fields.get(name, "").strip()
         if text:
+            # Other text is passed on, so that the message about it comes from the validation of the settings.
             values[name] = int(text) if text.isdecimal() and len(text) < 12 else text
     if fields.get("max_cost", "").strip():
         cost = fields["max_cost"].strip()

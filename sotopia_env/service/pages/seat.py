@@ -75,6 +75,7 @@ async def _show(
         number=state.number,
         fields=fields,
         problem=problem,
+        # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
         now=time.time(),
         in_study=bool(person.study),
@@ -151,6 +152,7 @@ async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episo
     """Saves the draft of a turn."""
     state = await _load(parts, episode, agent)
     fields = {name: str(value) for name, value in (await request.form()).items()}
+    # A draft of an earlier turn may arrive late and must not appear in the next one.
     if fields.pop("turn", "") == str(len(state.table.turns)):
         kept = {name: value for name, value in fields.items() if name not in ("key", "shown", "form")}
         async with parts.database.write() as connection:

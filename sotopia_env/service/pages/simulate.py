@@ -111,6 +111,7 @@ def _wanted(fields: Mapping[str, str]) -> Simulation:
         "task": fields.get("task") or None,
         "scenario": None if fields.get("task") else fields.get("scenario") or None,
         "agents": [] if fields.get("task") else [agent for agent, _ in seat_fields if agent],
+        # `me` in the form is the researcher who fills it in.
         "policies": [PERSON if policy.casefold() == "me" else policy for _, policy in seat_fields],
         "evaluator": fields.get("evaluator", "").strip() or None,
         "dimensions": fields.get("dimensions") or None,

@@ -123,7 +123,7 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
         if turn == len(state.table.turns) and agent in state.table.acting:
             action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
         else:
-            raise ConflictError("that turn is over; the page now shows the present state")
+            raise ConflictError("that turn is over already; the page now shows the present state")
         shown = fields.get("shown", "")
         seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else 0.0
         key = fields.get("key", "") or secrets.token_urlsafe(12)

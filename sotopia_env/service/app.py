@@ -42,7 +42,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         version=code_version(),
         description="Design, play, watch, annotate and compare social situations. Errors are problem details.",
         lifespan=lifespan,
-        docs_url="/api/docs",
+        docs_url=None,  # its scripts come from another server; /api/docs is a page of the studio
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )

@@ -1,4 +1,4 @@
-"""The home page: running episodes and runs, the newest episodes, and first steps."""
+"""The home page (running episodes and runs, the newest episodes, first steps) and the reference of the API."""
 
 from __future__ import annotations
 
@@ -33,3 +33,29 @@ async def home(request: Request, parts: ServicesDep, _: Reader) -> HTMLResponse:
             "tasks": await library.count(connection, TASKS),
         }
     return render(request, "home.html", **values)
+
+
+@router.get("/api/docs")
+async def reference(request: Request) -> HTMLResponse:
+    """The endpoints of the API by subject, from its OpenAPI description; it needs no other server and no script."""
+    description = request.app.openapi()
+    subjects: dict[str, list[dict[str, Any]]] = {}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            entry = {"method": method.upper(), "path": path, **_shown_parts(operation)}
+            subjects.setdefault((operation.get("tags") or ["other"])[0], []).append(entry)
+    return render(request, "reference.html", subjects=subjects, about=description["info"]["description"])
+
+
+def _shown_parts(operation: dict[str, Any]) -> dict[str, Any]:
+    """The parts of an operation that the reference shows."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    return {
+        "text": operation.get("description") or operation.get("summary", ""),
+        "parameters": [
+            (parameter["name"], parameter["in"], parameter.get("description", ""))
+            for parameter in operation.get("parameters", [])
+            if parameter["in"] != "header"
+        ],
+        "body": body.get("$ref", "").rpartition("/")[2],
+    }

@@ -1,4 +1,4 @@
-"""Comparisons through the API: a chart and a sheet by name."""
+"""Comparisons through the API, a chart and a sheet by name; the reference of the API as a page."""
 
 from __future__ import annotations
 
@@ -28,5 +28,16 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
             assert (await browser.get("/api/v1/compare.svg", params={"run": run, "chart": "pie"})).status_code == 422
             sheet = await browser.get("/api/v1/compare.csv", params={"run": run, "sheet": "ranking"})
             assert "boulware" in sheet.text
+
+    asyncio.run(inside())
+
+
+def test_the_reference_of_the_api_needs_no_other_server(sqlite_url: str) -> None:
+    async def inside() -> None:
+        async with studio(sqlite_url, workers=0) as place:
+            page = await place.browser().get("/api/docs")
+            assert page.status_code == 200
+            assert "/api/v1/simulate" in page.text
+            assert "https://" not in page.text
 
     asyncio.run(inside())

@@ -247,7 +247,7 @@ def damaged():
             InvalidValueError,
             "name policy 'coin' under counterfactual.policies",
         ),
-        (lambda: play()[0], {"policies": {"coin": "linear"}}, InvalidValueError, "expected 'linear' to make"),
+        (lambda: play()[0], {"policies": {"coin": "linear"}}, InvalidValueError, "policy 'coin'.*linear"),
         (lambda: play()[0], {"policies": {"coin": f"{HERE}:coin:p=0.9"}}, InvalidValueError, '"p":0.9'),
         (lambda: play()[0], {"evaluator": "verified-moves"}, InvalidValueError, "verified"),
         (lambda: played(haggling(), "Hello.", LEAVE), {}, InvalidValueError, "policy agent_0"),

@@ -1,7 +1,8 @@
 """Observations: the knowledge of one seat at one moment, as fields, as text and as chat messages.
 
-Relationships decide which fields of a profile a seat reads (:data:`~sotopia_env.world.briefing.DISCLOSURE`), one rule
-decides which turns it witnesses (:mod:`~sotopia_env.world.witness`), and the protocol its view of the table.
+Four caches make a new observation cost only what is new: briefings (per task), lines of turns (shared by all seats),
+the view of the table (while it stays the same) and the conversation (per seat). The disclosure table decides which
+fields of a profile a seat reads, :mod:`~sotopia_env.world.witness` which turns, and the protocol its view of the table.
 """
 
 from __future__ import annotations

@@ -40,11 +40,15 @@ class Act(NamedTuple):
 
 
 class Playback(NamedTuple):
-    """The fields of an episode that result from playing its acts."""
+    """The fields of an episode that result from playing its acts.
+
+    ``inserted`` holds the indices of silent turns that the acts do not contain: another seat acted twice in a row.
+    """
 
     rules: Rules
     turns: tuple[RecordedTurn, ...]
     stop: StopReason | None
+    inserted: frozenset[int] = frozenset()
 
 
 def spoken(seat: int, text: str, move: Move | None = None) -> Act:
@@ -72,6 +76,7 @@ def play_acts(task: Task, acts: Sequence[Act], end_when_settled: bool = True) ->
         end_when_settled=end_when_settled,
     )
     state = initial_state(task, rules, 0)
+    inserted: set[int] = set()
     for number, (seat, action) in enumerate(acts, start=1):
         agent = task.agents[seat]
         # Reference logs hold "did nothing" for seats that have left; these get no turn here.
@@ -83,9 +88,10 @@ def play_acts(task: Task, acts: Sequence[Act], end_when_settled: bool = True) ->
         _check_present(state, agent, number)
         # Terminates: ``agent`` is present, and the round-robin reaches every present seat.
         while state.actor != agent:
+            inserted.add(len(state.turns))
             state = transition(state, NO_ACTION)
         state = transition(state, action)
-    return _ended(state, acts)
+    return _ended(state, acts)._replace(inserted=frozenset(inserted))
 
 
 def play_steps(task: Task, steps: Sequence[Sequence[Action]]) -> Playback:

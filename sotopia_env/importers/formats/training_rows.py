@@ -7,7 +7,7 @@ the utterance was not attributed, and an attribution of -1 that the attribution 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -103,20 +103,19 @@ def read_annotated(item: RawRecord, library: Library) -> Iterator[Product]:
     yield Product(ProductKind.EPISODE, episode)
     keys = [key for key, name in zip(record.attributed_utterances, speakers, strict=True) if name == record.agent]
     values = [_value(f"attributed_utterances.{key}", record.attributed_utterances[key][1]) for key in keys]
-    yield from _rows(episode, f"agent_{seat}", values, content_id(record.scenario))
+    yield from _rows(episode, f"agent_{seat}", values, content_id(record.scenario), playback.inserted)
 
 
-def _rows(episode: Episode, seat: str, values: list[float | None], scenario: str) -> Iterator[Product]:
+def _rows(
+    episode: Episode, seat: str, values: list[float | None], scenario: str, inserted: Collection[int]
+) -> Iterator[Product]:
     """A row for every act of ``seat`` that has a value, with the seat's observation before the act as the prompt."""
     state = initial_state(episode.task, episode.rules, episode.seed)
     rest = iter(values)
-    # The playback inserted silent turns that are not in the file and have no value.
-    acted = {index for index, item in enumerate(episode.turns) if item.turn.actor == seat}
-    silent = [index for index in sorted(acted) if episode.turns[index].turn.action.action_type.value == "none"]
-    inserted = set(silent[: max(0, len(acted) - len(values))])
     for item in episode.turns:
         turn = item.turn
-        value = next(rest, None) if turn.index in acted - inserted else None
+        # Silent turns that the playback inserted are not in the file, so no value belongs to them.
+        value = next(rest, None) if turn.actor == seat and turn.index not in inserted else None
         if value is not None:
             row = {
                 "prompt": observe(state, seat).messages,

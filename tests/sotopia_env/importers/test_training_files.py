@@ -126,6 +126,18 @@ def test_annotated_episodes_become_episodes_and_rows(tmp_path):
     assert conversion.counts[0].converted == 1
 
 
+def test_the_value_of_an_idle_turn_stays_with_it_where_another_seat_acts_twice(tmp_path):
+    utterances = {
+        f"Utterance 0 by {TOVA}": ["did nothing", 0.1],
+        f"Utterance 0 by {ILAN}": ['said: "It is pouring."', 0],
+        f"Utterance 1 by {ILAN}": ['said: "Well?"', 0],
+        f"Utterance 1 by {TOVA}": ['said: "Yes."', 2.0],
+    }
+    record = {**ANNOTATED, "attributed_utterances": utterances, "is_first_speaker": True}
+    rows = of_kind(convert(tmp_path, [record])[0], ProductKind.ROW)
+    assert [(row["turn"], row["value"]) for row in rows] == [(0, 0.1), (4, 2.0)]
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_the_same_when_they_are_written_and_read_again(tmp_path, name):
     path = write(tmp_path / "rows.json", ROWS[name])

@@ -6,6 +6,7 @@ The commands import their dependencies when they run, so without the extra ``ser
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from sotopia_env.errors import SotopiaError
 if TYPE_CHECKING:
     from sotopia_env.service.settings import ServiceSettings
 
+_PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
+"""Modules of the extra that no command of the studio can do without."""
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.")
 ]
@@ -45,10 +48,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
-    try:
-        from sotopia_env.service.settings import ServiceSettings
-    except ModuleNotFoundError as error:
-        raise SotopiaError(f"serve: {error.name} is not installed; pip install 'sotopia-env[serve]'") from None
+    # The settings need no package of the extra: without this check the first import of one would be a traceback.
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SotopiaError(f"the studio needs {', '.join(missing)}: pip install 'sotopia-env[serve]'")
+    from sotopia_env.service.settings import ServiceSettings
     from sotopia_env.settings import overridden, read_values, settings_of
 
     values: dict[str, Any] = overridden({} if config is None else read_values(config), changes, "--set")

@@ -34,3 +34,15 @@ def test_a_server_that_is_terminated_takes_its_workers_along(sqlite_url: str) ->
     server.wait(20)
     server.stdout.close()
     assert not any(map(_alive, workers))
+
+
+@pytest.mark.parametrize("command", [["serve"], ["worker"], ["login"], ["view", "runs/demo"]])
+def test_without_the_extra_a_command_says_what_to_install(command: list[str], tmp_path: Path) -> None:
+    """A process in which the package's modules cannot be found, as in an installation without the extra."""
+    hide = "import importlib.util as u, sys; real = u.find_spec; "
+    hide += "u.find_spec = lambda name, *rest: None if name == 'uvicorn' else real(name, *rest); "
+    run = f"{hide}sys.argv[1:] = {command!r}; from sotopia_env.cli.app import main; main()"
+    result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert result.returncode == 2, result.stderr
+    assert "sotopia-env[serve]" in result.stderr
+    assert "Traceback" not in result.stderr

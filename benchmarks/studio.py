@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,17 @@ from sotopia_env.service.store.migrations import upgrade
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.reward import DIMENSIONS
 
+Watch = Callable[[str, list[tuple[int, float]]], Coroutine[Any, Any, None]]
+"""Watches an episode and notes number and time of each event."""
 EPISODES, CHUNK, ROUNDS = 100_000, 5_000, 5
 WATCHERS, LIVE, TURNS, THINKING = 200, 50, 8, 2.0
 SEEN = 6
 """The number of the last event that may have been there before all watchers were."""
+STREAMS = {
+    "an event's way to a program": ("/api/v1/episodes/{}/events", "closed"),
+    "a turn's way to a page": ("/episodes/{}/stream", "close"),
+}
+"""The streams of an episode, as JSON and as HTML: their addresses, and the event at their ends."""
 FILTERS: Mapping[str, EpisodeFilter] = {
     "all": EpisodeFilter(),
     "status": EpisodeFilter(status="done"),
@@ -138,7 +146,11 @@ async def live(url: str, folder: Path) -> list[Figure]:
         async with AsyncStudio(f"http://127.0.0.1:{port}", token) as studio:
             while not await answers(port):
                 await asyncio.sleep(0.1)
-            return await watched(studio, port, token, database)
+            return [
+                figure
+                for name, (address, end) in STREAMS.items()
+                for figure in await watched(studio, database, name, partial(watch, port, token, address, end))
+            ]
     finally:
         server.terminate()
         server.wait()
@@ -155,14 +167,14 @@ async def answers(port: int) -> bool:
     return True
 
 
-async def watched(studio: AsyncStudio, port: int, token: str, database: Database) -> list[Figure]:
+async def watched(studio: AsyncStudio, database: Database, name: str, watch: Watch) -> list[Figure]:
     """Begins the episodes, watches one, asks for lists meanwhile."""
     task = next(iter(naming.task_set("bargaining", 1, 0, "medium")))
     rules = {"max_turns": TURNS, "max_silent_turns": 0}
     options: dict[str, Any] = {"rules": rules, "evaluator": "none", "repeats": LIVE}
     begun = await studio.simulate(task, ["benchmarks.studio:Thinker"], **options)
     arrivals: list[tuple[int, float]] = []
-    watchers = [asyncio.create_task(watch(port, token, begun[0], arrivals)) for _ in range(WATCHERS)]
+    watchers = [asyncio.create_task(watch(begun[0], arrivals)) for _ in range(WATCHERS)]
     requests: list[float] = []
     while not all(task.done() for task in watchers):
         start = time.perf_counter()
@@ -178,21 +190,21 @@ async def watched(studio: AsyncStudio, port: int, token: str, database: Database
     delays = [1000 * (at - appended[number]) for number, at in arrivals if number > SEEN]
     load = f"{WATCHERS} watchers, {LIVE} live episodes"
     return [
-        Figure("an event's way to a watcher, p95", p95(delays), "ms", 250, note=f"{load}; {len(delays)} deliveries"),
+        Figure(f"{name}, p95", p95(delays), "ms", 250, note=f"{load}; {len(delays)} deliveries"),
         Figure("a list of episodes meanwhile, p95", p95(requests), "ms", 200, note=f"{len(requests)} requests"),
     ]
 
 
-async def watch(port: int, token: str, episode: str, arrivals: list[tuple[int, float]]) -> None:
+async def watch(port: int, token: str, address: str, end: str, episode: str, arrivals: list[tuple[int, float]]) -> None:
     """Reads the events of an episode to its end; notes number and time of each."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    request = f"GET /api/v1/episodes/{episode}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    request = f"GET {address.format(episode)} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     writer.write(f"{request}Authorization: Bearer {token}\r\n\r\n".encode())
     while line := (await reader.readline()).decode():
         name, _, value = line.strip().partition(": ")
         if name == "id":
             arrivals.append((int(value), time.time()))
-        elif line == "event: closed\r\n" or line == "event: closed\n":
+        elif (name, value) == ("event", end):
             break
     writer.close()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
 from sotopia_env.service.live import CLOSED
@@ -19,6 +20,8 @@ from sotopia_env.service.store.events import Event
 logger = logging.getLogger(__name__)
 POLL = 0.1
 """Seconds between two polls of the database while there are watchers."""
+RENDERINGS = 256
+"""Results of :meth:`Hub.once` that are kept."""
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Hub:
         self._channels: dict[str, _Channel] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._renderings: OrderedDict[Hashable, asyncio.Future[str]] = OrderedDict()
 
     async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
         """Yields the events of an episode with numbers greater than ``after``, until it ends or the hub closes.
@@ -87,6 +91,16 @@ class Hub:
         """Reads the events of an episode at once, after this process has changed it."""
         if episode in self._channels:
             await self._refresh([episode])
+
+    async def once(self, key: Hashable, render: Callable[[], Awaitable[str]]) -> str:
+        """Returns what ``render`` returns, which is called once for all watchers who ask for the same ``key``."""
+        task = self._renderings.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._renderings[key] = asyncio.ensure_future(render())
+            if len(self._renderings) > RENDERINGS:
+                self._renderings.popitem(last=False)
+        # Shielded: a watcher who leaves does not cancel what the others wait for.
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Ends all streams."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Header, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ValidationError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
@@ -109,37 +109,31 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
         after: number of the last event that the page includes.
         seat: the agent whose knowledge is shown; ``None`` for everything.
     """
-    count: int | None = None
     async for event in parts.hub.follow(episode, after):
         if event.kind == "answer":  # a part of a round: shown to nobody before the round is over
             continue
-        async with parts.database.read() as connection:
-            row = await episode_lists.one(connection, episode)
-            now = await live.LiveEpisode.load(connection, episode)
-            if count is None:
-                # The page already has the turns up to `after`; counted once, not for every event.
-                count = await _turns_until(connection, episode, event.number - 1)
-        table, shown = now.table, count
-        count += event.kind == "turn"
-        closed = row.status in live.CLOSED
-        # Evaluations are in the record and not in the table of the live episode.
-        if closed and row.status == "done" and event.kind in ("ended", "evaluated"):
-            async with parts.database.read() as connection:
-                table = Table.resume(await episodes.record_of(connection, episode))
-        latest = conversation.show(
-            episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies
-        )
-        turns = _new_turns(now.table, seat, shown, count, latest)
-        html = fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
+        html = await parts.hub.once((episode, seat, event.number), partial(_news, parts, episode, event, seat))
         yield ServerSentEvent(raw_data=html, id=str(event.number))
-        if closed and event.number >= now.number:
-            break
-    yield ServerSentEvent(raw_data="-", event=CLOSE)
+    # A server that shuts down ends streams, too; those pages are to connect again.
+    if not parts.hub.closing:
+        yield ServerSentEvent(raw_data="-", event=CLOSE)
 
 
-async def _turns_until(connection: AsyncConnection, episode: str, number: int) -> int:
-    """How many turns an episode had at an event."""
-    return sum(event.kind == "turn" and event.number <= number for event in await events.read(connection, episode))
+async def _news(parts: Services, episode: str, event: events.Event, seat: str | None) -> str:
+    """What an event adds to the page: the new turns, and the state as it is now."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        now = await live.LiveEpisode.load(connection, episode)
+        log = await events.read(connection, episode)
+        # Evaluations are in the record and not in the table of the live episode.
+        over = row.status == "done" and event.kind in ("ended", "evaluated")
+        table = Table.resume(await episodes.record_of(connection, episode)) if over else now.table
+    count = sum(item.kind == "turn" for item in log[: event.number])
+    latest = conversation.show(
+        episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies
+    )
+    turns = _new_turns(now.table, seat, count - (event.kind == "turn"), count, latest)
+    return fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
 
 
 def _new_turns(

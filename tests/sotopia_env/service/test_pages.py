@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from sotopia_env.outcomes import Move
 from sotopia_env.world import Action, ActionType
@@ -39,6 +40,22 @@ def test_an_episode_is_watched_live_and_is_whole_after_a_reload(studio: Studio) 
     page.reload()
     expect(turns).to_have_count(3)
     studio.check(page)
+
+
+def test_an_episode_is_live_even_if_a_script_arrives_late(studio: Studio) -> None:
+    episode = studio.begin()
+    studio.wait(episode, "waiting")
+    page = studio.page()
+
+    def late(route: Route) -> None:
+        time.sleep(0.7)
+        route.continue_()
+
+    page.route("**/hx-sse*", late)
+    with page.expect_request("**/stream*"):
+        page.goto(f"{studio.address}/episodes/{episode}")
+    studio.act(episode, Action(ActionType.SPEAK, "Hello", move=Move("propose", {"price": 98})), 0)  # type: ignore[arg-type]
+    expect(page.locator("#transcript > .turn")).to_have_count(2)
 
 
 def test_a_seat_sees_only_what_it_may_know(studio: Studio) -> None:

@@ -172,6 +172,17 @@ def _evaluate() -> StageCommand:
     return StageCommand(stage.EvaluationSettings, stage.run)
 
 
+def _harm() -> StageCommand:
+    """Toxicity, ethics and knowledge of models before and after training, on benchmarks of lm-eval.
+
+    Models may be added to a comparison.
+    """
+    from training.harm import stage
+    from training.harm.settings import HarmSettings
+
+    return StageCommand(HarmSettings, stage.run)
+
+
 STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "tasks": _tasks,
     "collect": _collect,
@@ -186,6 +197,7 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "rm": _rm,
     "grpo": _grpo,
     "evaluate": _evaluate,
+    "harm": _harm,
 }
 """The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]

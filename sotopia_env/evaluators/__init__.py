@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.evaluators.composite import AGGREGATES, Composite
 from sotopia_env.evaluators.diligence import Diligence
-from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.evaluator import ComputedEvaluator, custom_dimensions
 from sotopia_env.evaluators.rules.evaluator import RULES, RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.world.answers import View
@@ -82,6 +82,7 @@ __all__ = [
     "ask",
     "check_model",
     "closed_object",
+    "custom_dimensions",
     "default_evaluator",
     "document",
     "fingerprint",

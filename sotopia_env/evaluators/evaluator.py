@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.errors import EvaluationError
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
-from sotopia_env.world.reward import DIMENSIONS, Dimension
+from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
 Basis = Literal["verified", "judged", "counted"]
@@ -18,7 +18,13 @@ _BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
 
 
 class ComputedEvaluator:
-    """Base of evaluators that compute scores without I/O: ``evaluate_async`` calls ``evaluate``."""
+    """Base of evaluators that compute scores without I/O: ``evaluate_async`` calls ``evaluate``.
+
+    Attributes:
+        custom: the dimensions beyond the seven that it scores.
+    """
+
+    custom: tuple[CustomDimension, ...] = ()
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -115,6 +121,13 @@ def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
     An evaluator that is not :class:`Declaring` is assumed to judge all seven.
     """
     return evaluator.measures(task) if isinstance(evaluator, Declaring) else dict.fromkeys(DIMENSIONS, "judged")
+
+
+def custom_dimensions(evaluator: Evaluator) -> tuple[CustomDimension, ...]:
+    """Returns the dimensions beyond the seven that an evaluator declares in ``custom``, and those of its members."""
+    members = getattr(evaluator, "evaluators", getattr(evaluator, "judges", ()))
+    own: Sequence[CustomDimension] = getattr(evaluator, "custom", ())
+    return (*own, *(dimension for member in members for dimension in custom_dimensions(member)))
 
 
 def weakest(bases: Iterable[Basis]) -> Basis:

@@ -22,6 +22,7 @@ from sotopia_env import naming
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Stop
 from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.evaluators import custom_dimensions
 from sotopia_env.policies import Policy, policy_identity
 from sotopia_env.reports import CLOSEST, METRICS, CompareSpec, Comparison, Report, comparison_report
 from sotopia_env.runs import Orders, TaskOptions, evaluate_run_async, run_episodes_async
@@ -83,7 +84,8 @@ class EvaluationSettings(TaskOptions):
         baseline_name: the name in records of the baseline's policy, if its runs contain several policies.
         preset: a name of :data:`PRESETS`.
         partial: whether a task file may contain only a part of the preset, which the report then states.
-        metrics: the metrics of the report: dimensions, ``overall``, ``surplus_share``, ``success``, ….
+        metrics: the metrics of the report: dimensions, ``overall``, ``surplus_share``, ``success``, …, and
+            the judges' own dimensions.
     """
 
     output: str
@@ -152,13 +154,14 @@ def run(settings: EvaluationSettings) -> None:
         BudgetExceededError: the models' budget is spent; finished episodes stay on disk.
         KeyboardInterrupt: a signal ended the run; finished episodes stay on disk.
     """
-    for metric in settings.metrics:
-        if metric not in METRICS:
-            raise InvalidValueError(field="metrics", got=metric, valid=METRICS)
     tasks, models = read_tasks(settings), ModelPool(settings.models)
     specs = dict.fromkeys((*settings.policies, *settings.partners))
     policies: dict[str, Policy] = {spec: naming.make_policy(spec, models, settings.manner) for spec in specs}
     judges = [naming.make_evaluator(spec, model_factory=models.judge) for spec in dict.fromkeys(settings.judges)]
+    metrics = (*METRICS, *(dimension.name for judge in judges for dimension in custom_dimensions(judge)))
+    for metric in settings.metrics:
+        if metric not in metrics:
+            raise InvalidValueError(field="metrics", got=metric, valid=metrics)
     models.check_answers(*(item.parameters for item in policies.values()), *(item.parameters for item in judges))
     _check_names(settings, [policy.name for policy in policies.values()], [judge.name for judge in judges])
     stage = StageDirectory(Path(settings.output), "evaluation", _fixed(settings, tasks))

@@ -80,6 +80,11 @@ class LLMJudge(ModelEvaluator):
         manner = Manner(temperature, reasks, max_tokens, replicate)
         super().__init__("judge", model, manner, self.rubric.fingerprint, settings)
 
+    @property
+    def custom(self) -> tuple[CustomDimension, ...]:
+        """The dimensions beyond the seven that the judge is asked for."""
+        return self.rubric.custom
+
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """The dimensions of the seven that the judge is asked for."""
         return dict.fromkeys(self.rubric.dimensions, "judged")

@@ -7,7 +7,9 @@ PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
-.PHONY: help demo test learn learn-smol soak check resolve bench clean
+ADAPTERS := inspect
+
+.PHONY: help demo test adapters learn learn-smol soak check resolve bench clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
@@ -51,6 +53,16 @@ soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ra
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
 
+# Their libraries exclude each other and some of ours, so each has a virtual environment with pinned versions.
+adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, each in a virtual environment with its library
+	@set -e; for name in $(ADAPTERS); do .venvs/$$name/bin/python -m pytest -n 0 tests/adapters/$$name; done
+
+.venvs/%/.installed: pyproject.toml tests/adapters/%/constraints.txt | $(STAMP)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/$*
+	@$(BIN)/uv pip install --quiet --python .venvs/$* -c tests/adapters/$*/constraints.txt -e ".[$*]" \
+		-r tests/adapters/requirements.txt
+	@touch $@
+
 check: $(STAMP) ## lint, types, imports, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,5 +80,5 @@ resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which incl
 bench: $(STAMP) ## print speed and memory as ratios measured in this run
 	$(BIN)/python -m benchmarks
 
-clean: ## remove the virtual environment and run directories
-	rm -rf $(VENV) runs
+clean: ## remove the virtual environments and run directories
+	rm -rf $(VENV) .venvs runs

@@ -29,8 +29,8 @@ ROOT = Path(__file__).parent.parent
 # test_client.py the second, beside a server.
 ELSEWHERE = {"extending.md", "studio-api.md"}
 PAGES = {
-    path.name: path.read_text(encoding="utf-8")
-    for path in sorted((ROOT / "docs").glob("*.md"))
+    path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     if path.name not in ELSEWHERE
 }
 _BLOCK = re.compile(
@@ -142,7 +142,12 @@ def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str
     return output
 
 
-RUN = [name for name, text in PAGES.items() if any(not block.reason for block in blocks(text, "sh", "python"))]
+# tests/adapters runs the pages of adapters, beside their libraries.
+RUN = [
+    name
+    for name, text in PAGES.items()
+    if not name.startswith("adapters/") and any(not block.reason for block in blocks(text, "sh", "python"))
+]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # TorchRL names another release of PettingZoo

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 20
 FORMAT_HELP = "Name of the foreign format; `sotopia import` without files lists them. Detected by default."
-Out = Annotated[Path, typer.Option("--out", "-o", help="File to write.")]
+INSPECT = "inspect"
+Out = Annotated[Path, typer.Option("--out", "-o", help="File to write; for inspect, a folder.")]
 FormatName = Annotated[str | None, typer.Option("--format", help=FORMAT_HELP)]
 
 
@@ -94,11 +95,20 @@ def export(
 ) -> None:
     """Write records in SOTOPIA's or AgentSense's format or as training rows: JSON Lines, or an array in a .json file.
 
+    The format inspect writes the episodes of a run as a folder of logs for `inspect view`, one for each policy.
+
     \b
     Examples:
       sotopia export runs/published -o episodes.jsonl
       sotopia export runs/mine --format sotopia-agents -o agents.json
+      sotopia export runs/a --format inspect -o logs
     """
+    if format == INSPECT:
+        from sotopia_env.adapters.inspect_logs import export_logs
+
+        for file in export_logs(source, out):
+            typer.echo(disarm_line(str(file)))
+        return
     from sotopia_env.runs.exporting import export_records
 
     count = export_records(source, out, format=format)

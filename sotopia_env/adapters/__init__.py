@@ -1,0 +1,4 @@
+"""Adapters to other projects' trainers, evaluators and experiments.
+
+Each module needs the extra of its library: ``pip install 'sotopia-env[inspect]'`` for Inspect.
+"""

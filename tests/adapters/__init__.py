@@ -1,0 +1,1 @@
+"""Tests against the libraries that adapters serve; ``make adapters`` runs each folder beside its library."""

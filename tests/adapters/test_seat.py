@@ -1,0 +1,147 @@
+"""One seat as text in and text out, with the messages and rewards that trainers take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+
+import pytest
+
+from sotopia_env import naming
+from sotopia_env.adapters.seat import Seat
+from sotopia_env.credit import secured
+from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.table import Table
+from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world import Dimension, Rules, TurnOrder, replay
+
+
+def speak(text: str, **move) -> str:
+    return json.dumps({"action_type": "speak", "argument": text, **({"move": move} if move else {})})
+
+
+def accept_all(seat: Seat) -> str:
+    """Accepts the latest open offer if that pays, or waits for one that does."""
+    offers = seat.table.observe(seat.agent).moves.accept
+    pays = secured(seat.table.task, seat.episode().plain_turns, seat.agent) > 0
+    return speak("Agreed.", accept=offers[-1]) if offers and pays else speak("What do you offer?")
+
+
+async def play(seat: Seat, model=accept_all) -> list:
+    messages = await seat.begin()
+    while not seat.done:
+        text = model(seat)
+        news, done = await seat.say(text)
+        assert done == seat.done
+        messages += [{"role": "assistant", "content": text}, *news]
+    return messages
+
+
+@pytest.mark.parametrize("focal", [0, 1])
+def test_the_conversation_is_the_one_that_the_seat_observes(focal):
+    seat = Seat.against("bargaining", "conceder", focal, seed=5)
+    messages = asyncio.run(play(seat))
+    assert [m["role"] for m in messages[:3]] == ["system", "user", "assistant"]
+    final = list(seat.table.observe(seat.agent).messages)
+    assert messages == final[: len(messages)]
+    assert seat.table.stop.value == "settled"
+    assert seat.reward == pytest.approx(seat.table.evaluation.outcome.shares[focal])
+    assert seat.vector[6] == pytest.approx(10 * seat.reward)
+    assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
+    assert len(seat.turn_rewards) == seat.info["own_turns"]
+    assert replay(seat.episode()).stop is seat.table.stop
+
+
+def test_a_copy_between_turns_goes_on_alike():
+    async def both() -> tuple[Seat, Seat]:
+        seat = Seat.against("division", {1: "linear"}, seed=3)
+        await seat.begin()
+        await seat.say(speak("Well?"))
+        copy = pickle.loads(pickle.dumps(seat))
+        for one in (seat, copy):
+            while not one.done:
+                await one.say(accept_all(one))
+        return seat, copy
+
+    seat, copy = asyncio.run(both())
+    assert copy.episode().turns == seat.episode().turns
+    assert (copy.reward, copy.turn_rewards) == (seat.reward, seat.turn_rewards)
+
+
+def test_text_fields_and_function_calls_are_the_same_action():
+    offer = {"price": 98}
+    forms = (
+        speak("98?", propose=offer),
+        {"action_type": "speak", "argument": "98?", "move": {"propose": offer}},
+        {"name": "propose", "arguments": {"terms": offer, "words": "98?"}},
+        {
+            "id": "1",
+            "type": "function",
+            "function": {"name": "propose", "arguments": json.dumps({"terms": offer, "words": "98?"})},
+        },
+    )
+    actions = []
+    for form in forms:
+        seat = Seat.against("bargaining", "silent")
+        asyncio.run(seat.begin())
+        assert "propose" in {function["name"] for function in seat.functions}
+        asyncio.run(seat.say(form))
+        actions.append(seat.table.turns[0].turn.action)
+    assert all(action == actions[0] for action in actions)
+    assert actions[0].move.content == offer
+
+
+def test_an_unusable_answer_is_asked_again_and_then_passes_the_turn():
+    async def work() -> Seat:
+        seat = Seat.against("bargaining", "silent", reasks=1)
+        await seat.begin()
+        news, done = await seat.say("I'd rather not use JSON.")
+        assert [message["role"] for message in news] == ["user"]
+        assert not done
+        assert not seat.table.turns
+        await seat.say("Never.")
+        await seat.say(speak("Fine."))
+        return seat
+
+    seat = asyncio.run(work())
+    failed, _, second = seat.table.turns[:3]
+    assert failed.generation.parse_failure
+    assert (failed.generation.text, failed.generation.reasks) == ("Never.", 1)
+    assert second.generation.reasks == 0
+    assert seat.info["failed_turns"] == 1
+
+
+def test_many_seats_and_simultaneous_rounds():
+    for order in TurnOrder:
+        if order.value not in ("round-robin", "simultaneous"):
+            continue
+        seat = Seat.against("job_committee", "random-offers", 2, rules=Rules(turn_order=order, max_turns=30), seed=1)
+        asyncio.run(play(seat))
+        assert len(seat.table.task.agents) > 2
+        assert seat.reward is not None
+
+
+def test_a_task_without_an_outcome_pays_what_its_evaluator_scores():
+    task = naming.task_set("starter", None, 0, "medium")[0]
+    judge = FixedEvaluator({Dimension.GOAL: 8})
+    seat = Seat.against(task, "leaver", evaluator=judge, scalarisation="goal")
+    asyncio.run(play(seat, lambda _: speak("Hello.")))
+    assert seat.reward == 8
+    assert seat.turn_rewards is None
+
+
+def test_misuse_names_the_argument():
+    for arguments, error, field in (
+        (("bargaining", "boulwar"), UnknownNameError, None),
+        (("bargaining", {0: "boulware"}), InvalidValueError, "partner"),
+        (("bargaining", "boulware", 2), InvalidValueError, "focal"),
+    ):
+        with pytest.raises(error) as caught:
+            Seat.against(*arguments)
+        assert field is None or caught.value.field == field
+    seat = Seat.against("bargaining", "leaver")
+    asyncio.run(play(seat))
+    with pytest.raises(InvalidActionError):
+        asyncio.run(seat.say(speak("Wait!")))
+    assert Table.resume(seat.episode()).stop is seat.table.stop

@@ -13,13 +13,14 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.requests import HTTPConnection
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.people.seat_form import read_action
 from sotopia_env.service import auth, live
 from sotopia_env.service.auth import Principal
 from sotopia_env.service.context import Services, ServicesDep, services
 from sotopia_env.service.live import LiveEpisode
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, MissingError, UnauthorizedError
-from sotopia_env.service.seat import read_action, seat_page
+from sotopia_env.service.seat import seat_page
 from sotopia_env.service.store import drafts, episodes, events
 
 router = APIRouter()

@@ -1,0 +1,200 @@
+"""A person's view of a seat, and reading the action from its form.
+
+All content comes from the seat's own :class:`~sotopia_env.world.Observation`, so a page cannot show information that
+the seat may not have. The instructions for models are left out. Pages must escape every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sotopia_env.errors import InvalidActionError
+from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue, read_move
+from sotopia_env.world import Action, ActionType, Observation, Turn
+
+OFFER, CLAIM = "offer", "claim"
+"""Values of the field ``move`` for moves with further fields."""
+WORDS: Mapping[ActionType, str] = {
+    ActionType.SPEAK: "Say",
+    ActionType.NON_VERBAL: "Show (a gesture, a look)",
+    ActionType.ACTION: "Do",
+    ActionType.NONE: "Say nothing this turn",
+    ActionType.LEAVE: "Leave the conversation",
+}
+"""The action types in words for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """One turn on a page.
+
+    Attributes:
+        number: from 1.
+        agent: id of the agent that acted.
+        name: name of the agent's character.
+        seat: index of the seat, which determines the colour.
+        kind: the action type.
+        words: the speech, gesture or deed.
+        aside: names of the addressees of a private action; empty for a public one.
+        effect: the effect of a move, in the protocol's words.
+        problem: why the action or its move did not count.
+        mine: whether the turn is the reader's own.
+    """
+
+    number: int
+    agent: str
+    name: str
+    seat: int
+    kind: str
+    words: str
+    aside: tuple[str, ...]
+    effect: str
+    problem: str
+    mine: bool = False
+
+
+def turn_view(turn: Turn, names: Mapping[str, str], reader: str = "") -> TurnView:
+    """Returns a turn as ``reader`` may see it; without a reader, as a researcher sees it."""
+    is_own = turn.actor == reader
+    sees_all = is_own or not reader or turn.hidden is None
+    action = turn.action
+    return TurnView(
+        number=turn.index + 1,
+        agent=turn.actor,
+        name=names[turn.actor],
+        seat=list(names).index(turn.actor),
+        kind=action.action_type.value,
+        words=action.argument,
+        aside=tuple(names[agent] for agent in action.to),
+        # `hidden` is the effect as others may know it, such as of a secret vote.
+        effect=(turn.effect if sees_all else turn.hidden) or "",
+        problem=(turn.violation or "") if is_own or not reader else "",
+        mine=is_own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TermField:
+    """One field of an offer.
+
+    Attributes:
+        name: name of the form's field.
+        label: the issue, for people.
+        kind: ``number`` or ``choice``.
+        value: initial value, from the newest offer on the table.
+        low: the lowest number.
+        high: the highest number.
+        step: the difference between two numbers.
+        unit: unit of the number.
+        options: the options of a choice.
+    """
+
+    name: str
+    label: str
+    kind: str
+    value: str = ""
+    low: str = ""
+    high: str = ""
+    step: str = ""
+    unit: str = ""
+    options: tuple[str, ...] = ()
+
+
+def action_choices(observation: Observation) -> list[tuple[str, str]]:
+    """Returns the action types that the seat may use now, each with its label."""
+    return [(kind.value, WORDS[kind]) for kind in observation.available]
+
+
+def move_choices(menu: Menu) -> list[tuple[str, str]]:
+    """Returns the open moves: the value of the field ``move``, and its label."""
+    choices = menu.choices()
+    return [
+        # The menu has no move for choices that need further fields: the offer, which is first if possible, and the
+        # claim.
+        (str(index) if move is not None else OFFER if menu.propose and index == 0 else CLAIM, label)
+        for index, (label, move) in enumerate(choices)
+    ]
+
+
+def term_fields(observation: Observation, menu: Menu) -> list[TermField]:
+    """Returns the fields of an offer, filled with the terms of the newest offer; ``menu`` must allow one."""
+    assert menu.space is not None  # offers are about something
+    offers = [] if observation.table is None else [standing.offer for standing in observation.table.offers]
+    newest: Mapping[str, Any] = max(offers, key=lambda offer: offer.number).terms if offers else {}
+    fields: list[TermField] = []
+    for index, issue in enumerate(menu.space.issues):
+        name, value = f"issue{index}", newest.get(issue.name)
+        if isinstance(issue, NumberIssue):
+            low, high, step = str(issue.low), str(issue.high), str(issue.step)
+            fields.append(TermField(name, issue.name, "number", _shown(value), low, high, step, issue.unit))
+        elif isinstance(issue, ItemsIssue):
+            parts = value if isinstance(value, Mapping) else {}
+            for agent, person in menu.space.names.items():
+                label = f"{issue.name} for {person} (of {issue.count})"
+                pieces = _shown(parts.get(agent))
+                fields.append(TermField(f"{name}.{agent}", label, "number", pieces, "0", str(issue.count), "1"))
+        else:
+            fields.append(TermField(name, issue.name, "choice", _shown(value), options=tuple(issue.options)))
+    return fields
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def read_action(observation: Observation, fields: Mapping[str, str], to: Sequence[str] = ()) -> Action:
+    """Returns the action in the fields of a person's form.
+
+    Raises:
+        InvalidActionError: the action is not possible now; the message is for the person.
+    """
+    kind = fields.get("action_type", "") or ActionType.SPEAK.value
+    if kind not in [item.value for item in observation.available]:
+        raise InvalidActionError(field="action_type", got=kind, valid=[item.value for item in observation.available])
+    words = fields.get("argument", "").strip()
+    move = _read_move(observation, fields)
+    if kind not in (ActionType.NONE.value, ActionType.LEAVE.value) and not words and move is None:
+        raise InvalidActionError("write something, or choose a move", field="argument")
+    action = Action(ActionType(kind), words, tuple(dict.fromkeys(to)), move)
+    problem = observation.move_problem(action)
+    if problem is not None:
+        raise InvalidActionError(problem, field="move")
+    return action
+
+
+def _read_move(observation: Observation, fields: Mapping[str, str]) -> Move | None:
+    value, menu = fields.get("move", ""), observation.moves
+    if not value or not menu:
+        return None
+    if value == OFFER and menu.propose:
+        return Move(MoveKind.PROPOSE, _read_terms(menu, fields))
+    if value == CLAIM and menu.claim:
+        return read_move({MoveKind.CLAIM.value: fields.get("claim", "").strip()})
+    choices = menu.choices()
+    if value.isdecimal() and len(value) < 6 and int(value) < len(choices):
+        return choices[int(value)][1]
+    raise InvalidActionError("this move is not available any more", field="move")
+
+
+def _read_terms(menu: Menu, fields: Mapping[str, str]) -> dict[str, Any]:
+    assert menu.space is not None
+    terms: dict[str, Any] = {}
+    for index, issue in enumerate(menu.space.issues):
+        name = f"issue{index}"
+        if isinstance(issue, ItemsIssue):
+            terms[issue.name] = {agent: _whole(fields.get(f"{name}.{agent}", "")) for agent in menu.space.names}
+        else:
+            text = fields.get(name, "").strip()
+            if not text:
+                raise InvalidActionError("an offer needs a value for every issue", field=issue.name)
+            terms[issue.name] = issue.read(text, menu.space.names)
+    return terms
+
+
+def _whole(text: str) -> int:
+    text = text.strip() or "0"
+    if not (text.isdecimal() and len(text) < 10):
+        raise InvalidActionError(field="offer", expected="whole numbers of pieces", got=text[:40])
+    return int(text)

@@ -14,7 +14,7 @@ A :class:`Seat` plays one agent of a task, and its partners play the others::
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sotopia_env import naming
@@ -23,6 +23,7 @@ from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
 from sotopia_env.policies import Policy
 from sotopia_env.policies.function_calls import action_text, functions_of
+from sotopia_env.records import read_record
 from sotopia_env.table import Table
 from sotopia_env.world import NO_ACTION, ChatMessage, Episode, Evaluator, FunctionCall, Generation, Rules, Task
 from sotopia_env.world.reward import RewardVector, Scalarisation
@@ -37,7 +38,7 @@ class Seat:
     Attributes:
         agent: the agent id of the seat.
         table: the episode.
-        reward: the reward of the episode; ``None`` before its end.
+        reward: the reward of the episode; ``None`` before its :meth:`end`.
         vector: the scores on the seven dimensions in their native ranges, shape (7,); ``None`` before the end.
     """
 
@@ -91,12 +92,17 @@ class Seat:
 
     @classmethod
     def against(
-        cls, task: Task | str, partner: Partner | Mapping[int, Partner] = "boulware", focal: int = 0, **options: Any
+        cls,
+        task: Task | Mapping[str, Any] | str,
+        partner: Partner | Mapping[int, Partner] = "boulware",
+        focal: int = 0,
+        **options: Any,
     ) -> Seat:
         """Returns a seat with partners by number of seat.
 
         Args:
-            task: a task, or the name of a task set, from which ``seed`` draws one: ``"bargaining"``, ``"everyday"``.
+            task: a task; its JSON as an object or a text; or the name of a task set, from which ``seed`` draws one:
+                ``"bargaining"``, ``"everyday"``.
             partner: a policy or its name for all other seats, or one for each of them.
             focal: the number of the seat, from 0.
             options: of :class:`Seat`.
@@ -105,8 +111,8 @@ class Seat:
             InvalidValueError: an argument is invalid.
             UnknownNameError: a name is unknown.
         """
-        if isinstance(task, str):
-            task = _draw(task, int(options.get("seed", 0)))
+        if not isinstance(task, Task):
+            task = _task(task, int(options.get("seed", 0)))
         check_whole("focal", focal, 0, len(task.agents) - 1)
         numbers = [number for number in range(len(task.agents)) if number != focal]
         by_number = partner if isinstance(partner, Mapping) else dict.fromkeys(numbers, partner)
@@ -191,14 +197,21 @@ class Seat:
         await self._others()
         return ([] if self.done else [self.table.observe(self.agent).messages[-1]]), self.done
 
-    async def _others(self) -> None:
-        await self.table.play(self._policies)
-        if self.table.stop is None or self.reward is not None:
-            return
+    async def end(self) -> None:
+        """Evaluates the episode as it is, also one that has not ended: what was agreed so far counts.
+
+        Raises:
+            EvaluationError: it could not be scored.
+        """
         evaluation = await self.table.evaluate(self._payment.evaluator)
         outcome, number = evaluation.outcome, self.table.task.seat_of[self.agent]
         payment = self._payment.pay(evaluation, self.agent, lambda _: outcome.shares[number] if outcome else 0.0)
         self.reward, self.vector = float(payment.reward), payment.vector
+
+    async def _others(self) -> None:
+        await self.table.play(self._policies)
+        if self.table.stop is not None and self.reward is None:
+            await self.end()
 
     def __getstate__(self) -> dict[str, Any]:
         # Policies given by name are made again: models hold connections and locks.
@@ -209,10 +222,26 @@ class Seat:
         self._policies = {other: _policy(partner) for other, partner in self._partners.items()}
 
 
-def _draw(source: str, seed: int) -> Task:
-    """The task number ``seed`` of a family, or of a set, from its beginning again at its end."""
-    tasks = naming.task_set(source, None, seed, "medium")
-    return tasks[seed % len(tasks)]
+def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Yields the arguments of :meth:`Seat.against` for every seat of every task, as rows of a data set.
+
+    Args:
+        tasks: the tasks.
+        partner: the name of the policy in all other seats.
+        seed: the seed of the first task's episodes; the next task's is one more.
+    """
+    for number, task in enumerate(tasks):
+        for focal in range(len(task.agents)):
+            yield {"task": task.model_dump_json(), "partner": partner, "focal": focal, "seed": seed + number}
+
+
+def _task(source: Mapping[str, Any] | str, seed: int) -> Task:
+    """A task from its JSON, or task number ``seed`` of a set, from its beginning again at its end."""
+    if isinstance(source, str) and not source.lstrip().startswith("{"):
+        tasks = naming.task_set(source, None, seed, "medium")
+        return tasks[seed % len(tasks)]
+    text = source if isinstance(source, str) else json.dumps(source)
+    return read_record(Task, text, "task")
 
 
 def _policy(partner: Partner) -> Policy:

@@ -1,49 +1,33 @@
-"""The environment as TRL's tools, by the class in docs/training.md: moves bind, and no word of a partner trains."""
-
-import asyncio
-import functools
-import json
-import re
-from pathlib import Path
+"""The environment as TRL's tools and as its rollout function: moves bind, and no word of a partner trains."""
 
 import pytest
 
-from sotopia_env.naming import make_evaluator
-from sotopia_env.table import Table
-from sotopia_env.world import Scalarisation
-from training.grpo.situations import SituationSettings, situations
+from sotopia_env import naming
+from sotopia_env.adapters import rows
+from sotopia_env.adapters.trl_tools import SeatTools
+from training.grpo import seats
 from training.models.loading import load_causal_lm
 from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from training.models.tokenizers import load_tokenizer
 from training.stage.settings import ModelSettings
 
-DOCS = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
-(SOURCE,) = re.findall(r"```python\n(class SeatTools:.*?)```", DOCS, re.DOTALL)
-NAMES = {"Table": Table, "Scalarisation": Scalarisation, "asyncio": asyncio, "json": json}
-exec(SOURCE, NAMES)
-VERIFIED = make_evaluator("verified")
-
-
-def tools_of(**values):
-    wanted = situations(
-        SituationSettings(families=("bargaining",), level="easy", count=1, **{"max_turns": 6, **values})
-    )
-    return wanted, functools.partial(NAMES["SeatTools"], wanted, VERIFIED)
+TASKS = naming.task_set("bargaining", 1, 0, "easy")
 
 
 def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says():
-    (one, _), factory = tools_of(partners=("conceder:horizon=2",))
-    environment = factory()
-    told = environment.reset(0)
-    assert one.task.scenario.seats[0].private_info in told
-    answer = environment.speak("Let me begin.", {"propose": {"price": int(one.task.scenario.outcome.issues[0].low)}})
+    row = next(rows(TASKS, "conceder:horizon=2"))
+    environment = SeatTools()
+    told = environment.reset(**row, prompt="unused")
+    assert TASKS[0].scenario.seats[0].private_info in told
+    answer = environment.speak("Let me begin.", {"propose": {"price": int(TASKS[0].scenario.outcome.issues[0].low)}})
     assert "price $" in answer
     assert environment.get_reward() == 0, "words bind nobody"
-    number = max(environment._table.observe(one.seat).moves.accept)
-    environment.speak("Deal!", {"accept": number})
-    assert environment._table.stop.value == "settled"
+    number = max(environment._seat.table.observe("agent_0").moves.accept)
+    assert environment.speak("Deal!", {"accept": number}) == "The conversation is over."
+    assert environment._seat.table.stop.value == "settled"
+    assert environment.get_reward() == environment._seat.reward
     assert environment.speak("Wait!") == "The conversation is over."
-    assert "not possible" not in told
-    assert environment.reset(0) == told
+    assert environment.reset(**row) == told
 
 
 CALL = '<tool_call>\n{"name": "speak", "arguments": {"text": "How about $70?"}}\n</tool_call>'
@@ -80,12 +64,11 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen3_chat_template
 
-    wanted, factory = tools_of(partners=("linear:horizon=2",), max_turns=4)
     tokenizer = make_tiny_tokenizer([CALL] * 50 + [qwen3_chat_template], 600)
     tokenizer.chat_template = qwen3_chat_template
     blank = make_tiny_model(tmp_path / "blank", tokenizer, hidden=64, layers=2, heads=2, context=4096)
     task = [{"role": "user", "content": "Act in this situation with the tools you have, one call at a time."}]
-    rows = [{"prompt": task, "situation": number} for number in range(len(wanted))]
+    table = [{"prompt": task, **row} for row in rows(TASKS, "linear:horizon=2")]
     trainer = GRPOTrainer(
         load_causal_lm(ModelSettings(base=str(blank))),
         args=GRPOConfig(
@@ -100,11 +83,11 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
             report_to=[],
             logging_steps=1,
         ),
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list(table),
         processing_class=tokenizer,
-        environment_factory=factory,
+        environment_factory=SeatTools,
     )
-    told = [row["prompt"][0]["content"] + factory().reset(row["situation"]) for row in rows]
+    told = [row["prompt"][0]["content"] + SeatTools().reset(**row) for row in table]
     taught(trainer, [[{"role": "user", "content": text}] for text in told])
     played = []
     play = trainer._tool_call_loop
@@ -129,3 +112,44 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
     assert logged["tools/failure_frequency"] == 0
     rewards = [environment.get_reward() for environment in trainer.environments]
     assert logged["rewards/SeatTools/mean"] == pytest.approx(sum(rewards) / 4)
+
+
+def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    played = []
+
+    def rollout(prompts, trainer):
+        played.append(seats.rollout(prompts, trainer))
+        return played[-1]
+
+    tokenizer = load_tokenizer(tiny_model)
+    trainer = GRPOTrainer(
+        load_causal_lm(ModelSettings(base=str(tiny_model))),
+        reward_funcs=[seats.episode_reward],
+        args=GRPOConfig(
+            str(tmp_path / "out"),
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_completion_length=24,
+            max_steps=1,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+        ),
+        train_dataset=Dataset.from_list([seats.prompt_row(row) for row in rows(TASKS, "linear")]),
+        processing_class=tokenizer,
+        rollout_func=rollout,
+    )
+    trainer.train()
+    output = played[0]
+    assert len(output["reward"]) == 4
+    for ids, mask, ends, credits in zip(
+        output["completion_ids"], output["env_mask"], output["turn_ends"], output["turn_rewards"], strict=True
+    ):
+        assert len(ids) == len(mask)
+        assert len(ends) == len(credits)
+        assert all(mask[end - 1] for end in ends), "a turn ends with a token of the model"
+        assert 0 in mask, "the partner's words are in the sequence and do not train"

@@ -1,0 +1,73 @@
+"""TRL's ``environment_factory``: a seat whose actions are tools that a model calls.
+
+TRL makes one environment for each generation, calls ``reset`` with a row of the data set, offers the public methods as
+tools, and reads ``get_reward`` at the end. Two limits are TRL's: a tool cannot end a conversation, and only one seat is
+trained. The ``rollout_func`` of :mod:`training.grpo.seats` has neither tools nor the first limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sotopia_env.adapters.seat import Seat
+from sotopia_env.waiting import wait
+
+
+class SeatTools:
+    """One seat of an episode as tools; the class itself is the ``environment_factory``."""
+
+    _seat: Seat
+
+    def reset(self, task: str, partner: str = "boulware", focal: int = 0, seed: int = 0, **row: Any) -> str:
+        """Begins an episode; the arguments are the columns of a row (:func:`sotopia_env.adapters.seat.rows`).
+
+        Returns:
+            What the seat reads before its first turn, which TRL appends to the row's prompt.
+        """
+        self._seat = Seat.against(task, partner, focal, seed=seed)
+        wait(self._seat.begin())
+        observation = self._seat.table.observe(self._seat.agent)
+        return f"\n\n{observation.briefing.head}\n{observation.messages[-1]['content']}"
+
+    def speak(self, text: str, move: dict | None = None) -> str:  # type: ignore[type-arg]
+        """Says something, and may commit you by a move.
+
+        Args:
+            text: Your words.
+            move: One of the moves open to you; leave it out to bind yourself to nothing.
+
+        Returns:
+            What the others did then.
+        """
+        return self._act({"action_type": "speak", "argument": text, **({"move": move} if move else {})})
+
+    def do(self, action: str) -> str:
+        """Does something other than speaking.
+
+        Args:
+            action: What you do, in a few words.
+
+        Returns:
+            What the others did then.
+        """
+        return self._act({"action_type": "action", "argument": action})
+
+    def leave(self) -> str:
+        """Leaves the conversation for good.
+
+        Returns:
+            That it is over.
+        """
+        return self._act({"action_type": "leave"})
+
+    def get_reward(self) -> float:
+        """Returns the reward; that of a conversation that was not brought to its end is what its moves are worth."""
+        if self._seat.reward is None:
+            wait(self._seat.end())
+        return self._seat.reward or 0.0
+
+    def _act(self, action: dict[str, Any]) -> str:
+        if self._seat.done:
+            return "The conversation is over."
+        news, done = wait(self._seat.say(action))
+        return "The conversation is over." if done else str(news[-1]["content"])

@@ -1,0 +1,105 @@
+"""TRL's ``rollout_func`` over :class:`~sotopia_env.adapters.seat.Seat`: conversations as text, one row for each prompt.
+
+For trainers of your own; the stage ``grpo`` has more (self-play, constrained answers, turn credits:
+:mod:`training.grpo.multi_turn`). A prompt names its episode and is never read by the model::
+
+    data = Dataset.from_list([prompt_row(row) for row in rows(tasks, partner="boulware")])
+    GRPOTrainer(model, reward_funcs=[episode_reward], rollout_func=rollout, train_dataset=data, …)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.adapters import Seat
+from sotopia_env.json_text import decode_json
+from training.grpo.sampling import trainer_sample
+from training.models.tokenizers import answer_text, glue_ids, prompt_ids
+
+if TYPE_CHECKING:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+KEY = "row"
+"""Key of the row's JSON in the only message of a prompt."""
+
+
+def prompt_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the data set's row of an episode from the arguments of :meth:`Seat.against`."""
+    return {"prompt": [{"role": "user", "content": f"seat {row['focal']}", KEY: json.dumps(row)}]}
+
+
+def episode_reward(reward: Sequence[float], **_: Any) -> list[float]:
+    """TRL's reward function: that of the episodes, as :func:`rollout` returns it."""
+    return list(reward)
+
+
+@dataclass
+class _Row:
+    seat: Seat
+    prompt: list[int] = field(default_factory=list)
+    completion: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+
+def rollout(
+    prompts: Sequence[Sequence[Mapping[str, Any]]], trainer: GRPOTrainer, longest: int = 4096
+) -> dict[str, Any]:
+    """Plays one episode for each prompt with the policy in training, on one process.
+
+    Args:
+        prompts: those of TRL, one for each generation.
+        trainer: its ``max_completion_length`` is the limit of one answer.
+        longest: the limit of all that follows the prompt; a seat whose next answer may not fit leaves.
+
+    Returns:
+        TRL's columns; ``reward`` of each episode; and ``turn_rewards`` with ``turn_ends``, the index in the completion
+        after each own turn, for trainers with an advantage per token.
+    """
+    rows = [_Row(Seat.against(reasks=0, **decode_json(prompt[0][KEY]))) for prompt in prompts]
+    tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
+    begun = asyncio.run(_gather(row.seat.begin() for row in rows))
+    for row, messages in zip(rows, begun, strict=True):
+        row.prompt = prompt_ids(tokenizer, messages)
+    room = longest - int(trainer.args.max_completion_length)
+    while acting := [row for row in rows if not row.seat.done]:
+        answers, logprobs = sample([[*row.prompt, *row.completion] for row in acting])
+        texts = [answer_text(tokenizer, answer) for answer in answers]
+        said: list[Any] = [
+            {"action_type": "leave"} if len(row.completion) + len(answer) > room else text
+            for row, answer, text in zip(acting, answers, texts, strict=True)
+        ]
+        news = asyncio.run(_gather(row.seat.say(what) for row, what in zip(acting, said, strict=True)))
+        for number, (row, (messages, done)) in enumerate(zip(acting, news, strict=True)):
+            answer = list(answers[number]) or [int(tokenizer.eos_token_id)]
+            _extend(row, answer, 1, None if logprobs is None else list(logprobs[number]))
+            row.ends.append(len(row.completion))
+            if not done:
+                _extend(row, glue_ids(tokenizer, [{"role": "assistant", "content": "{}"}, *messages]), 0, None)
+    for row in rows:
+        if not row.completion:  # a partner ended it before the seat's first turn; TRL needs a token
+            _extend(row, [int(tokenizer.eos_token_id)], 0, None)
+    return {
+        "prompt_ids": [row.prompt for row in rows],
+        "completion_ids": [row.completion for row in rows],
+        "logprobs": [row.logprobs for row in rows] if trainer.use_vllm else None,
+        "env_mask": [row.mask for row in rows],
+        "reward": [row.seat.reward for row in rows],
+        "turn_rewards": [row.seat.turn_rewards for row in rows],
+        "turn_ends": [row.ends for row in rows],
+    }
+
+
+async def _gather(work: Any) -> list[Any]:
+    return await asyncio.gather(*work)
+
+
+def _extend(row: _Row, ids: list[int], mask: int, logprobs: list[float | None] | None) -> None:
+    row.completion += ids
+    row.mask += [mask] * len(ids)
+    row.logprobs += logprobs or [0.0] * len(ids)

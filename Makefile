@@ -7,7 +7,7 @@ PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
-ADAPTERS := inspect otree
+ADAPTERS := inspect openenv otree
 
 .PHONY: help demo test adapters learn learn-smol soak check resolve bench clean
 help: ## list the targets

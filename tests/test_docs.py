@@ -36,7 +36,7 @@ PAGES = {
 _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S
 )
-_PORT = "8077"
+PORT = "8077"
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Shell:
             self.port = str(free.getsockname()[1])
 
     def run(self, line: str) -> None:
-        line = line.replace(_PORT, self.port)
+        line = line.replace(PORT, self.port)
         for name, value in self.variables.items():
             line = line.replace(f"${name}", value)
         words = shlex.split(line, comments=True)

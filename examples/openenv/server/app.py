@@ -1,0 +1,16 @@
+"""The server. Name here the task sets and partners that clients may choose; models as partners cost you money."""
+
+import uvicorn
+
+from sotopia_env.adapters.openenv_server import PARTNERS, TASKS, make_app
+
+app = make_app(TASKS, PARTNERS, max_sessions=64)
+
+
+def main() -> None:
+    """Serves on port 8000."""
+    uvicorn.run(app, host="0.0.0.0", port=8000)
+
+
+if __name__ == "__main__":
+    main()

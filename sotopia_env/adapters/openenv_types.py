@@ -1,0 +1,64 @@
+"""OpenEnv's action and observation of a seat, and a client for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sotopia_env.adapters.extras import extra
+
+with extra("openenv"):
+    from openenv.core.client_types import StepResult
+    from openenv.core.env_client import EnvClient
+    from openenv.core.env_server import Action, Observation, State
+    from pydantic import Field
+
+
+class SotopiaAction(Action):
+    """An action: the fields of the package's own JSON, or the text of a model.
+
+    Clients that read a model's JSON themselves send its fields, as verifiers' taskset does; others send ``text``. Types
+    are wide, so that a mistake of a model is answered with its reason in the episode and not by an error of the
+    protocol.
+    """
+
+    action_type: str | None = Field(None, description="none, speak, non-verbal communication, action or leave")
+    argument: str | None = Field(None, description="the words, the gesture or the deed")
+    to: list[str] | str | None = Field(None, description="names of the only recipients; everybody by default")
+    move: dict[str, Any] | str | None = Field(None, description="one of the moves open to the seat")
+    text: str | None = Field(None, description="the text of a model, in place of all other fields")
+
+    @property
+    def answer(self) -> str | dict[str, Any]:
+        """The action as :meth:`sotopia_env.adapters.seat.Seat.say` takes it."""
+        return self.text if self.text is not None else self.model_dump(exclude_none=True, exclude={"metadata", "text"})
+
+
+class SotopiaObservation(Observation):
+    """What is new to the seat. ``reward`` is 0 until the end, when it is the reward of the episode.
+
+    Attributes:
+        messages: the new messages, for a chat model; the first ones begin with the system's.
+        turn_reward: the reward of the seat's own turn, known when it is to act again
+            (:func:`sotopia_env.credit.standing_rewards`); ``None`` if the text was not an action, and for tasks without
+            an outcome.
+        reward_vector: the scores on the seven dimensions; ``None`` before the end.
+    """
+
+    messages: list[dict[str, str]]
+    turn_reward: float | None = None
+    reward_vector: list[float] | None = None
+
+
+class SotopiaClient(EnvClient[SotopiaAction, SotopiaObservation, State]):
+    """A session of a server: ``reset(tasks="bargaining", seed=3)``, then ``step(action)`` until ``done``."""
+
+    def _step_payload(self, action: SotopiaAction) -> dict[str, Any]:
+        return action.model_dump(exclude_none=True)
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[SotopiaObservation]:
+        reward, done = payload.get("reward"), payload.get("done", False)
+        observation = SotopiaObservation(**payload["observation"], reward=reward, done=done)
+        return StepResult(observation=observation, reward=reward, done=done)
+
+    def _parse_state(self, payload: dict[str, Any]) -> State:
+        return State(**payload)

@@ -1,0 +1,152 @@
+"""The server and its client over real sockets."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.libraries import need, run_page, serving
+
+need("openenv")
+
+import httpx
+from openenv import GenericEnvClient
+
+from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
+from sotopia_env.adapters.seat import Seat
+from sotopia_env.json_text import decode_json
+from tests.test_docs import ROOT
+
+SERVER = ("-m", "uvicorn", "sotopia_env.adapters.openenv_server:app", "--log-level", "warning", "--port")
+
+
+@pytest.fixture(scope="module")
+def address():
+    with serving(*SERVER) as address:
+        yield address
+
+
+def fields(messages, count):
+    """A seat that listens for two turns, then accepts the latest offer."""
+    offers = re.findall(r'\{"accept": \d+\}', messages[-1]["content"])
+    return {
+        "action_type": "speak",
+        "argument": "Agreed." if offers and count > 1 else "What do you offer?",
+        "move": decode_json(offers[-1]) if offers and count > 1 else None,
+    }
+
+
+async def in_process(seed):
+    """The reward and the rewards of turns of the same episode without a server."""
+    seat = Seat.against("bargaining", "conceder", seed=seed)
+    messages, count = await seat.begin(), 0
+    while not seat.done:
+        messages, _ = await seat.say(fields(messages, count))
+        count += 1
+    return seat.reward, list(seat.turn_rewards)
+
+
+async def remote(address, seed):
+    async with SotopiaClient(base_url=address) as client:
+        result, rewards = await client.reset(tasks="bargaining", seed=seed, partner="conceder"), []
+        while not result.done:
+            assert result.reward == 0.0
+            result = await client.step(SotopiaAction(**fields(result.observation.messages, len(rewards))))
+            rewards.append(result.observation.turn_reward)
+        assert len(result.observation.reward_vector) == 7
+        assert result.observation.metadata["stop"] == "settled"
+        return result.reward, rewards
+
+
+def test_64_sessions_at_once_play_the_episodes_that_one_seat_plays(address):
+    async def both():
+        served = await asyncio.gather(*(remote(address, seed) for seed in range(64)))
+        return served, [await in_process(seed) for seed in range(64)]
+
+    served, expected = asyncio.run(both())
+    assert served == expected
+    assert len({reward for reward, _ in served}) > 10
+
+
+def test_a_session_beyond_the_limit_is_refused_and_a_closed_one_makes_place(address):
+    async def fill():
+        clients = [SotopiaClient(base_url=address) for _ in range(64)]
+        await asyncio.gather(*(client.reset() for client in clients))
+        with pytest.raises(Exception, match="CAPACITY_REACHED"):
+            await SotopiaClient(base_url=address).reset()
+        await asyncio.gather(*(client.close() for client in clients))
+        for _ in range(50):
+            try:
+                return await remote(address, 1)
+            except Exception:  # noqa: BLE001 - the server notices closed connections a moment later
+                await asyncio.sleep(0.1)
+        raise AssertionError("no place was made")
+
+    assert asyncio.run(fill()) == asyncio.run(in_process(1))
+
+
+def test_a_text_is_read_and_one_that_is_no_action_is_answered_with_the_reason(address):
+    async def play():
+        async with SotopiaClient(base_url=address) as client:
+            await client.reset(tasks="bargaining", seed=2)
+            refused = await client.step(SotopiaAction(text="I say nothing in JSON"))
+            taken = await client.step(SotopiaAction(text='{"action_type": "speak", "argument": "Well?"}'))
+            state = await client.state()
+        return refused, taken, state
+
+    refused, taken, state = asyncio.run(play())
+    assert (refused.observation.metadata["own_turns"], refused.observation.turn_reward) == (0, None)
+    assert (taken.observation.metadata["own_turns"], taken.observation.turn_reward) == (1, 0.0)
+    assert state.step_count == 2
+
+
+def test_fields_of_a_models_json_are_taken_as_they_are_and_mistakes_stay_in_the_episode(address):
+    async def play():
+        async with GenericEnvClient(base_url=address) as client:
+            await client.reset(tasks="bargaining")
+            wrong = await client.step({"action_type": "shout", "argument": "!"})
+            right = await client.step({"action_type": "speak", "argument": "Hello", "move": None, "to": []})
+            return wrong, right
+
+    wrong, right = asyncio.run(play())
+    assert "shout" in wrong.observation["messages"][0]["content"]
+    assert right.observation["metadata"]["own_turns"] == 1
+
+
+def test_plain_http_keeps_an_episode_under_its_id(address):
+    post = httpx.Client(base_url=address).post
+    body = post("/reset", json={"episode_id": "e", "seed": 5, "partner": "conceder"}).json()
+    rewards = []
+    while not body["done"]:
+        action = fields(body["observation"]["messages"], len(rewards))
+        body = post("/step", json={"episode_id": "e", "action": action}).json()
+        rewards.append(body["observation"]["turn_reward"])
+    assert (body["reward"], rewards) == asyncio.run(in_process(5))
+    for episode in ("e", "never begun"):
+        assert post("/step", json={"episode_id": episode, "action": {"text": "x"}}).status_code == 422
+
+
+@pytest.mark.parametrize("body", [{"tasks": "/etc/passwd"}, {"partner": "openai/gpt-4o"}, {"focal": 7}])
+def test_a_client_chooses_only_what_the_server_offers(address, body):
+    answer = httpx.post(f"{address}/reset", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(next(iter(body)))
+
+
+def test_openenvs_validator_accepts_the_server_and_the_example(address):
+    openenv = Path(sys.executable).parent / "openenv"
+    running = subprocess.run([openenv, "validate", "--url", address], capture_output=True, text=True)
+    assert running.returncode == 0, running.stdout
+    project = ROOT / "examples" / "openenv"
+    static = subprocess.run([openenv, "validate", project, "--level", "static"], capture_output=True, text=True)
+    assert static.returncode == 0, static.stdout
+    with serving("-m", "uvicorn", "server.app:app", "--log-level", "warning", "--port", cwd=project) as own:
+        assert httpx.get(f"{own}/health").status_code == 200
+
+
+def test_the_blocks_of_the_page_run_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page("openenv")

@@ -9,7 +9,7 @@ VLLM_SET := $(VENV)/vllm-set
 
 ADAPTERS := inspect openenv otree
 
-.PHONY: help demo test adapters learn learn-smol soak check resolve bench clean
+.PHONY: help demo test docs adapters learn learn-smol soak check resolve bench clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
@@ -63,6 +63,15 @@ adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, ea
 		-r tests/adapters/requirements.txt
 	@touch $@
 
+# An environment of its own: the site's generator brings its own versions of packages that the tests pin.
+docs: .venvs/docs/.installed ## build the documentation site in site/; a broken link or reference is an error
+	.venvs/docs/bin/zensical build --strict --clean
+
+.venvs/docs/.installed: pyproject.toml constraints.txt | $(STAMP)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/docs
+	@$(BIN)/uv pip install --quiet --python .venvs/docs -c constraints.txt -e ".[docs]"
+	@touch $@
+
 check: $(STAMP) ## lint, types, imports, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -81,4 +90,4 @@ bench: $(STAMP) ## print speed and memory as ratios measured in this run
 	$(BIN)/python -m benchmarks
 
 clean: ## remove the virtual environments and run directories
-	rm -rf $(VENV) .venvs runs
+	rm -rf $(VENV) .venvs runs site

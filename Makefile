@@ -57,10 +57,10 @@ soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ra
 adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, each in a virtual environment with its library
 	@set -e; for name in $(ADAPTERS); do .venvs/$$name/bin/python -m pytest -n 0 tests/adapters/$$name; done
 
-.venvs/%/.installed: pyproject.toml tests/adapters/%/constraints.txt | $(STAMP)
+.venvs/%/.installed: pyproject.toml tests/adapters/%/constraints.txt tests/adapters/%/requirements.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/$*
 	@$(BIN)/uv pip install --quiet --python .venvs/$* -c tests/adapters/$*/constraints.txt -e ".[$*]" \
-		-r tests/adapters/requirements.txt
+		-r tests/adapters/$*/requirements.txt
 	@touch $@
 
 # An environment of its own: the site's generator brings its own versions of packages that the tests pin.

@@ -142,11 +142,15 @@ def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str
     return output
 
 
-# tests/adapters runs the pages of adapters, beside their libraries.
+def runs_beside_a_library(name: str) -> bool:
+    """Whether tests/adapters runs the page, in the virtual environment of a library."""
+    return (ROOT / "tests" / name).with_suffix("").is_dir()
+
+
 RUN = [
     name
     for name, text in PAGES.items()
-    if not name.startswith("adapters/") and any(not block.reason for block in blocks(text, "sh", "python"))
+    if not runs_beside_a_library(name) and any(not block.reason for block in blocks(text, "sh", "python"))
 ]
 
 

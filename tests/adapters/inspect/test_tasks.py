@@ -1,0 +1,89 @@
+"""The task under Inspect's own evaluation, with its mock model and with a model on a socket."""
+
+import asyncio
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.libraries import need
+
+need("inspect_ai")
+
+from inspect_ai import eval as evaluate
+from inspect_ai.log import list_eval_logs, read_eval_log
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+from sotopia_env.adapters.inspect_tasks import sotopia
+from sotopia_env.adapters.seat import Seat
+from tests.adapters.model_server import answer, bargaining_model
+from tests.test_docs import ROOT
+
+
+def bargainer():
+    def output(messages, tools, tool_choice, config):
+        texts = [{"role": message.role, "content": message.text} for message in messages]
+        written = ModelOutput.from_content("mockllm/model", answer(texts))
+        written.usage = ModelUsage(
+            input_tokens=10, output_tokens=5, total_tokens=15
+        )  # or Inspect downloads a tokenizer
+        return written
+
+    return get_model("mockllm/model", custom_outputs=output)
+
+
+def run(folder, **options):
+    (log,) = evaluate(sotopia(n=2, partner="conceder"), bargainer(), log_dir=str(folder), display="none", **options)
+    return log
+
+
+def test_an_evaluation_scores_every_seat_as_the_seat_itself_does(tmp_path):
+    log = run(tmp_path)
+    assert log.status == "success"
+    assert len(log.samples) == 4
+    for sample in log.samples:
+        seat = Seat.against(**{name: sample.metadata[name] for name in ("task", "partner", "focal", "seed")})
+        assert sample.scores["reward"].value == pytest.approx(replayed(seat, sample))
+        assert sample.scores["dimensions"].value["goal"] == pytest.approx(10 * seat.reward)
+        assert sample.scores["reward"].metadata["turn_rewards"] == pytest.approx(seat.turn_rewards)
+    metrics = {score.name: score.metrics for score in log.results.scores}
+    assert metrics["reward"]["mean"].value == pytest.approx(
+        sum(sample.scores["reward"].value for sample in log.samples) / 4
+    )
+    assert {metrics[name]["stderr"].params["cluster"] for name in ("reward", "goal")} == {"cluster"}
+
+
+def replayed(seat, sample):
+    async def play():
+        await seat.begin()
+        for message in sample.messages:
+            if message.role == "assistant":
+                await seat.say(message.text)
+        return seat.reward
+
+    return asyncio.run(play())
+
+
+def test_a_limit_of_inspects_leaves_the_sample_unscored(tmp_path):
+    log = run(tmp_path, message_limit=5)
+    assert {sample.limit.type for sample in log.samples} == {"message"}
+    assert all(math.isnan(sample.scores["reward"].value) for sample in log.samples)
+
+
+def test_the_command_finds_the_task_and_asks_a_model_on_a_socket(tmp_path):
+    with bargaining_model() as (address, requests):
+        command = [Path(sys.executable).parent / "inspect", "eval", "sotopia_env/sotopia", "-T", "n=2"]
+        options = ["--model", "openai-api/local/bargainer", "--log-dir", tmp_path, "--display", "none"]
+        keys = {"LOCAL_API_KEY": "none", "LOCAL_BASE_URL": address}
+        done = subprocess.run(
+            [*command, *options], env={**os.environ, **keys}, cwd=ROOT, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = [read_eval_log(info) for info in list_eval_logs(str(tmp_path))]
+    assert log.status == "success"
+    assert len(log.samples) == 4
+    assert len(requests) == sum(message.role == "assistant" for sample in log.samples for message in sample.messages)
+    assert log.stats.model_usage["openai-api/local/bargainer"].total_tokens == 15 * len(requests)

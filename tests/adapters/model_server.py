@@ -1,0 +1,58 @@
+"""A model on a real socket that bargains: it offers the middle, and accepts any offer after its second turn."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def answer(messages: list[dict[str, str]]) -> str:
+    """The text of the model: an action as JSON, and once, at the beginning, something that is not one."""
+    own = sum(message["role"] == "assistant" for message in messages)
+    if own == 0:
+        return "Let me think."
+    offers = re.findall(r'\{"accept": (\d+)\}', messages[-1]["content"])
+    limits = re.search(r"price from \$(\d+) to \$(\d+)", messages[0]["content"])
+    if offers and own > 1:
+        move = f'{{"accept": {offers[-1]}}}'
+    elif limits:
+        move = f'{{"propose": {{"price": {(int(limits[1]) + int(limits[2])) // 2}}}}}'
+    else:
+        move = "null"
+    return f'{{"action_type": "speak", "argument": "Well then.", "move": {move}}}'
+
+
+@contextmanager
+def bargaining_model() -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """Yields the address of an OpenAI-compatible API, and the list of the requests that it gets."""
+    requests: list[dict[str, object]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(body)
+            message = {"role": "assistant", "content": answer(body["messages"])}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+            content = {"id": "1", "object": "chat.completion", "created": 1, "model": "bargainer"}
+            data = json.dumps({**content, "choices": [choice], "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -7,7 +7,7 @@ PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
-ADAPTERS := inspect openenv otree
+ADAPTERS := inspect openenv otree skyrl
 
 .PHONY: help demo test docs adapters learn learn-smol soak check resolve bench clean
 help: ## list the targets

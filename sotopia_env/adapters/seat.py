@@ -140,6 +140,18 @@ class Seat:
             return None
         return standing_rewards(self.episode(), self.agent).values
 
+    def step_reward(self, turns: int, *, by_turn: bool) -> float:
+        """Returns what a trainer pays for one step, for libraries with a reward for each.
+
+        Args:
+            turns: the number of the seat's turns before the step; an answer that is to be given again is no turn.
+            by_turn: whether it is the turn's own reward (:attr:`turn_rewards`), or all of the episode's at its end.
+        """
+        credits = self.turn_rewards if by_turn else None
+        if credits is None:
+            return self.reward or 0.0
+        return credits[-1] if len(credits) > turns else 0.0
+
     @property
     def info(self) -> dict[str, Any]:
         """Facts about the episode for logs: why it ended, turns, unusable texts, and what the reward is based on."""

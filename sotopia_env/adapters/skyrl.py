@@ -1,0 +1,49 @@
+"""SkyRL-gym's ``BaseTextEnv`` over a seat; SkyRL trains each turn on the reward of its own step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sotopia_env.adapters.extras import extra
+from sotopia_env.adapters.seat import Seat
+from sotopia_env.waiting import wait
+
+with extra("skyrl"):
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+COLUMNS = ("task", "partner", "focal", "seed")
+
+
+class SeatTextEnv(BaseTextEnv):
+    """One seat of an episode; its entry point in SkyRL is ``sotopia_env.adapters.skyrl:SeatTextEnv``.
+
+    Args:
+        env_config: ``rewards``: ``"turn"`` pays each step what it changed, exactly, and in sum the reward of the
+            episode (:func:`sotopia_env.credit.standing_rewards`); ``"episode"``, the default, pays all of it at the
+            end.
+        extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.
+    """
+
+    def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        row = {name: value for name, value in (extras or {}).items() if name in COLUMNS}
+        self.seat = Seat.against(**row)
+        self.max_turns = self.seat.table.state.rules.turn_limit(self.seat.table.task) or 100
+        self._by_turn = dict(env_config or {}).get("rewards", "episode") == "turn"
+
+    def init(self, prompt: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Returns the conversation before the seat's first turn, in place of the row's prompt."""
+        return wait(self.seat.begin()), {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Takes what the model wrote; returns the messages that are new to it, and the reward."""
+        turns = self.seat.info["own_turns"]
+        news, done = wait(self.seat.say(action))
+        reward = self.seat.step_reward(turns, by_turn=self._by_turn)
+        vector = None if self.seat.vector is None else self.seat.vector.tolist()
+        metadata = {**self.seat.info, "scores": vector}
+        return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The turns of the episode, and the seat's texts that were no action."""
+        return {name: self.seat.info[name] for name in ("turns", "failed_turns")}

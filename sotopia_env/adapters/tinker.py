@@ -1,0 +1,42 @@
+"""tinker-cookbook's ``MessageEnv`` over a seat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sotopia_env.adapters.extras import extra
+from sotopia_env.adapters.seat import Seat
+from sotopia_env.world import DIMENSIONS
+
+with extra("tinker"):
+    from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
+
+
+class SeatMessageEnv(MessageEnv):
+    """One seat of an episode; wrap it in tinker-cookbook's ``EnvFromMessageEnv`` with a renderer.
+
+    Args:
+        seat: a seat before its ``begin``.
+        by_turn: whether each step pays what it changed, exactly (:func:`sotopia_env.credit.standing_rewards`); by
+            default the last step pays the reward of the episode.
+    """
+
+    def __init__(self, seat: Seat, by_turn: bool = False) -> None:
+        self.seat = seat
+        self._by_turn = by_turn
+        self._messages: list[Any] = []
+
+    async def initial_observation(self) -> list[Any]:
+        """Returns the conversation before the seat's first turn."""
+        self._messages = list(await self.seat.begin())
+        return self._messages
+
+    async def step(self, message: Any) -> MessageStepResult:
+        """Takes the model's message; returns the whole conversation, the reward and, at the end, the scores."""
+        turns = self.seat.info["own_turns"]
+        news, done = await self.seat.say(str(message["content"]))
+        self._messages = [*self._messages, message, *news]
+        reward = self.seat.step_reward(turns, by_turn=self._by_turn)
+        scores = () if self.seat.vector is None else self.seat.vector.tolist()
+        metrics = {dimension.value: value for dimension, value in zip(DIMENSIONS, scores, strict=False)}
+        return MessageStepResult(reward, done, self._messages, metrics=metrics)

@@ -1,0 +1,55 @@
+"""A seat as SkyRL's environment, made by SkyRL's own registry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sotopia_env import naming
+from sotopia_env.adapters import rows
+from tests.adapters.libraries import need
+
+need("skyrl_gym")
+
+import skyrl_gym
+
+ENTRY = "sotopia_env.adapters.skyrl:SeatTextEnv"
+if "sotopia" not in skyrl_gym.envs.registration.registry:
+    skyrl_gym.register(id="sotopia", entry_point=ENTRY)
+
+
+def play(rewards: str) -> tuple[list[float], dict]:
+    row = next(rows(naming.task_set("bargaining", 1, 5, "medium"), "conceder", seed=5))
+    extras = {**row, "reward_spec": {"method": "rule"}, "max_turns": 20}
+    env = skyrl_gym.make("sotopia", env_config={"rewards": rewards}, extras=extras)
+    messages, _ = env.init([{"role": "user", "content": "replaced"}])
+    assert [message["role"] for message in messages] == ["system", "user"]
+    paid, output = [], {"done": False}
+    while not output["done"]:
+        offers = env.seat.table.observe("agent_0").moves.accept if paid[8:] else ()
+        move = {"move": {"accept": offers[-1]}} if offers else {}
+        output = env.step(json.dumps({"action_type": "speak", "argument": "Well?", **move}))
+        assert output["done"] or output["observations"][-1]["role"] == "user"
+        paid.append(output["reward"])
+    assert env.get_metrics()["failed_turns"] == 0
+    return paid, output["metadata"]
+
+
+def test_steps_pay_the_episode_at_its_end_or_each_turn_its_own():
+    whole, facts = play("episode")
+    turns, _ = play("turn")
+    assert facts["stop"] == "settled"
+    assert whole[-1] > 0
+    assert whole[-1] == pytest.approx(facts["scores"][6] / 10)
+    assert not any(whole[:-1])
+    assert sum(turns) == pytest.approx(whole[-1])
+    assert sum(value != 0 for value in turns) > 1
+
+
+def test_an_unusable_answer_is_given_again_and_pays_nothing():
+    env = skyrl_gym.make("sotopia", extras=next(rows(naming.task_set("bargaining", 1, 0, "easy"))))
+    env.init([])
+    output = env.step("no action")
+    assert (output["reward"], output["done"]) == (0.0, False)
+    assert output["observations"][0]["role"] == "user"

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 
 if TYPE_CHECKING:
     from sotopia_env.service.settings import ServiceSettings
 
+logger = logging.getLogger(__name__)
 _PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
 """Modules of the extra that no command of the studio can do without."""
 Config = Annotated[
@@ -64,15 +68,18 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
 async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:
     """Creates the secret of a one-time address."""
     from sotopia_env.service.auth import add_login
-    from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.store.migrations import opened
 
-    database = Database(settings.database)
-    await upgrade(database)
-    async with database.write() as connection:
-        secret = await add_login(connection, role)
-    await database.close()
-    return secret
+    async with opened(settings.database) as database, database.write() as connection:
+        return await add_login(connection, role)
+
+
+async def _check(settings: ServiceSettings) -> str:
+    """Opens the database, so that one that cannot be used is told before anything starts."""
+    from sotopia_env.service.store.migrations import opened
+
+    async with opened(settings.database):
+        return ""
 
 
 def serve(
@@ -92,29 +99,41 @@ def serve(
       sotopia serve --database postgresql://sotopia@db/sotopia --workers 4
     """
     settings = _settings(config, database, changes)
+    secret = asyncio.run(_check(settings) if settings.accounts else _login_secret(settings))
+    listener = _listener(host, port)
+    port = listener.getsockname()[1]
+    # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
+    command += [] if config is None else ["--config", str(config)]
+    command += [part for change in changes for part in ("--set", change)]
+    with Workers(command, workers):
+        _run(settings, listener, f"http://{host}:{port}/login/{secret}" if secret else "")
+
+
+def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> None:
+    """Serves until a signal ends it; prints ``address``, unless it is empty."""
     import uvicorn
 
     from sotopia_env.service.app import create_app
 
-    # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
-    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
-    command += [] if config is None else ["--config", str(config)]
-    children = [
-        subprocess.Popen([*command, *(part for change in changes for part in ("--set", change))])
-        for _ in range(workers)
-    ]
-    if not settings.accounts:
-        typer.echo(f"Open http://{host}:{port}/login/{asyncio.run(_login_secret(settings))} (it works once)")
-    # The server raises the signal again once it has stopped; with the default action the workers would be left behind.
+    if address:
+        typer.echo(f"Open {address} (it works once)")
+        sys.stdout.flush()
+    # The server raises the signal again once it has stopped; with the default action workers would be left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run([listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Listens before anything else is started, so that an address that is taken is the only message."""
     try:
-        uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
-    finally:
-        for child in children:
-            # All are told first, then awaited: they stop at the same time.
-            child.send_signal(signal.SIGTERM)
-        for child in children:
-            child.wait()
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidValueError(
+            f"nothing can listen on {host}:{port} ({reason})", field="port", hint="choose another, or 0 for a free one"
+        ) from None
 
 
 def worker(config: Config = None, database: Url = None, changes: Changes = []) -> None:  # noqa: B006
@@ -127,18 +146,15 @@ def worker(config: Config = None, database: Url = None, changes: Changes = []) -
       sotopia worker --database postgresql://sotopia@db/sotopia
     """
     settings = _settings(config, database, changes)
-    from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.store.migrations import opened
     from sotopia_env.service.worker import Worker
 
     async def work() -> None:
-        db = Database(settings.database)
-        await upgrade(db)
-        process = Worker(settings, db)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, process.stop)
-        await process.run()
-        await db.close()
+        async with opened(settings.database) as db:
+            process = Worker(settings, db)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, process.stop)
+            await process.run()
 
     asyncio.run(work())
 
@@ -174,17 +190,13 @@ def user(
     """
     settings = _settings(config, database, changes)
     from sotopia_env.service.auth import add_user
-    from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.store.migrations import opened
 
     password = os.environ.get("SOTOPIA_PASSWORD") or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
 
     async def add() -> None:
-        db = Database(settings.database)
-        await upgrade(db)
-        async with db.write() as connection:
+        async with opened(settings.database) as db, db.write() as connection:
             await add_user(connection, name, password, role)  # type: ignore[arg-type]  # checked there
-        await db.close()
 
     asyncio.run(add())
     typer.echo(f"{name}: {role}")
@@ -205,16 +217,11 @@ def token(
     """
     settings = _settings(config, database, changes)
     from sotopia_env.service.auth import add_token
-    from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.store.migrations import opened
 
     async def add() -> str:
-        db = Database(settings.database)
-        await upgrade(db)
-        async with db.write() as connection:
-            secret = await add_token(connection, "admin", name, frozenset(scopes.split(",")))
-        await db.close()
-        return secret
+        async with opened(settings.database) as db, db.write() as connection:
+            return await add_token(connection, "admin", name, frozenset(scopes.split(",")))
 
     typer.echo(asyncio.run(add()))
 
@@ -232,19 +239,14 @@ def import_runs(
       sotopia db import runs/a runs/b
     """
     settings = _settings(config, database, changes)
-    from sotopia_env.service.store.engine import Database
-    from sotopia_env.service.store.migrations import upgrade
+    from sotopia_env.service.store.migrations import opened
     from sotopia_env.service.work.batch import import_run
 
     async def read() -> None:
-        db = Database(settings.database)
-        try:
-            await upgrade(db)
+        async with opened(settings.database) as db:
             for path in runs:
                 run, count = await import_run(db, path)
                 typer.echo(f"{path}: run {run}, {count} episodes")
-        finally:
-            await db.close()
 
     asyncio.run(read())
 
@@ -271,31 +273,61 @@ def view(
         if out is not None:
             typer.echo(f"{out}: {viewing.export(runs, out)} episodes")
             return
-        import uvicorn
-
-        from sotopia_env.service.app import create_app
-
         secret = asyncio.run(_load(settings, runs))
-        port = port or _free_port(host)
-        typer.echo(f"Open http://{host}:{port}/login/{secret} (it works once)")
-        sys.stdout.flush()
-        uvicorn.run(create_app(settings), host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+        listener = _listener(host, port)
+        _run(settings, listener, f"http://{host}:{listener.getsockname()[1]}/login/{secret}")
 
 
 async def _load(settings: ServiceSettings, runs: list[Path]) -> str:
     """Reads runs into the database; returns the secret of a one-time address that opens it for reading."""
     from sotopia_env.service import viewing
-    from sotopia_env.service.store.engine import Database
+    from sotopia_env.service.store.migrations import opened
 
     secret = await _login_secret(settings, "viewer")
-    database = Database(settings.database)
-    await viewing.load(database, runs)
-    await database.close()
+    async with opened(settings.database) as database:
+        await viewing.load(database, runs)
     return secret
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port
+class Workers:
+    """Worker processes, each of which is started again when it ends by itself.
+
+    A worker that ends at once again and again is started ever more rarely, since its cause will not go away by itself.
+    """
+
+    PATIENCE = 60.0
+    """Seconds of work after which an end counts as the first, and the longest pause before a new start."""
+
+    def __init__(self, command: list[str], count: int) -> None:
+        """Starts nothing yet."""
+        self._command = command
+        self._children: list[subprocess.Popen[bytes] | None] = [None] * count
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._keep, args=(number,), daemon=True) for number in range(count)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        # All are told first, then awaited: they stop at the same time.
+        for child in self._children:
+            if child is not None:
+                child.send_signal(signal.SIGTERM)
+        for thread in self._threads:
+            thread.join()
+
+    def _keep(self, number: int) -> None:
+        pause = 0.0
+        while not self._ended.wait(pause):
+            start = time.monotonic()
+            child = self._children[number] = subprocess.Popen(self._command)
+            if self._ended.is_set():  # it was not there when the others were told
+                child.send_signal(signal.SIGTERM)
+            code = child.wait()
+            if not self._ended.is_set():
+                brief = time.monotonic() - start < self.PATIENCE
+                pause = min(2 * pause or 1.0, self.PATIENCE) if brief else 1.0
+                logger.warning("worker %d ended (%d); it is started again in %g s", number + 1, code, pause)

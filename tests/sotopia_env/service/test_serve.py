@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +31,90 @@ def test_a_server_that_is_terminated_takes_its_workers_along(sqlite_url: str) ->
     server = subprocess.Popen([*command, "--database", sqlite_url], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     assert server.stdout.readline().startswith("Open http://")
-    workers = [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
-    assert len(workers) == 1
     time.sleep(3)  # the server listens, and the worker works
+    workers = _children(server.pid)
+    assert len(workers) == 1
     server.terminate()
     server.wait(20)
     server.stdout.close()
     assert not any(map(_alive, workers))
+
+
+def _run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "sotopia_env.cli.app", *command]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(number) for file in Path(f"/proc/{pid}/task").glob("*/children") for number in file.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
+def test_a_worker_that_is_killed_is_started_again(sqlite_url: str) -> None:
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", "0", "--database", sqlite_url]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    server.stdout.readline()
+    try:
+        for _ in range(100):
+            if workers := _children(server.pid):
+                break
+            time.sleep(0.1)
+        os.kill(workers[0], signal.SIGKILL)
+        for _ in range(200):
+            again = [pid for pid in _children(server.pid) if pid != workers[0]]
+            if again:
+                break
+            time.sleep(0.1)
+        assert len(again) == 1
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stdout.close()
+    assert not any(map(_alive, again))
+
+
+def test_a_port_that_is_taken_is_the_only_message(sqlite_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = _run("serve", "--port", str(taken.getsockname()[1]), "--database", sqlite_url)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "login"])
+@pytest.mark.parametrize("kind", ["no database", "a newer version", "other tables", "no folder", "no server"])
+def test_a_database_that_cannot_be_used_is_one_sentence(command: str, kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "studio.db"
+    url = f"sqlite:///{file}"
+    if kind == "no database":
+        file.write_text("no database at all, but a text that is long enough to have a header of its own" * 9)
+    elif kind == "no folder":
+        (tmp_path / "file").write_text("")
+        url = f"sqlite:///{tmp_path}/file/studio.db"
+    elif kind == "no server":
+        url = f"postgresql://nobody@127.0.0.1:{free_port()}/studio"
+    else:
+        with sqlite3.connect(file) as connection:
+            if kind == "other tables":
+                connection.execute("CREATE TABLE episode (id TEXT)")
+            else:
+                connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+                connection.execute("INSERT INTO alembic_version VALUES ('ffff')")
+    result = _run(command, "--database", url, *(["--port", "0"] if command == "serve" else []))
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert url.rpartition("/")[2] in result.stderr
+
+
+def test_a_postgresql_that_refuses_is_one_sentence(url: str) -> None:
+    if url.startswith("sqlite"):
+        pytest.skip("of PostgreSQL")
+    result = _run("login", "--database", f"{url.rpartition('/')[0]}/no_such_database")
+    assert result.returncode == 2, result.stderr
+    assert "no_such_database" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("command", [["serve"], ["worker"], ["login"], ["view", "runs/demo"]])

@@ -1,24 +1,12 @@
-"""Turns the reStructuredText of docstrings into the Markdown of the documentation site.
-
-mkdocstrings, which ``make docs`` runs, renders docstrings as Markdown. Ours name objects as PyCharm and Sphinx read
-them, such as ``:class:`~sotopia_env.world.Task```, and open a block of code with ``::``.
-"""
+"""The extension with which mkdocstrings, run by ``make docs``, renders our docstrings as Markdown."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import griffe
 
-_ROLE = re.compile(r":[a-z]+:`(~?)([^`]+)`")
-_LITERAL = re.compile(r"^(.*?) ?::$", re.MULTILINE)
-
-
-def markdown(text: str) -> str:
-    """Returns a docstring with roles as code, the last part of a name after ``~``, and without ``::``."""
-    text = _ROLE.sub(lambda match: f"`{match[2].rpartition('.')[2] if match[1] else match[2]}`", text)
-    return _LITERAL.sub(lambda match: f"{match[1]}:" if match[1] else "", text)
+from scripts.docstrings import markdown
 
 
 class Markdown(griffe.Extension):

@@ -1,7 +1,8 @@
-"""Every block of every page in docs/ runs as it stands there, or says on the line before it why it does not."""
+"""Every block of the README and of each page in docs/ runs as printed, or says on the line before why it does not."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from scripts.family_pages import pages, stale
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
 from sotopia_env.json_text import decode_json
@@ -28,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 # tests/test_extending.py runs the first, whose files are modules that import each other; tests/sotopia_env/service/
 # test_client.py the second, beside a server.
 ELSEWHERE = {"extending.md", "studio-api.md"}
-PAGES = {
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")} | {
     path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
     for path in sorted((ROOT / "docs").rglob("*.md"))
     if path.name not in ELSEWHERE
@@ -37,6 +39,7 @@ _BLOCK = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S
 )
 PORT = "8077"
+LANGUAGES = ("sh", "bash", "python")
 
 
 @dataclass(frozen=True)
@@ -125,18 +128,28 @@ def shell() -> Iterator[Shell]:
             process.wait()
 
 
+def script(code: str, folder: Path) -> None:
+    """Runs a block with documents in it, which is a script and not a list of commands, in a shell of its own."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["bash", "-euo", "pipefail", "-c", code]
+    result = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert result.returncode == 0, (code, result.stderr)
+
+
 def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Runs the sh and python blocks of a page in order, in ``folder``; returns what the python ones print."""
+    """Runs the sh, bash and python blocks of a page in order, in ``folder``; returns what the python ones print."""
     (folder / "docs").symlink_to(ROOT / "docs")
     NEEDS.get(name, lambda *_: None)(folder, PAGES[name])
     output = ""
     with shell() as running:
-        for block in blocks(PAGES[name], "sh", "python"):
+        for block in blocks(PAGES[name], *LANGUAGES):
             if block.reason:
                 continue
             if block.language == "python":
                 exec(compile(block.code, f"docs/{name}", "exec"), {})
                 output += capsys.readouterr().out
+            if block.language == "bash":
+                script(block.code, folder)
             for line in command_lines(block.code) if block.language == "sh" else ():
                 running.run(line)
     return output
@@ -150,7 +163,7 @@ def runs_beside_a_library(name: str) -> bool:
 RUN = [
     name
     for name, text in PAGES.items()
-    if not runs_beside_a_library(name) and any(not block.reason for block in blocks(text, "sh", "python"))
+    if not runs_beside_a_library(name) and any(not block.reason for block in blocks(text, *LANGUAGES))
 ]
 
 
@@ -224,3 +237,7 @@ def test_json_blocks_are_json_and_their_outcomes_can_be_played(code):
 @pytest.mark.parametrize("code", [block.code for text in PAGES.values() for block in blocks(text, "yaml")])
 def test_yaml_blocks_are_yaml(code):
     assert parse_yaml(code, "docs")
+
+
+def test_the_pages_of_the_families_are_what_the_code_says():
+    assert stale(pages()) == [], "run python -m scripts.family_pages"

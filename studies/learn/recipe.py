@@ -2,7 +2,7 @@
 
 How each stage trains is in the YAML files of this folder; they, the scripted speakers (:mod:`studies.learn.speakers`)
 and the rewards that are compared (:mod:`studies.learn.seed_run`) are a part of the recipe as well: do not continue a
-run that began with other ones. This is the second frozen recipe; ``LOG.md`` has its figures and those of the first.
+run that began with other ones. This is the second frozen recipe; its figures are in docs/results.md.
 """
 
 from __future__ import annotations

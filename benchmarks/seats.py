@@ -10,9 +10,10 @@ from benchmarks.measure import Figure
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.tasks.builtin import starter_cast
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state, transition
+from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.observation import SeatView
 from sotopia_env.world.scenario import Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world.turn_order import TurnOrder
 
 SEATS = 150
 FRIEND, STRANGER = RelationshipKind.FRIEND, RelationshipKind.STRANGER

@@ -13,6 +13,7 @@ from typing import Any
 from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.policies.policy import Decision, Policy, turn_seed
 from sotopia_env.table import Table
+from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo
 from sotopia_env.world.observation import Observation
 
@@ -90,3 +91,12 @@ class Continuations:
         await table.play(seats)
         await table.evaluate(self.evaluator)
         return table.episode()
+
+    async def samples(self, state: Episode, count: int) -> list[Episode]:
+        """Returns ``count`` continuations of a state, or one if the episode has ended there: nothing is drawn then.
+
+        Raises:
+            SotopiaError: a policy or the evaluator failed.
+        """
+        draws = range(count if state.stop is None else 1)
+        return await all_at_once(self.play(state, draw) for draw in draws)

@@ -25,7 +25,7 @@ import pettingzoo  # type: ignore[import-untyped]
 from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.options import EnvOptions
 from sotopia_env.envs.pettingzoo_env import OrderEnforced, SotopiaEnv, SotopiaParallelEnv
-from sotopia_env.world.dynamics import TurnOrder
+from sotopia_env.world.turn_order import TurnOrder
 
 
 def env(**options: Unpack[EnvOptions]) -> Any:

@@ -36,7 +36,6 @@ from sotopia_env.world.dynamics import (
     EpisodeState,
     Rules,
     StopReason,
-    TurnOrder,
     check_recipients,
     initial_state,
     transition,
@@ -97,7 +96,7 @@ class Table:
         self.lines: list[str] = []
         self._views: dict[str, SeatView] = {}
         self._own: dict[str, dict[int, OwnMessage]] = {}  # each agent's own texts, shown to that agent only
-        self._pending: dict[str, Decision] = {}  # answers of a simultaneous round that is not complete yet
+        self._pending: dict[str, Decision] = {}  # answers of a veiled round that is not complete yet
         self._generations: dict[int, Generation] = {}
         self._turns: list[RecordedTurn] = []
         self._errors: list[EpisodeError] = []
@@ -156,9 +155,9 @@ class Table:
 
     @property
     def acting(self) -> tuple[str, ...]:
-        """The agents who must answer now: one, or all who have not yet answered in a simultaneous round."""
+        """The agents who must answer now: one, or all who act in a veiled round and have not yet answered."""
         waiting = self.state.waiting
-        if self.state.rules.turn_order is not TurnOrder.SIMULTANEOUS:
+        if not self.state.rules.turn_order.veiled:
             return waiting[:1]
         return tuple([agent for agent in waiting if agent not in self._pending]) if self._pending else waiting
 
@@ -171,7 +170,7 @@ class Table:
 
     @property
     def pending(self) -> Mapping[str, Decision]:
-        """The answers of a simultaneous round that waits for other seats: agent id to decision; empty otherwise."""
+        """The answers of a veiled round that waits for other seats: agent id to decision; empty otherwise."""
         return MappingProxyType(self._pending)
 
     @property
@@ -194,7 +193,7 @@ class Table:
         return view.observe(self.state)
 
     def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
-        """Takes the action of ``agent``; in a simultaneous round, its part of the round.
+        """Takes the action of ``agent``; in a veiled round, its part of the round.
 
         A text that is not an action changes nothing, so the agent can be asked again. To continue without an action,
         answer with :data:`~sotopia_env.world.NO_ACTION` and a ``generation`` that says why.
@@ -252,7 +251,7 @@ class Table:
             check_recipients(self.task, decision.action)
             self._pending[agent] = decision
             return
-        # Answers of a simultaneous round arrive in any order but take effect in seat order, so that the record does not
+        # Answers of a veiled round arrive in any order but take effect in seat order, so that the record does not
         # depend on which policy is fastest. Each takes effect as soon as those of all earlier seats have.
         self._carry_out(decision)
         while self._pending and self.state.waiting and self.state.waiting[0] in self._pending:
@@ -282,7 +281,7 @@ class Table:
     ) -> tuple[str, ...]:
         """Lets policies act until it is the turn of a seat without a policy, or the episode has ended.
 
-        The policies of one simultaneous round are asked concurrently.
+        The policies of one veiled round are asked concurrently.
 
         Args:
             policies: a mapping from agent id to policy, or one policy for every seat.
@@ -408,10 +407,10 @@ def _check_type(field: str, expected: str, value: object, kind: type) -> None:
 
 
 def _turns_before(state: EpisodeState) -> int:
-    """The number of turns before this one; in simultaneous order, the number before its round."""
+    """The number of turns before this one; in a veiled order, the number before its round."""
     count = len(state.turns)
     # A seat's seed must not depend on how many seats of the same round have answered before it.
-    if state.rules.turn_order is TurnOrder.SIMULTANEOUS:
+    if state.rules.turn_order.veiled:
         while count and state.turns[count - 1].round == state.round:
             count -= 1
     return count

@@ -26,11 +26,12 @@ from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_
 from sotopia_env.quoting import disarm, quote
 from sotopia_env.records import canonical_json, read_record
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 from sotopia_env.world.scenario import Character, Seat, Task
+from sotopia_env.world.turn_order import TurnOrder
 
 Answer = str | ChatReply | BaseException
 """One answer of a script: a text, a whole reply, or an exception to raise."""
@@ -206,7 +207,7 @@ async def _check_play(policy: Policy, task: Task, rules: Rules, turns: int, repe
         state = transition(state, decision.action)
         violation = state.turns[-1].violation
         # In a simultaneous round, others' moves of the same round, which the policy cannot know, may close its move.
-        late = rules.turn_order is TurnOrder.SIMULTANEOUS and decision.action.move is not None
+        late = rules.turn_order.veiled and decision.action.move is not None
         assert violation is None or late, f"{where}: {violation}"
 
 

@@ -11,7 +11,7 @@ from sotopia_env.errors import InvalidActionError
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, optional_move
 from sotopia_env.world.scenario import Task
 
-_ACTION_KEYS = ("action_type", "argument", "to", "move")
+_ACTION_KEYS = ("action_type", "argument", "to", "move", "wait")
 
 
 _EXPECTED = 'an Action, a text or a mapping {"action_type": …, "argument": …, "to": …, "move": …}'
@@ -26,7 +26,8 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
             default), ``to`` and ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or
             character names. A mask that selects no seat, or every seat but ``agent``, addresses all; the agent's own
             entry is ignored. ``move`` is a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}``
-            or the JSON text of one; ``""`` and ``None`` mean no move.
+            or the JSON text of one; ``""`` and ``None`` mean no move. ``wait`` is a whole number, or ``None`` to
+            leave it to the turn order; it is not part of the action space.
         agent: the id of the acting agent.
         task: the task, whose agents may be addressed.
 
@@ -46,7 +47,10 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
     if not isinstance(argument, str):
         raise InvalidActionError(field="argument", expected="text", got=argument)
     kind, to = _read_type(value["action_type"]), _read_recipients(value.get("to"), agent, task)
-    return Action(kind, str(argument), to, optional_move(value.get("move")))
+    wait = value.get("wait")
+    # Numbers from arrays become plain ones, as records need them; the action refuses everything else.
+    wait = int(wait) if isinstance(wait, np.integer) else wait
+    return Action(kind, str(argument), to, optional_move(value.get("move")), wait)
 
 
 def _read_type(value: object) -> ActionType:

@@ -25,13 +25,14 @@ from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.records import canonical_json
 from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
-from sotopia_env.world.dynamics import EpisodeState, StopReason, TurnOrder
+from sotopia_env.world.dynamics import EpisodeState, StopReason
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
-from sotopia_env.world.rendering import extend_lines, render_turn
+from sotopia_env.world.perception.rendering import extend_lines, render_turn
 from sotopia_env.world.reward import HIGH, LOW, zero_vector
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 ObservationDict = dict[str, Any]
 """One agent's observation as PettingZoo's tools see it; :meth:`EpisodeEnv.observation` gives the typed one.
@@ -393,7 +394,7 @@ class EpisodeEnv:
     def _history(self, start: int = 0) -> str:
         """All turns from ``start`` on, as lines."""
         state, lines = self.episode_state, self.table.lines
-        names, by_round = state.task.names, state.rules.turn_order is TurnOrder.SIMULTANEOUS
+        names, by_round = state.task.names, state.rules.turn_order.veiled
         extend_lines(lines, state.turns, names, by_round)
         # The lines are what other agents see; here secret votes are shown, too.
         return "".join(

@@ -23,7 +23,6 @@ from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, 
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import FixedDemand
 from sotopia_env.policies.negotiators.bidding import Bids
-from sotopia_env.policies.small_talk import own_turns
 from sotopia_env.tasks import phrase
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.episode import Episode
@@ -163,7 +162,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         bids = Bids(observation, 0)
         best, left = bids.best_open(), observation.own_turns_left()
         # The order is that of the class's docstring: time, best open offer, offers of both sides, own options.
-        yield left / max(1, left + own_turns(observation))
+        yield left / max(1, left + observation.own_turns)
         yield from (0.0, 0.0) if best is None else (1.0, best[1])
         partners = [terms for offers in bids.partners.values() for terms in offers]
         for offers in (partners, bids.own):

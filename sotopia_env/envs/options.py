@@ -21,11 +21,12 @@ from sotopia_env.errors import (
 )
 from sotopia_env.tasks import TaskStream
 from sotopia_env.world.action import ACTION_TYPES, ActionType
-from sotopia_env.world.dynamics import Rules, SilenceRule, TurnOrder
+from sotopia_env.world.dynamics import Rules, SilenceRule
 from sotopia_env.world.episode import Evaluator
 from sotopia_env.world.reward import Scalarisation
 from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import TaskSet
+from sotopia_env.world.turn_order import TurnOrder
 
 RENDER_MODES = ("human", "ansi")
 """``human`` writes to standard output as the episode proceeds; ``ansi`` returns the transcript as text."""
@@ -52,7 +53,7 @@ class EnvOptions(TypedDict, total=False):
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
             decide where the task has an outcome, and rules that count words score any other (a smoke test).
-        turn_order: the order in which agents act (:class:`sotopia_env.world.dynamics.TurnOrder`).
+        turn_order: the order in which agents act (:class:`sotopia_env.world.turn_order.TurnOrder`).
         max_turns: limit on actions of all agents together.
         max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
         max_silent_turns: silent turns in a row that end the episode; 0 for never.

@@ -141,8 +141,9 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  # type: ignore[misc]
     """SOTOPIA as a PettingZoo parallel environment; arguments as in :class:`EpisodeEnv`.
 
-    In simultaneous order a step is a round: every agent that has not left acts. In the other orders a step is one
-    turn: only the acting agent's action is read (``infos[agent]["acting"]``).
+    In simultaneous order a step is a round: every agent that has not left acts. In reactive order it is a tick of the
+    clock: the agents that act in it do (``infos[agent]["acting"]``), and the actions of others are not read. In the
+    remaining orders a step is one turn of one agent.
     """
 
     def reset(

@@ -64,13 +64,21 @@ class VerifiedOutcome(ComputedEvaluator):
 def share_scores(task: Task, outcome: OutcomeResult, source: str) -> tuple[Score, ...]:
     """Returns GOAL and FIN of every agent from its share of the possible gain (see :class:`VerifiedOutcome`)."""
     return tuple(
-        _score(agent, share, dimension, factor, f"It got {share:.0%} of what it could gain: {outcome.reason}", source)
+        Score(
+            agent=agent,
+            dimension=dimension,
+            value=value,
+            reasoning=f"It got {share:.0%} of what it could gain: {outcome.reason}",
+            source=source,
+        )
         for agent, share in zip(task.agents, outcome.shares, strict=True)
-        for dimension, factor in _FACTORS
+        for dimension, value in scores_of_share(share).items()
     )
 
 
-def _score(agent: str, share: float, dimension: Dimension, factor: float, reasoning: str, source: str) -> Score:
-    low, high = RANGES[dimension]
-    value = min(max(factor * share, low), high)
-    return Score(agent=agent, dimension=dimension, value=value, reasoning=reasoning, source=source)
+def scores_of_share(share: float) -> dict[Dimension, float]:
+    """Returns GOAL and FIN for a share of the possible gain (see :class:`VerifiedOutcome`)."""
+    return {
+        dimension: min(max(factor * share, RANGES[dimension][0]), RANGES[dimension][1])
+        for dimension, factor in _FACTORS
+    }

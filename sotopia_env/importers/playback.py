@@ -20,12 +20,12 @@ from sotopia_env.world.dynamics import (
     Rules,
     SilenceRule,
     StopReason,
-    TurnOrder,
     initial_state,
     transition,
 )
 from sotopia_env.world.episode import RecordedTurn
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 # More turns than any file has. ``Rules`` treats ``None`` as the default limit, which would end long episodes early.
 _ENDLESS = 1_000_000

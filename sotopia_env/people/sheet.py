@@ -24,7 +24,6 @@ from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm
 from sotopia_env.records import Record, read_record
 from sotopia_env.storage.recordings import recordings
-from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
@@ -325,7 +324,7 @@ def transcript_text(episode: Episode) -> str:
     Private messages name their recipients. Arguments are quoted, so that none can pose as a turn. The effect of a move
     follows the words.
     """
-    by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
+    by_round = episode.rules.turn_order.veiled
     lines = [render_turn(item.turn, episode.task.names, by_round) for item in episode.turns]
     end = "it goes on" if episode.stop is None else episode.stop.value
     return "".join(lines or ["(nobody acted)\n"]) + f"Ended: {end}"

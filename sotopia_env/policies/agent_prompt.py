@@ -122,7 +122,7 @@ def _brief_messages(observation: Observation, dropped: int) -> list[ChatMessage]
         if turn.actor != briefing.agent:
             news.append(render_action(turn.actor, turn.action, names, turn.effect))
             continue
-        # The number must be the one that the seat's prompt showed then (`Observation.turn`): rounds, if simultaneous.
+        # The number must be the one that the seat's prompt showed then (`Observation.turn`): rounds, if veiled.
         number = (turn.round if turn.veiled else turn.index) + 1
         call = _call(messages, news, _cue(observation, number, turn.index))
         own = observation.own_message(turn)
@@ -175,7 +175,7 @@ def _own_consequence(turn: Turn, failure: str) -> list[str]:
 
 
 def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
-    """The turns with the seat's own first in each simultaneous round: it was taken without seeing the others'."""
+    """The turns with the seat's own first in each veiled round: it was taken without seeing the others'."""
     if not any(turn.veiled for turn in turns):
         return turns
     # The sort is stable, so the other seats' turns of a round stay in order.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sotopia_env.outcomes import Menu
-from sotopia_env.world.action import WORDLESS
+from sotopia_env.world.action import MAX_WAIT, WORDLESS
 from sotopia_env.world.observation import Briefing, Observation
 
 LONGEST_ARGUMENT = 1_000
@@ -40,11 +40,12 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     words = {"type": "string", "maxLength": longest}
     # Words may be empty only beside a move: an action with neither would be refused.
     utterance, moves = _kinds(speaking, {**words, "minLength": 1}), _moves(observation.moves)
-    forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}})] if moves else []
-    forms.append(_object(utterance))
+    wait = {"wait": _WAIT} if observation.briefing.timing else {}
+    forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}, **wait})] if moves else []
+    forms.append(_object({**utterance, **wait}))
     if observation.briefing.recipients:
-        forms.append(_object({**utterance, "to": _recipients(observation.briefing)}))
-    return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless))] if wordless else ())]}
+        forms.append(_object({**utterance, "to": _recipients(observation.briefing), **wait}))
+    return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless) | wait)] if wordless else ())]}
 
 
 def _moves(menu: Menu | None) -> list[dict[str, Any]]:
@@ -60,6 +61,7 @@ def _recipients(briefing: Briefing) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": len(names)}
 
 
+_WAIT = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_WAIT}, {"type": "null"}]}
 _NO_WORDS = {"type": "string", "enum": [""]}
 
 

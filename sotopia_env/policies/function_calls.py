@@ -18,10 +18,10 @@ from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM
 from sotopia_env.prompts import fill, load
 from sotopia_env.quoting import disarm_line
-from sotopia_env.world.action import Action, ActionType, parse
+from sotopia_env.world.action import MAX_WAIT, Action, ActionType, parse
 from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
 
-_WORDS, _TO = "words", "to"
+_WORDS, _TO, _WAIT = "words", "to", "wait"
 
 
 class _Function(NamedTuple):
@@ -70,21 +70,22 @@ def instruction(briefing: Briefing) -> str:
     """Returns the instruction to answer with a function call, which replaces :attr:`Briefing.answer`."""
     moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
     binding = f"Words bind nobody; what binds: {moves}. " if moves else ""
-    return fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
+    answer = fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
+    return f"{answer}\n{briefing.timing}" if briefing.timing else answer
 
 
 def _parameters(function: _Function, briefing: Briefing) -> dict[str, Any]:
     properties: dict[str, Any] = {}
+    # Optional, unlike all other arguments: most turns are public, and leave the time to the turn order.
+    options: dict[str, Any] = {_WAIT: {"type": "integer", "minimum": 1, "maximum": MAX_WAIT}} if briefing.timing else {}
     if function.move is not None:
         properties[function.content] = _content(function.move, briefing)
     if function.kind not in (ActionType.NONE, ActionType.LEAVE):
         properties[_WORDS] = {"type": "string"}
         if briefing.recipients and function.move is None:  # a move goes to everybody
             names = [partner.name for partner in briefing.partners]
-            # Optional, unlike all other arguments: most turns are public.
-            to = {_TO: {"type": "array", "items": {"type": "string", "enum": names}}}
-            return {**_object(properties), "properties": properties | to}
-    return _object(properties)
+            options[_TO] = {"type": "array", "items": {"type": "string", "enum": names}}
+    return {**_object(properties), "properties": properties | options}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +149,8 @@ def call_of(text: str) -> FunctionCall | None:
         arguments[_WORDS] = action.argument
     if action.to:
         arguments[_TO] = [*action.to]
+    if action.wait is not None:
+        arguments[_WAIT] = action.wait
     return FunctionCall(name=name, arguments=json.dumps(arguments, ensure_ascii=False))
 
 

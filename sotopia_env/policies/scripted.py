@@ -11,7 +11,7 @@ from sotopia_env.policies.interviews import RuledAnswers, random_answer
 from sotopia_env.policies.negotiators.concession import TimeDependent, check
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
 from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import SILENCE, leave, own_turns, small_talk
+from sotopia_env.policies.small_talk import SILENCE, leave, small_talk
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Briefing, Observation
@@ -41,7 +41,7 @@ class Sharer(RuledAnswers):
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the next note, or the next move of a linear negotiator once all notes were shown."""
-        turns = own_turns(observation)
+        turns = observation.own_turns
         notes = _notes(observation.briefing) if _shows_notes(observation) else []
         if turns < len(notes):
             return Decision(Action(ActionType.NON_VERBAL, f"shows a note: {notes[turns]}"))

@@ -46,7 +46,7 @@ def small_talk(observation: Observation, seed: int, step: int | None = None) -> 
         seed: chooses the wording.
         step: the number of steps already taken; by default the number of the seat's own turns so far.
     """
-    step = own_turns(observation) if step is None else step
+    step = observation.own_turns if step is None else step
     if not 0 <= step < len(_STEPS):
         return leave(observation)
     texts = _STEPS[step]
@@ -74,16 +74,6 @@ SILENCE = Decision(NO_ACTION)
 
 
 _LEAVE = Decision(Action(ActionType.LEAVE))
-
-
-def own_turns(observation: Observation) -> int:
-    """Returns how many turns the seat has had: every live seat acts once in each round, in every turn order."""
-    agent = observation.briefing.agent
-    # Backwards, the last own turn is at most one round away, however long the episode is.
-    for turn in reversed(observation.turns):
-        if turn.actor == agent:
-            return turn.round + 1
-    return 0
 
 
 def say(observation: Observation, text: str) -> Decision:

@@ -22,10 +22,10 @@ from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import participant_of, settings_of
-from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 OVERALL, SUCCESS, SHARE, EFFICIENCY, WORDS = "overall", "success", "surplus_share", "efficiency", "words_per_turn"
 _BOUNDS: Mapping[str, Bounds] = {

@@ -11,8 +11,8 @@ from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
 from sotopia_env.tasks.composition import Composition, verified_share
-from sotopia_env.world.briefing import DISCLOSURE
 from sotopia_env.world.outcome import references
+from sotopia_env.world.perception.briefing import DISCLOSURE
 from sotopia_env.world.scenario import Task
 
 # Characters per line of a card.

@@ -10,10 +10,10 @@ from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.answers import participant_of
-from sotopia_env.world.dynamics import Rules, Turn, TurnOrder
+from sotopia_env.world.dynamics import Rules, Turn
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, RecordedTurn, Score
 from sotopia_env.world.observation import render_turn
-from sotopia_env.world.rendering import indented
+from sotopia_env.world.perception.rendering import indented
 from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS
 from sotopia_env.world.scenario import Task
 
@@ -28,7 +28,7 @@ def to_text(episode: Episode) -> str:
     """
     policies = {info.agent: " ".join(filter(None, (info.name, participant_of(info)))) for info in episode.policies}
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
-    by_round = episode.rules.turn_order is TurnOrder.SIMULTANEOUS
+    by_round = episode.rules.turn_order.veiled
     lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]
     return disarm("\n".join([*lines, "", conclusion(episode)])) + "\n"
 
@@ -61,7 +61,7 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
 
 def turn_text(item: RecordedTurn, task: Task, rules: Rules) -> str:
     """Returns one turn with remarks on its problems; not escaped for a terminal."""
-    return _turn(item, task.names, rules.turn_order is TurnOrder.SIMULTANEOUS)
+    return _turn(item, task.names, rules.turn_order.veiled)
 
 
 def _turn(item: RecordedTurn, names: Mapping[str, str], by_round: bool, errors: Iterable[EpisodeError] = ()) -> str:

@@ -43,10 +43,11 @@ from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import RUN, named
-from sotopia_env.world.dynamics import Rules, TurnOrder, initial_state
+from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo
 from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 if TYPE_CHECKING:
     from sotopia_env.runs.parts import Part
@@ -299,7 +300,9 @@ def turn_limit(task: Task, rules: Rules) -> int:
     limit, seats = rules.turn_limit(task), len(task.agents)
     if limit is None:
         return (rules.max_rounds or 0) * seats
-    # A simultaneous round is always completed, so the limit is rounded up to whole rounds.
+    # A veiled round is always completed: all seats act in a simultaneous one, up to all in a reactive one.
+    if rules.turn_order is TurnOrder.REACTIVE:
+        return limit + seats - 1
     return -(-limit // seats) * seats if rules.turn_order is TurnOrder.SIMULTANEOUS else limit
 
 

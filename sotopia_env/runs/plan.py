@@ -22,10 +22,11 @@ from sotopia_env.policies.policy import Policy, policy_identity
 from sotopia_env.records import canonical_json, first_difference
 from sotopia_env.storage.manifest import Named, RunConfig, RunManifest, named
 from sotopia_env.world.answers import Configured
-from sotopia_env.world.dynamics import Rules, TurnOrder
+from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.interview import Role
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 DEFAULT_RULES = Rules()
 """Round-robin, 20 turns unless the scenario says otherwise."""

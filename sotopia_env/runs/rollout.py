@@ -39,9 +39,10 @@ from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.table import TurnListener
-from sotopia_env.world.dynamics import TurnOrder, initial_state
+from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 from sotopia_env.world.observation import Observation, observe
+from sotopia_env.world.turn_order import TurnOrder
 
 logger = logging.getLogger(__name__)
 _ALLOCATIONS = 50_000

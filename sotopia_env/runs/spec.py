@@ -64,8 +64,8 @@ class PlayOptions(WorkOptions):
         seed: the seed of generated tasks and of the episodes.
         repeats: how often each episode is played, each time with another seed.
         max_turns: the turn limit; by default the task's, or 20.
-        turn_order: ``round-robin``, ``random`` or ``simultaneous``; by default that of a YAML task file, or
-            round-robin.
+        turn_order: ``round-robin``, ``random``, ``simultaneous`` or ``reactive``; by default that of a YAML task
+            file, or round-robin.
         orders: which seat acts first in round-robin order: ``first``, seat 0; ``both``, every seat in one episode
             each; ``alternate``, the seats in turn from task to task.
         both_seats: whether every pairing is played in both seat assignments.

@@ -70,7 +70,7 @@ class LiveSpec(Record):
 
 
 class RecordedAnswer(Record):
-    """The answer of one seat in an incomplete simultaneous round; not shown before the round is complete."""
+    """The answer of one seat in an incomplete veiled round; not shown before the round is complete."""
 
     agent: str
     round: int

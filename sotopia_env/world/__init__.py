@@ -2,7 +2,7 @@
 
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, to_json
 from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
-from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, initial_state, transition
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.world.episode import (
     Episode,
     Evaluation,
@@ -38,6 +38,7 @@ from sotopia_env.world.reward import (
 )
 from sotopia_env.world.scenario import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, draw_seatings, seat_characters
+from sotopia_env.world.turn_order import TurnOrder
 
 __all__ = [
     "ABBREVIATIONS",

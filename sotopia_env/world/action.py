@@ -7,13 +7,14 @@ SOTOPIA-S4 §3. Words persuade; only a move (:mod:`sotopia_env.outcomes`) that c
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.json_text import DECODER, RefusedError
@@ -23,6 +24,8 @@ from sotopia_env.quoting import disarm, quote
 MAX_ARGUMENT_LENGTH = 16_384
 """Longest argument, in characters; longer ones are refused, never cut."""
 MAX_RECIPIENTS = 1_024
+MAX_WAIT = 10_000
+"""Longest wait, in ticks of the logical clock."""
 
 
 def move_json(move: Move) -> str:
@@ -65,6 +68,9 @@ class Action:
         to: agent ids of the recipients of a private action; empty means everybody.
         move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty. A
             mapping such as ``{"accept": 1}`` is read as one.
+        wait: in reactive order, the time after which the agent acts next, in ticks of the logical clock, whatever
+            happens before; by default it acts some time after something reached it. Other orders ignore it. Others
+            never see it.
 
     Raises:
         InvalidActionError: a field has an invalid value.
@@ -76,6 +82,7 @@ class Action:
     argument: str = ""
     to: tuple[str, ...] = ()
     move: MoveField = None
+    wait: Annotated[int | None, Field(exclude_if=operator.not_)] = None
 
     def __post_init__(self) -> None:
         # Exact classes are tested first: an action is built on every turn, nearly always from members and a tuple.
@@ -92,6 +99,13 @@ class Action:
             if not isinstance(self.move, Mapping):
                 raise InvalidActionError(field="move", expected="a Move, a mapping or None", got=type(self.move))
             object.__setattr__(self, "move", read_move(self.move))
+        if self.wait is not None and (problem := _wait_problem(self.wait)):
+            raise problem
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has neither words nor a move; blank words count as silence, since no agent could perceive them."""
+        return self.action_type is not ActionType.LEAVE and self.move is None and not self.argument.strip()
 
 
 def _text_problem(text: object) -> InvalidActionError | None:
@@ -111,6 +125,13 @@ def _text_problem(text: object) -> InvalidActionError | None:
     return None
 
 
+def _wait_problem(wait: object) -> InvalidActionError | None:
+    """The reason why ``wait`` cannot be a time, or ``None``."""
+    if isinstance(wait, int) and not isinstance(wait, bool) and 1 <= wait <= MAX_WAIT:
+        return None
+    return InvalidActionError(field="wait", expected=f"a whole number from 1 to {MAX_WAIT}", got=wait)
+
+
 NO_ACTION = Action(ActionType.NONE)
 
 
@@ -126,7 +147,7 @@ class ParseFailure:
 _CLOSINGS = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("think", "thinking", "reasoning")}
 _THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
-_KEYS = ("action_type", "argument", "to", "move")
+_KEYS = ("action_type", "argument", "to", "move", "wait")
 _OBJECT_START = re.compile(r'\{\s*"')
 # Runaway output must not slow a turn down: each opening brace may cost an attempt to decode all that follows it.
 _MAX_TEXT = 262_144
@@ -138,7 +159,7 @@ class _UnreadableError(ValueError):
 
 
 def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
-    """Reads the one action object ``{"action_type", "argument", "to", "move"}`` from model text.
+    """Reads the one action object ``{"action_type", "argument", "to", "move", "wait"}`` from model text.
 
     The object may be bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
     is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason. A move may
@@ -311,8 +332,11 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
     # Blanks alone are a text, and count as silence (dynamics): no schema that servers enforce can exclude them.
     if move is None and not argument and action_type not in WORDLESS:
         return ParseFailure(f"argument: {kind!r} needs a text")
+    wait = item.get("wait")
+    if wait is not None and (problem := _wait_problem(wait)):
+        return ParseFailure(str(problem))
     to = _read_recipients(item.get("to"), recipients)
-    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move)
+    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move, wait)
 
 
 def optional_move(value: object) -> Move | None:
@@ -353,4 +377,5 @@ def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
     if action.to:
         to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'
     move = f', "move": {disarm(move_json(action.move))}' if action.move else ""
-    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}}}'
+    wait = f', "wait": {action.wait}' if action.wait else ""
+    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}{wait}}}'

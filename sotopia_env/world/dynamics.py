@@ -1,16 +1,16 @@
-"""The rules of an episode as pure functions: turn order, the effects of actions and moves, and stop conditions.
+"""The rules of an episode as pure functions: the effects of actions and moves, and stop conditions.
 
 The functions are ``initial_state`` and ``transition``; they neither render nor score, and use no global randomness.
 The table of a verified task (offers, votes, claims) is folded once per turn by the task's protocol
 (:mod:`sotopia_env.outcomes`); words never change it.
+Who acts next is the matter of :mod:`~sotopia_env.world.turn_order`.
 Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for simultaneous turns and private messages.
 """
 
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -21,22 +21,10 @@ from sotopia_env.errors import InvalidActionError, InvalidValueError, check_whol
 from sotopia_env.outcomes import Effect, InvalidMoveError
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, WORDLESS, Action, ActionType
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import Appointment, LastRound, NextRound, TurnOrder, next_round
 
 DEFAULT_MAX_TURNS = 20
 _EnumT = TypeVar("_EnumT", bound=StrEnum)
-
-
-class TurnOrder(StrEnum):
-    """The order in which agents act.
-
-    * ``round-robin``: seats in order, beginning with ``Rules.first_seat``.
-    * ``random``: every round in an order of its own, drawn from the seed.
-    * ``simultaneous``: within a round, no agent sees the others' actions of that round.
-    """
-
-    ROUND_ROBIN = "round-robin"
-    RANDOM = "random"
-    SIMULTANEOUS = "simultaneous"
 
 
 class SilenceRule(StrEnum):
@@ -73,10 +61,12 @@ class Rules:
     Attributes:
         turn_order: the order in which agents act.
         max_turns: limit on *actions* of all seats together (20 in the papers); ``None`` takes the scenario's limit or
-            20. In simultaneous order the round in which the limit is reached is played to its end.
-        max_rounds: limit on rounds (PettingZoo's ``max_cycles``); replaces the turn limit when given.
+            20. In simultaneous and reactive order the round in which the limit is reached is played to its end.
+        max_rounds: limit on rounds (PettingZoo's ``max_cycles``), in reactive order on the clock's ticks; replaces the
+            turn limit when given.
         max_silent_turns: this many silent turns in a row end the episode; ``None`` means seats + 1 (3 for two
-            seats, as in the reference code), 0 switches the rule off.
+            seats, as in the reference code), 0 switches the rule off. In reactive order, the silence must also have
+            left no seat that has something to read or has named a time.
         silence_rule: how silent turns are counted.
         first_seat: seat that begins in round-robin order.
         action_types: the types agents may use; ``none`` is always among them.
@@ -131,12 +121,12 @@ class Turn:
 
     Attributes:
         index: position in the episode, from 0.
-        round: the round it belongs to, from 0.
+        round: the round it belongs to, from 0; in reactive order, the time on the logical clock.
         actor: agent id.
         action: the action that took effect; a move that counted is in normal form.
         violation: the reason why the requested action was not allowed. ``action`` is then ``none``, or, where the move
             alone was not open, the words without it.
-        veiled: whether the actor had not seen the other turns of this round (simultaneous order).
+        veiled: whether the actor had not seen the other turns of this round (simultaneous and reactive order).
         attempted: the requested action, if it was not allowed.
         effect: the effect of the move, in the protocol's words.
         hidden: the effect as all other agents see it, if they see less.
@@ -166,9 +156,10 @@ class EpisodeState(NamedTuple):
         silent_run: silent turns in a row, as ``rules.silence_rule`` counts them.
         stop: why the episode ended, or ``None`` while it is running.
         table: the state of the task's protocol; ``None`` in a task without one.
-        tables: for every turn, the table as its actor saw it; in simultaneous order, the one at the round's beginning.
+        tables: for every turn, the table as its actor saw it; in a veiled order, the one at the round's beginning.
         round_table: the table at the beginning of the round.
         settled_after: turns until the protocol was settled; ``None`` while it is not.
+        appointments: when each seat acts next, in reactive order; empty in the others.
     """
 
     task: Task
@@ -184,6 +175,7 @@ class EpisodeState(NamedTuple):
     tables: tuple[Any, ...] = ()
     round_table: Any = None
     settled_after: int | None = None
+    appointments: tuple[Appointment, ...] = ()
 
     @property
     def actor(self) -> str | None:
@@ -197,7 +189,6 @@ class EpisodeState(NamedTuple):
 
 
 # Looking a member up in its enum costs more than comparing it, and every turn compares several.
-_ROUND_ROBIN, _RANDOM, _SIMULTANEOUS = TurnOrder
 _CONSECUTIVE, _LEAVE = SilenceRule.CONSECUTIVE, ActionType.LEAVE
 
 
@@ -207,7 +198,7 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
     Args:
         task: the task of the episode.
         rules: order and limits.
-        seed: fixes the random turn order; any non-negative integer.
+        seed: fixes what is random in the turn order; any non-negative integer.
 
     Raises:
         InvalidValueError: ``rules.first_seat`` is not a seat of the task, or ``seed`` is negative or not an integer.
@@ -215,23 +206,10 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
     if rules.first_seat >= len(task.agents):
         raise InvalidValueError(field="first_seat", expected=f"0 to {len(task.agents) - 1}", got=rules.first_seat)
     check_whole("seed", seed, 0)
-    waiting = _order(task, rules, seed, 0, frozenset())
     table = None if task.protocol is None else task.protocol.initial()
-    return EpisodeState(task, rules, seed, (), 0, waiting, frozenset(), 0, None, table, (), table)
-
-
-def _order(task: Task, rules: Rules, seed: int, round_: int, left: frozenset[str]) -> tuple[str, ...]:
-    agents = task.agents
-    if rules.turn_order is _ROUND_ROBIN and rules.first_seat:
-        agents = agents[rules.first_seat :] + agents[: rules.first_seat]
-    if left:
-        agents = tuple(agent for agent in agents if agent not in left)
-    if rules.turn_order is _RANDOM:
-        shuffled = list(agents)
-        # A generator per round keeps the state small and the order a function of (seed, round) alone.
-        random.Random(f"turn order {seed} {round_}").shuffle(shuffled)
-        return tuple(shuffled)
-    return agents
+    before = EpisodeState(task, rules, seed, (), -1, (), frozenset(), 0, None, table, (), table)
+    first = _next_round(before)
+    return before._replace(round=first.number, waiting=first.agents, appointments=first.appointments)
 
 
 def transition(state: EpisodeState, action: Action) -> EpisodeState:
@@ -247,7 +225,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     if state.stop is not None:
         raise InvalidActionError(f"the episode has ended ({state.stop.value})", field="action", got=action)
     actor = state.waiting[0]
-    veiled = state.rules.turn_order is _SIMULTANEOUS
+    veiled = state.rules.turn_order.veiled
     basis = state.round_table if veiled else state.table
     counted, table, violation, result = _carry_out(state, actor, action, basis)
     attempted = None if violation is None else action
@@ -257,24 +235,37 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     turns = (*state.turns, turn)
     left = state.left | {actor} if counted.action_type is _LEAVE else state.left
     silent_run = _count_silence(state, actor, counted)
-    waiting = state.waiting[1:]
     settled = state.settled_after
     # Only a table that has changed can have become settled.
     if settled is None and table is not state.table and _settled(state.task, table):
         settled = index + 1
-    stop = _stop(state, turns, waiting, left, silent_run, settled is not None)
     tables = state.tables if state.table is None else (*state.tables, basis)
-    round_, round_table = state.round, state.round_table
-    if stop is not None:
-        waiting = ()
-    elif not waiting:
-        round_, round_table = round_ + 1, table
-        waiting = _order(state.task, state.rules, state.seed, round_, left)
-    # As a tuple: ``_replace`` would make a dict of the thirteen fields first, on every turn.
-    return tuple.__new__(EpisodeState, (
-        state.task, state.rules, state.seed, turns, round_, waiting, left, silent_run, stop,
-        table, tables, round_table, settled,
+    # As a tuple: ``_replace`` would make a dict of the fields first, on every turn.
+    after: EpisodeState = tuple.__new__(EpisodeState, (
+        state.task, state.rules, state.seed, turns, state.round, state.waiting[1:], left, silent_run, None,
+        table, tables, state.round_table, settled, state.appointments,
     ))  # fmt: skip
+    following = None if after.waiting else _next_round(after)
+    stop = _stop(after, following)
+    if stop is not None:
+        return after._replace(waiting=(), stop=stop)
+    return after if following is None else tuple.__new__(EpisodeState, (
+        *after[:4], following.number, following.agents, left, silent_run, None,
+        table, tables, table, settled, following.appointments,
+    ))  # fmt: skip
+
+
+def _next_round(state: EpisodeState) -> NextRound:
+    """The round after the one of ``state``, which is over."""
+    rules, turns = state.rules, _this_round(state)
+    actions = {turn.actor: turn.action for turn in turns}
+    last = LastRound(state.task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments)
+    return next_round(rules.turn_order, last)
+
+
+def _this_round(state: EpisodeState) -> Iterator[Turn]:
+    """The turns of the round so far, the latest first."""
+    return itertools.takewhile(lambda turn: turn.round == state.round, reversed(state.turns))
 
 
 class _Consequence(NamedTuple):
@@ -291,7 +282,7 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     if violation is not None:
         return _Consequence(NO_ACTION, state.table, violation)
     if action.action_type in WORDLESS:
-        return _Consequence(_WORDLESS[action.action_type], _table_without(state, actor, action.action_type))
+        return _Consequence(_wordless(action), _table_without(state, actor, action.action_type))
     if action.move is None:
         return _Consequence(action, state.table)
     protocol = state.task.protocol
@@ -304,12 +295,18 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
         table, effect = protocol.apply(state.table, actor, action.move, _audience(actor, action), basis)
     except InvalidMoveError as error:
         return _Consequence(_words(action), state.table, str(error))
-    return _Consequence(Action(action.action_type, action.argument, action.to, effect.move), table, None, effect)
+    counted = Action(action.action_type, action.argument, action.to, effect.move, action.wait)
+    return _Consequence(counted, table, None, effect)
 
 
 def _words(action: Action) -> Action:
     """The action without its move."""
-    return Action(action.action_type, action.argument, action.to)
+    return Action(action.action_type, action.argument, action.to, wait=action.wait)
+
+
+def _wordless(action: Action) -> Action:
+    """Doing nothing or leaving: any text and recipients that came with it are dropped and stay unread."""
+    return _WORDLESS[action.action_type] if action.wait is None else Action(action.action_type, wait=action.wait)
 
 
 def _audience(actor: str, action: Action) -> frozenset[str] | None:
@@ -330,10 +327,10 @@ def _settled(task: Task, table: Any) -> bool:
 def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
     """Returns why the move of ``action`` would not count as far as ``actor`` can know, or ``None``; changes nothing.
 
-    In a simultaneous round the move is checked against the table at the round's beginning, so that the answer reveals
+    In a veiled round the move is checked against the table at the round's beginning, so that the answer reveals
     nothing of what others have done since.
     """
-    if state.rules.turn_order is _SIMULTANEOUS:
+    if state.rules.turn_order.veiled:
         state = state._replace(table=state.round_table)
     return _carry_out(state, actor, action, state.table).violation
 
@@ -370,7 +367,6 @@ def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     return table, settled
 
 
-# Doing nothing and leaving have neither text nor recipients; any that came with them are dropped and stay unread.
 _WORDLESS = {ActionType.NONE: NO_ACTION, _LEAVE: Action(_LEAVE)}
 
 
@@ -402,44 +398,42 @@ def check_recipients(task: Task, action: Action) -> None:
 
 
 def _absent(state: EpisodeState) -> frozenset[str]:
-    """The agents that have left, as far as the acting seat can know: in a simultaneous round, before the round."""
-    if not state.left or state.rules.turn_order is not TurnOrder.SIMULTANEOUS:
+    """The agents that have left, as far as the acting seat can know: in a veiled round, before the round."""
+    if not state.left or not state.rules.turn_order.veiled:
         return state.left
-    this_round = itertools.takewhile(lambda turn: turn.round == state.round, reversed(state.turns))
-    return state.left - {turn.actor for turn in this_round}
+    return state.left - {turn.actor for turn in _this_round(state)}
 
 
 def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
-    # Blank words, gestures and deeds without a move count as silence, too: no agent could perceive them.
-    silent = action.action_type is not _LEAVE and not action.argument.strip() and action.move is None
-    if state.rules.silence_rule is _CONSECUTIVE or state.rules.turn_order is _SIMULTANEOUS:
-        return state.silent_run + 1 if silent else 0
+    if state.rules.silence_rule is _CONSECUTIVE or state.rules.turn_order.veiled:
+        return state.silent_run + 1 if action.silent else 0
     # The legacy log stores one entry per seat and step, in seat order, "none" for every seat but the actor's.
     seats = len(state.task.agents)
-    return state.silent_run + seats if silent else seats - 1 - state.task.seat_of[actor]
+    return state.silent_run + seats if action.silent else seats - 1 - state.task.seat_of[actor]
 
 
-def _stop(
-    state: EpisodeState,
-    turns: tuple[Turn, ...],
-    waiting: tuple[str, ...],
-    left: frozenset[str],
-    silent_run: int,
-    settled: bool,
-) -> StopReason | None:
+def _stop(state: EpisodeState, following: NextRound | None) -> StopReason | None:
+    """Why the episode ends after the latest turn; ``following`` is the next round, if this one is over."""
     rules, seats = state.rules, len(state.task.agents)
-    if rules.turn_order is _SIMULTANEOUS and waiting:
-        # A simultaneous round is one event: it is played to its end before it has consequences.
+    if rules.turn_order.veiled and following is None:
+        # A veiled round is one event: it is played to its end before it has consequences.
         return None
     # Tested before ``settled``: the last partner's leaving may itself settle that nothing can be agreed any more.
-    if seats - len(left) < 2:
+    if seats - len(state.left) < 2:
         return StopReason.LEFT
-    if settled and rules.end_when_settled:
+    if state.settled_after is not None and rules.end_when_settled:
         return StopReason.SETTLED
     silence_limit = rules.silence_limit(seats)
-    if silence_limit and silent_run >= silence_limit:
+    if silence_limit and state.silent_run >= silence_limit and not _expecting(state, following):
         return StopReason.SILENCE
     if rules.max_rounds is not None:
-        return StopReason.TURN_LIMIT if not waiting and state.round + 1 >= rules.max_rounds else None
+        return StopReason.TURN_LIMIT if following is not None and following.number >= rules.max_rounds else None
     limit = rules.turn_limit(state.task)
-    return StopReason.TURN_LIMIT if limit is not None and len(turns) >= limit else None
+    return StopReason.TURN_LIMIT if limit is not None and len(state.turns) >= limit else None
+
+
+def _expecting(state: EpisodeState, following: NextRound | None) -> bool:
+    """Whether a seat that is present has something to read, or has named the time at which it acts."""
+    if following is None or not following.appointments:
+        return False
+    return any(following.appointments[state.task.seat_of[agent]].fixed for agent in state.active)

@@ -21,8 +21,8 @@ from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
 from sotopia_env.quoting import disarm
 from sotopia_env.records import JsonObject, Record, SourcedRecord, code_version, read_record
 from sotopia_env.world.answers import InterviewAnswer
-from sotopia_env.world.conversation import OwnMessage
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
+from sotopia_env.world.perception.conversation import OwnMessage
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
 from sotopia_env.world.scenario import Task
 

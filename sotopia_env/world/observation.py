@@ -2,23 +2,23 @@
 
 Four caches make a new observation cost only what is new: briefings (per task), lines of turns (shared by all seats),
 the view of the table (while it stays the same) and the conversation (per seat). The disclosure table decides which
-fields of a profile a seat reads, :mod:`~sotopia_env.world.witness` which turns, and the protocol its view of the table.
+fields of a profile a seat reads, :mod:`~sotopia_env.world.perception.witness` which turns, and the protocol its view of
+the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import AnyProtocol, Menu, TableView
-from sotopia_env.outcomes.table import HIDDEN
 from sotopia_env.world.action import Action, ActionType, ParseFailure, parse_possible
-from sotopia_env.world.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
-from sotopia_env.world.conversation import (
+from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, move_problem
+from sotopia_env.world.perception.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe
+from sotopia_env.world.perception.conversation import (
     LEFT_OUT,
     NOTHING_NEW,
     NOTHING_YET,
@@ -28,10 +28,11 @@ from sotopia_env.world.conversation import (
     OwnMessage,
     ToolCall,
 )
-from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, TurnOrder, move_problem
-from sotopia_env.world.rendering import extend_lines, indented, render_action, render_turn
+from sotopia_env.world.perception.outlook import Outlook, Prospect
+from sotopia_env.world.perception.rendering import extend_lines, render_action, render_turn
+from sotopia_env.world.perception.witness import exit_of, is_public, moment, over, perspective, witnesses
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.witness import exit_of, over, perspective, witnesses
+from sotopia_env.world.turn_order import TurnOrder
 
 SO_FAR = "What has happened so far"
 """The heading of the turns in a prompt that is one text."""
@@ -60,81 +61,6 @@ __all__ = [
 ]
 
 
-_indented_menu = lru_cache(maxsize=4_096)(indented)
-"""Menus recur: they name offers by number, and never terms."""
-
-
-class Prospect(NamedTuple):
-    """A seat's payoff if the episode ended now.
-
-    Attributes:
-        decided: whether something is agreed, decided or rightly claimed.
-        surplus: the seat's payoff less its payoff without an outcome; the cost of turns is left out.
-    """
-
-    decided: bool
-    surplus: float
-
-
-class Outlook:
-    """One seat's view of the table, and the moves open to the seat; computed when they are read."""
-
-    __slots__ = ("_agent", "_menu", "_menu_text", "_protocol", "_table", "_table_text", "state")
-
-    def __init__(self, protocol: AnyProtocol, state: Any, agent: str) -> None:
-        """Creates the view of ``agent`` on ``state``, a state of ``protocol``."""
-        self._protocol, self._agent = protocol, agent
-        self.state = state
-        self._table: TableView | None = None
-        self._menu: Menu | None = None
-        self._table_text = self._menu_text = ""
-
-    @property
-    def table(self) -> TableView:
-        """The table, as far as the seat may know it."""
-        if self._table is None:
-            self._table = self._protocol.table(self.state, self._agent)
-        return self._table
-
-    @property
-    def menu(self) -> Menu:
-        """The moves that are open to the seat, if it is its turn."""
-        if self._menu is None:
-            self._menu = self._protocol.menu(self.state, self._agent)
-        return self._menu
-
-    @property
-    def table_text(self) -> str:
-        """The table as indented lines."""
-        if not self._table_text:
-            self._table_text = indented(self.table.text)
-        return self._table_text
-
-    @property
-    def menu_text(self) -> str:
-        """The open moves as indented lines."""
-        if not self._menu_text:
-            self._menu_text = _indented_menu(self.menu.text)
-        return self._menu_text
-
-    @property
-    def prospect(self) -> Prospect | None:
-        """The seat's payoff if nothing more is done; ``None`` if the seat may not know it."""
-        outcome, table = self._protocol.outcome(self.state), self.table
-        # The payoff would reveal the tally of secret votes, or the terms of an agreement that others made in private.
-        hidden = table.votes is not None and HIDDEN in table.votes.cast
-        if hidden or (table.settled and table.result != outcome.reason):
-            return None
-        seat = self._protocol.agents.index(self._agent)
-        worth = self._protocol.valuations[seat]
-        return Prospect(outcome.decided, self._protocol.payoffs(self.state)[seat] - worth.disagreement / worth.scale)
-
-    def text(self, acting: bool) -> str:
-        """The table and, if the seat is to act, the moves open to it, as whole lines."""
-        moves = f"Moves open to you:\n{self.menu_text}\n" if acting and self.menu else ""
-        return f"On the table:\n{self.table_text}\n{moves}"
-
-
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The knowledge of one seat at one moment.
@@ -147,6 +73,7 @@ class Observation:
         acting: whether this seat is to act now.
         available: the action types it may use; only ``none`` when it is not to act.
         refusal: the reason why the seat's latest answer or move did not count, as a line; empty if it counted.
+        own_turns: the number of turns that the seat has had.
     """
 
     briefing: Briefing
@@ -156,6 +83,7 @@ class Observation:
     acting: bool
     available: tuple[ActionType, ...]
     refusal: str
+    own_turns: int
     _conversation: Conversation = field(repr=False, compare=False)
     _state: EpisodeState = field(repr=False, compare=False)
     _outlook: Outlook | None = field(default=None, repr=False, compare=False)
@@ -164,6 +92,12 @@ class Observation:
     def agent(self) -> str:
         """The seat's id."""
         return self.briefing.agent
+
+    @property
+    def unread(self) -> tuple[Turn, ...]:
+        """The seat's queue: the others' turns that it has witnessed since it acted last."""
+        own = max([moment(turn) for turn in self.turns if turn.actor == self.agent], default=-1)
+        return tuple([turn for turn in self.turns if turn.actor != self.agent and moment(turn) >= own])
 
     @property
     def table(self) -> TableView | None:
@@ -212,7 +146,8 @@ class Observation:
         """Returns how many turns the seat has left from its turn ``index`` on, by default from the coming one.
 
         Assumes that no agent leaves and nothing is settled. In random order, where the last round may be cut short, it
-        is a lower bound.
+        is a lower bound. In reactive order, where seats may act more or less often than others, it is the seat's even
+        share of a limit on turns, and with a limit on rounds an upper bound.
         """
         return _own_turns_left(self._state, len(self._state.turns) if index is None else index)
 
@@ -292,8 +227,8 @@ def _own_turns_left(state: EpisodeState, index: int) -> int:
     if limit is None:
         assert rules.max_rounds is not None
         return rules.max_rounds - round_
-    # The turns of a simultaneous round count as one moment, and the round that reaches the limit is played to its end.
-    veiled = rules.turn_order is TurnOrder.SIMULTANEOUS
+    # The turns of a veiled round count as one moment, and the round that reaches the limit is played to its end.
+    veiled = rules.turn_order.veiled
     start = index - sum(turn.round == round_ for turn in turns[:index]) if veiled else index
     leaves = sum(turn.action.action_type is ActionType.LEAVE for turn in turns[:start])
     present = len(state.task.agents) - leaves
@@ -335,12 +270,12 @@ class SeatView:
 
     It is a cache, not a source: :func:`observe` gives the same observation from the state, and from the texts that the
     seat wrote itself, which are only in its own messages. The views of one episode may share ``lines``, the turns'
-    renderings by index (:func:`~sotopia_env.world.rendering.extend_lines`).
+    renderings by index (:func:`~sotopia_env.world.perception.rendering.extend_lines`).
     """
 
     __slots__ = (
-        "_agent", "_briefing", "_conversation", "_history", "_lines", "_open", "_outlooks", "_position", "_refusal",
-        "_turns", "_veiled",
+        "_agent", "_briefing", "_conversation", "_history", "_lines", "_open", "_outlooks", "_own_turns", "_position",
+        "_refusal", "_turns", "_veiled",
     )  # fmt: skip
 
     def __init__(
@@ -364,8 +299,8 @@ class SeatView:
         if agent not in task.names:
             raise UnknownNameError(field="agent", got=agent, valid=task.agents)
         self._agent = agent
-        self._briefing = briefing(task, agent, rules.action_types)
-        self._veiled = rules.turn_order is TurnOrder.SIMULTANEOUS
+        self._briefing = briefing(task, agent, rules.action_types, rules.turn_order is TurnOrder.REACTIVE)
+        self._veiled = rules.turn_order.veiled
         # While true, every seat has witnessed every turn, and all seats share one tuple of turns.
         self._open = not task.scenario.private_messages
         self._outlooks = _Outlooks(task.protocol, agent)
@@ -373,7 +308,7 @@ class SeatView:
         self._lines: list[str] = [] if lines is None else lines
         self._turns: tuple[Turn, ...] = ()
         self._history = ""
-        self._refusal = ""
+        self._refusal, self._own_turns = "", 0
         self._position = 0  # index after the last turn that was read
 
     def observe(self, state: EpisodeState) -> Observation:
@@ -390,19 +325,20 @@ class SeatView:
             acting,
             state.rules.action_types if acting else _NONE_ONLY,
             self._refusal,
+            self._own_turns,
             self._conversation,
             state,
             self._outlooks.at(self._table(state)),
         )
 
     def _table(self, state: EpisodeState) -> Any:
-        """The latest table the seat may know: not one after it left, nor one from inside a simultaneous round."""
+        """The latest table the seat may know: not one after it left, nor one from inside a veiled round."""
         if self._agent not in state.left or not state.tables:
             return state.round_table if self._veiled and state.stop is None else state.table
         leave = exit_of(state.turns, self._agent)
         assert leave is not None
         # ``tables[i]`` is the table before turn i. A seat sees what its own leaving changed, which is in the next
-        # turn's table. In simultaneous order it does not: that table could also show others' moves of the round.
+        # turn's table. In a veiled order it does not: that table could also show others' moves of the round.
         index = leave.index + (not self._veiled)
         return state.tables[index] if index < len(state.tables) else state.table
 
@@ -414,10 +350,9 @@ class SeatView:
         self._open &= leave is None
         extend_lines(lines, turns[:end], names, self._veiled)
         for turn in turns[start:end]:
-            if turn.violation is not None or turn.hidden is not None:
-                self._open = False
+            self._open &= is_public(turn)
             if turn.actor == self._agent:
-                self._refusal = self._conversation.refusal(turn)
+                self._refusal, self._own_turns = self._conversation.refusal(turn), self._own_turns + 1
         if self._open:
             self._history += "".join(lines[start:end])
             self._turns = turns if end == len(turns) else turns[:end]

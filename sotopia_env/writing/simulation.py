@@ -16,8 +16,8 @@ from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.prompts import load
 from sotopia_env.records import Name, invalid
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.turn_order import TurnOrder
 from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.kinds import check_task, checked_rules
 

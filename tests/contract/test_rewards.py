@@ -60,7 +60,9 @@ def test_parallel(seats, order, vector):
     steps = []
     while env.agents:
         steps.append(env.step({agent: say() for agent in env.agents}))
-    assert len(steps) == (6 // seats if order == "simultaneous" else 6)
+    state = env.unwrapped.episode_state
+    assert len(steps) == len({turn.round if turn.veiled else turn.index for turn in state.turns})
+    assert len(state.turns) == 6 if order != "reactive" else 6 <= len(state.turns) < 6 + seats
     for _, rewards, terminations, truncations, _ in steps[:-1]:
         assert not np.any(list(rewards.values()))
         assert not any(terminations.values())

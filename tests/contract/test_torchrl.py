@@ -54,7 +54,7 @@ def played(env):
     return rollout
 
 
-@pytest.mark.parametrize("order", ["simultaneous", "random"])
+@pytest.mark.parametrize("order", ["simultaneous", "random", "reactive"])
 @pytest.mark.parametrize("seats", [2, 3])
 def test_pettingzoo_parallel(seats, order):
     env = sotopia_v0.parallel_env(infos="flags", **options(seats, turn_order=order, max_turns=6))

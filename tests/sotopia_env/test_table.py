@@ -31,7 +31,7 @@ from tests.errors import raises
 
 TASK = tasks.generate("bargaining", 1, seed=3)[0]
 GROUP = tasks.generate("group_decision", 1, seed=3)[0]
-ORDERS = [TurnOrder.ROUND_ROBIN, TurnOrder.RANDOM, TurnOrder.SIMULTANEOUS]
+ORDERS = [TurnOrder.ROUND_ROBIN, TurnOrder.RANDOM, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE]
 
 
 def seats(task=TASK, name="boulware") -> Mapping[str, Policy]:
@@ -207,7 +207,7 @@ def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_goes_on() -> N
 
 
 @pytest.mark.parametrize("answer", ["speak", None, {"action": "speak"}])
-@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE])
 def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> None:
     class Odd(Broken):
         async def act(self, observation: object, seed: int) -> object:
@@ -262,7 +262,8 @@ def test_a_model_gets_its_own_text_back_byte_for_byte_and_nobody_elses(format, o
         asyncio.run(table.play(dict(zip(TASK.agents, policies, strict=True))))
 
     first, second = models()
-    rules = Rules(max_rounds=5, max_turns=None, turn_order=ORDERS[0] if order is TurnOrder.RANDOM else order)
+    rounds = 40 if order is TurnOrder.REACTIVE else 5
+    rules = Rules(max_rounds=rounds, max_turns=None, turn_order=ORDERS[0] if order is TurnOrder.RANDOM else order)
     table = Table(TASK, rules, 5)
     with pytest.raises(IndexError):  # after four answers; a record in midst of the episode
         play(table, first, second)

@@ -34,7 +34,6 @@ from sotopia_env.naming import make_evaluator, policy_of
 from sotopia_env.policies import Policy
 from sotopia_env.records import Record, canonical_json
 from sotopia_env.storage import Journal
-from sotopia_env.waiting import all_at_once
 from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
 from training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns, relative
 from training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
@@ -200,11 +199,9 @@ class StateValues:
         return value.missing is None
 
     async def _measured(self, state: Episode, of: str) -> StateValue:
-        # An episode that has ended has nothing to draw: all its continuations would be equal.
-        draws = range(1 if state.stop is not None else self._continuations.settings.samples)
         value = StateValue(of=of, episode=state.key, turn=len(state.turns))
         try:
-            ends = await all_at_once(self._continuations.play(state, draw) for draw in draws)
+            ends = await self._continuations.samples(state, self._continuations.settings.samples)
         except FATAL:
             raise
         except SotopiaError as error:  # a model failed, or a judge could not score

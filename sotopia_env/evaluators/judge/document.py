@@ -18,10 +18,10 @@ from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.quoting import quote
 from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.episode import Episode
+from sotopia_env.world.episode import Episode, replay_turns
 from sotopia_env.world.observation import OWN_FIELDS, briefing, describe
+from sotopia_env.world.perception.witness import exit_of, over, perspective, witnesses
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.witness import exit_of, over, perspective, round_under_way, witnesses
 
 _PROFILE = tuple(field for field in OWN_FIELDS if field != "secret")
 
@@ -86,7 +86,7 @@ def document(
 def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[Turn, tuple[str, ...]]]:
     """Returns the turns in order, each with its audience: the *other* agents that perceived it.
 
-    The rules of perception are those of observations (:mod:`sotopia_env.world.witness`).
+    The rules of perception are those of observations (:mod:`sotopia_env.world.perception.witness`).
 
     Args:
         episode: the episode.
@@ -95,8 +95,9 @@ def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[T
     turns, agents = episode.plain_turns, episode.task.agents
     leaves = {agent: exit_of(turns, agent) for agent in agents}
     if viewer is not None:
-        # Seats do not perceive the turns of a simultaneous round before it is over.
-        turns = turns[: over(turns, round_under_way(turns, len(agents)), episode.stop)]
+        if episode.stop is None:
+            # Seats do not perceive the turns of a veiled round before it is over; only the state says whether it is.
+            turns = turns[: over(turns, replay_turns(episode).round, None)]
         turns = tuple(perspective(viewer, turn) for turn in turns if witnesses(viewer, turn, leaves[viewer]))
     others = ([agent for agent in agents if agent != turn.actor] for turn in turns)
     return [

@@ -41,7 +41,6 @@ from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.playback import Act, Playback, play_acts, play_steps
 from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
-from sotopia_env.world.dynamics import TurnOrder
 from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo
 from sotopia_env.world.scenario import Character, Seat, Task
 
@@ -265,7 +264,7 @@ def _steps(episode: Episode) -> list[list[Action]]:
     rounds: dict[int, list[Action]] = {}
     for item in episode.turns:
         turn = item.turn
-        if episode.rules.turn_order is TurnOrder.SIMULTANEOUS:
+        if episode.rules.turn_order.veiled:
             step = rounds.get(turn.round)
             if step is None:
                 step = rounds[turn.round] = [NO_ACTION] * len(task.agents)

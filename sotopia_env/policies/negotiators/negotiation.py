@@ -20,7 +20,7 @@ from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.bidding import EPSILON, Bids
 from sotopia_env.policies.negotiators.claiming import SURE, expectation, fact, odds
 from sotopia_env.policies.policy import Decision
-from sotopia_env.policies.small_talk import SILENCE, ask, commit, leave, own_turns, say, small_talk
+from sotopia_env.policies.small_talk import SILENCE, ask, commit, leave, say, small_talk
 from sotopia_env.tasks import phrases
 from sotopia_env.world.observation import Observation
 
@@ -39,7 +39,7 @@ def elapsed(observation: Observation, horizon: int) -> float:
     """
     # The index of the last own turn. If there is only one, it is the last, and the seat concedes all at once.
     last = turns_within(observation, horizon) // (1 + len(observation.briefing.partners)) - 1
-    return 1.0 if last < 1 else min(1.0, own_turns(observation) / last)
+    return 1.0 if last < 1 else min(1.0, observation.own_turns / last)
 
 
 def turns_within(observation: Observation, horizon: int) -> int:

@@ -16,8 +16,8 @@ from sotopia_env.service.live import LiveEpisode
 from sotopia_env.service.store import episodes
 from sotopia_env.table import Table
 from sotopia_env.world import ActionType, Evaluation, Turn
-from sotopia_env.world.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.episode import RecordedTurn
+from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.reward import RANGES, Dimension
 
 COLOURS = 6

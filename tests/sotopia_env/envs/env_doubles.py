@@ -16,7 +16,7 @@ from sotopia_env.world.reward import DIMENSIONS
 from sotopia_env.world.scenario import Task
 from tests.sotopia_env.factories import scenario, task
 
-ORDERS = ("round-robin", "random", "simultaneous")
+ORDERS = ("round-robin", "random", "simultaneous", "reactive")
 
 VECTORS = {
     "agent_0": (8.0, 2.5, 6.0, -1.0, -2.0, 1.5, 9.0),

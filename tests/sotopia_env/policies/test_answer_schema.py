@@ -80,7 +80,7 @@ def draw(schema: dict[str, Any], rng: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("of", TASKS.values(), ids=TASKS)
-@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE])
 def test_everything_that_the_schema_admits_is_read(of: Task, order: TurnOrder) -> None:
     rng = random.Random(7)
     for seed in range(3):

@@ -261,7 +261,7 @@ def test_what_is_secret_stays_so_in_every_format(format_):
         assert f'Ada Testa said: "I vote." · {effect}\n' in text
 
 
-@pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
 @pytest.mark.parametrize("format_", ["chat", "brief"])
 @pytest.mark.parametrize("agent", ["agent_0", "agent_1"])
 def test_each_turns_messages_extend_those_of_the_turn_before_with_moves_too(agent, format_, order):

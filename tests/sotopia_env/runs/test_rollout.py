@@ -275,7 +275,7 @@ class WrongType(Speaker):
     ],
     ids=["error", "recursion", "own timeout", "time limit", "wrong type"],
 )
-@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE])
 def test_failed_episode_is_recorded_with_its_turns_and_leaves_its_siblings_alone(
     tmp_path: Path, policy: Speaker, kind: str, message: str, turns: int, order: TurnOrder
 ) -> None:

@@ -75,7 +75,7 @@ async def until(database: Database, episode: str, agent: str | None = None) -> L
     raise AssertionError(f"{state.status} after {len(state.table.turns)} turns")
 
 
-@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE])
 def test_a_person_and_a_policy_play_to_an_agreement(url: str, order: TurnOrder) -> None:
     async def play() -> None:
         async with working(url, 2) as database:

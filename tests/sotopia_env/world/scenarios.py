@@ -81,7 +81,7 @@ def verified_task(kind: str, seats: int = 2, private: bool = False) -> Task:
 
     Args:
         kind: one of :data:`KINDS`, or empty.
-        seats: from 2 to 5.
+        seats: at least 2.
         private: whether private actions are possible.
     """
     base = starter_tasks()[0].scenario
@@ -96,10 +96,11 @@ def verified_task(kind: str, seats: int = 2, private: bool = False) -> Task:
         }
     )
     pairs = itertools.combinations(range(seats), 2)
+    names = itertools.chain(FIRST_NAMES, (f"Guest {number}" for number in itertools.count()))
     return Task(
         id=scenario.id,
         scenario=scenario,
-        characters=tuple(character(name) for name in FIRST_NAMES[:seats]),
+        characters=tuple(character(name) for name in itertools.islice(names, seats)),
         relationships=tuple(Relationship(seats=pair, kind="friend") for pair in pairs),
     )
 

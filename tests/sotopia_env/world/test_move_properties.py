@@ -16,12 +16,12 @@ from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transit
 from sotopia_env.world.episode import Episode, RecordedTurn, read_episode, replay, to_line
 from sotopia_env.world.observation import SeatView, observe
 from sotopia_env.world.outcome import outcome_of
-from sotopia_env.world.rendering import extend_lines
+from sotopia_env.world.perception.rendering import extend_lines
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.world.scenarios import KINDS, offer, random_states, say, verified_task
 
-ORDERS = ("round-robin", "random", "simultaneous")
+ORDERS = ("round-robin", "random", "simultaneous", "reactive")
 CASES = [
     (kind, seats, order, private)
     for kind, seats, order, private in itertools.product(KINDS, (2, 3, 5), ORDERS, (False, True))
@@ -80,7 +80,7 @@ def test_a_view_that_grows_equals_one_built_anew(kind, seats, order, private):
                 assert (grown.text, grown.messages, grown.turns) == (anew.text, anew.messages, anew.turns)
                 assert (grown.table, grown.moves, grown.refusal) == (anew.table, anew.moves, anew.refusal)
         everybody: list[str] = []
-        extend_lines(everybody, states[-1].turns, states[-1].task.names, order == "simultaneous")
+        extend_lines(everybody, states[-1].turns, states[-1].task.names, states[-1].rules.turn_order.veiled)
         assert everybody[: len(lines)] == lines
 
 

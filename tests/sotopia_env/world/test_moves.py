@@ -127,7 +127,7 @@ def test_without_the_end_people_go_on_and_nothing_moves_any_more():
 
 
 @pytest.mark.parametrize("argument", ["", "  ", "Fine."])
-@pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
 def test_a_move_is_not_silence_and_a_refused_one_without_words_is(argument, order):
     rules = Rules(turn_order=order, max_silent_turns=2)
     moved = play(verified_task("agreement"), rules, *[say(argument, propose=offer(n)) for n in (1, 2, 3, 4)])
@@ -242,7 +242,7 @@ def test_a_round_that_is_settled_is_played_to_its_end():
     assert state.stop is StopReason.SETTLED
 
 
-@pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous"])
+@pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous", "reactive"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fold_over_the_turns_alone_gives_the_same_table(kind, order):
     """Whoever reads a record (an evaluator, an importer) needs neither rules nor seed."""

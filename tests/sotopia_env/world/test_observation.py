@@ -190,7 +190,7 @@ def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dr
         assert (text, messages) == (seen.text, seen.messages)
 
 
-@pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
 @pytest.mark.parametrize("format_", ["chat", "brief"])
 @pytest.mark.parametrize("agent", ["agent_0", "agent_1"])
 def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_its_own(agent, format_, order):
@@ -206,8 +206,11 @@ def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_it
             numbers.append(seen.turn)
         state = transition(state, Action(ActionType.SPEAK, f"word {number}"))
     first = int(agent[-1]) + 1
-    assert numbers == ([1, 2, 3, 4] if order == "simultaneous" else [first, first + 2, first + 4, first + 6])
-    assert len(told) == 8
+    if order == "reactive":
+        assert numbers == [turn.round + 1 for turn in state.turns if turn.actor == agent]
+    else:
+        assert numbers == ([1, 2, 3, 4] if order == "simultaneous" else [first, first + 2, first + 4, first + 6])
+    assert len(told) == 2 * len(numbers)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,7 @@ def test_no_more_turns_can_be_left_out_than_there_are(dropped):
             leave_out(dropped)
 
 
-@pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous"])
+@pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous", "reactive"])
 def test_who_left_witnesses_nothing_more(order):
     state = initial_state(task(3), Rules(turn_order=order), 0)
     gone = state.waiting[0]

@@ -219,10 +219,10 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
 def may_see(agent, turn, state) -> bool:
     """The rule of visibility, written a second time: own or addressed to it, present, and the round over if veiled."""
     for leave in (t for t in state.turns if t.actor == agent and t.action.action_type is ActionType.LEAVE):
-        veiled = state.rules.turn_order == "simultaneous"
+        veiled = state.rules.turn_order.veiled
         if turn.round >= leave.round if veiled else turn.index > leave.index:
             return False
-    over = state.rules.turn_order != "simultaneous" or state.stop is not None or turn.round < state.round
+    over = not state.rules.turn_order.veiled or state.stop is not None or turn.round < state.round
     return over and (turn.actor == agent or not turn.action.to or agent in turn.action.to)
 
 
@@ -321,7 +321,7 @@ def test_chat_messages_extend_those_of_the_previous_own_turn(order, seed, moves)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # (4) Fuzzing
-FUZZED_STEPS = 12_000
+FUZZED_STEPS = 16_000
 
 
 class Odd:
@@ -442,7 +442,7 @@ def as_lines(turns, names, by_round):
 
 def check_renderings(env: SotopiaEnv) -> None:
     state, names = env.episode_state, env.task.names
-    by_round = state.rules.turn_order == "simultaneous"
+    by_round = state.rules.turn_order.veiled
     transcript = as_lines(state.turns, names, by_round)
     assert read_lines(env.state()["history"]) == transcript
     heading, participants, *rest = env.render().splitlines()
@@ -498,7 +498,8 @@ def test_no_argument_poses_as_anything_else(order, to):
         while env.episode_state.stop is None:
             private = to if env.agent_selection not in to else ()
             env.step(Action(kind, attack, private))
-        assert [turn.action.argument for turn in env.episode_state.turns] == [attack] * 3
+        assert [turn.action.argument for turn in env.episode_state.turns] == [attack] * len(env.episode_state.turns)
+        assert len(env.episode_state.turns) >= 3
         check_renderings(env)
 
 

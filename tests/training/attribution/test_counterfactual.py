@@ -112,7 +112,7 @@ NAMES = ("random-offers", "conceder:horizon=3", "random-walk", "splitter", "line
 
 
 @pytest.mark.parametrize("family", ["bargaining", "group_decision", "mutual_friend"])
-@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "random"])
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "random", "reactive"])
 def test_states_of_every_family_and_order(tmp_path, family, order):
     """The end is worth its score, and what was done is worth the same when it is forced."""
     drawn = tasks.generate(family, 1, seed=5)

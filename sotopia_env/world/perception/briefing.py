@@ -84,7 +84,8 @@ class Briefing:
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
             protocol.
         head: the text of all this.
-        answer: how to answer, with the action types at hand.
+        answer: how to answer, with the action types at hand, and ``timing``.
+        timing: how to say when the seat acts next; empty in an order that leaves no choice.
     """
 
     agent: str
@@ -100,6 +101,7 @@ class Briefing:
     recipients: Mapping[str, str]
     head: str
     answer: str
+    timing: str = ""
     protocol: str = ""
     space: OutcomeSpace | None = None
     worth: Worth | None = None
@@ -107,16 +109,23 @@ class Briefing:
     outline: str = ""
 
 
-def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
-    """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task."""
-    key = ("briefing", agent, action_types)
+def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False) -> Briefing:
+    """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task and turn order."""
+    key = ("briefing", agent, action_types, reactive)
     if key not in task.memo:
-        task.memo[key] = _brief(task, agent, action_types)
+        task.memo[key] = _brief(task, agent, action_types, _TIMING if reactive else "")
     entry: Briefing = task.memo[key]
     return entry
 
 
-def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Briefing:
+_TIMING = (
+    "Turn numbers are times, and everybody acts when they like. "
+    'An optional "wait": n, at least 1, makes your next turn come after n steps of time, whatever happens; '
+    "without it, your next turn comes soon after something reaches you, or later if nothing does."
+)
+
+
+def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing: str) -> Briefing:
     seat = task.seat_of[agent]
     own, side, scenario = task.characters[seat], task.scenario.seats[seat], task.scenario
     partners = _partners(task, seat)
@@ -146,7 +155,8 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...]) -> Brie
         side.private_data if worth is None else {**side.private_data, "worth": worth.model_dump(mode="json")},
         recipients,
         _head(task, seat, profile, "\n".join([line for _, line in partners])),
-        answer,
+        f"{answer}\n{timing}" if timing else answer,
+        timing,
         "" if spec is None else spec.protocol.kind,
         None if task.protocol is None else task.protocol.space,
         worth,

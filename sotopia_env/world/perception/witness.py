@@ -1,8 +1,8 @@
 """The rule by which seats witness turns, for observations and for documents that interviews ask about.
 
 A seat witnesses its own turns, and those of others that are addressed to it or to all and come before it leaves.
-A simultaneous round is one moment: nothing of it is witnessed before it is over, and a seat that leaves in it
-witnesses only its own turn.
+A veiled round (simultaneous and reactive order) is one moment: nothing of it is witnessed before it is over, and a
+seat that leaves in it witnesses only its own turn.
 """
 
 from __future__ import annotations
@@ -19,22 +19,8 @@ def exit_of(turns: Sequence[Turn], agent: str) -> Turn | None:
     return next(leave, None)
 
 
-def round_under_way(turns: Sequence[Turn], seats: int) -> int:
-    """Returns the simultaneous round of the coming turn, as far as ``turns`` tell: all present act in each."""
-    if not turns:
-        return 0
-    # A round is complete when every agent has acted that did not leave in the round before it.
-    last = turns[-1].round
-    present = seats if last == 0 else sum(t.action.action_type is not ActionType.LEAVE for t in _round(turns, last - 1))
-    return last + (len(_round(turns, last)) == present)
-
-
-def _round(turns: Sequence[Turn], number: int) -> list[Turn]:
-    return [turn for turn in turns if turn.round == number]
-
-
 def over(turns: Sequence[Turn], round_: int, stop: StopReason | None) -> int:
-    """Returns how many of the turns are over: all but those of ``round_``, where that is a simultaneous one.
+    """Returns how many of the turns are over: all but those of ``round_``, where that is a veiled one.
 
     Args:
         turns: from the first one on.
@@ -54,19 +40,25 @@ def witnesses(agent: str, turn: Turn, leave: Turn | None) -> bool:
         return True
     if turn.action.to and agent not in turn.action.to:
         return False
-    return leave is None or _moment(turn) < _moment(leave)
+    return leave is None or moment(turn) < moment(leave)
 
 
-def _moment(turn: Turn) -> int:
+def moment(turn: Turn) -> int:
+    """Returns the moment of a turn, comparable within an episode: its round, if that is veiled, or its index."""
     return turn.round if turn.veiled else turn.index
 
 
+def is_public(turn: Turn) -> bool:
+    """Whether all who witness a turn know all of it: it has no failed attempt, secret move or plan of its actor's."""
+    return turn.violation is None and turn.hidden is None and turn.action.wait is None
+
+
 def perspective(agent: str, turn: Turn) -> Turn:
-    """Returns the turn as ``agent`` knows it: without others' failed attempts and secret moves."""
-    if turn.actor == agent or (turn.violation is None and turn.hidden is None):
+    """Returns the turn as ``agent`` knows it: without others' failed attempts, secret moves and plans."""
+    if turn.actor == agent or is_public(turn):
         return turn
-    action, effect = turn.action, turn.effect
     # The words that come with a secret move are public; the move and its effect are not.
-    if turn.hidden is not None:
-        action, effect = Action(action.action_type, action.argument, action.to), turn.hidden
+    action, secret = turn.action, turn.hidden is not None
+    action = Action(action.action_type, action.argument, action.to, None if secret else action.move)
+    effect = turn.hidden if secret else turn.effect
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)

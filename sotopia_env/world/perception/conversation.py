@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NotRequired, TypedDict
 
 from sotopia_env.world.action import to_json
-from sotopia_env.world.briefing import Briefing
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.rendering import refusal, render_turn
+from sotopia_env.world.perception.briefing import Briefing
+from sotopia_env.world.perception.rendering import refusal, render_turn
 
 NOTHING_YET = "(nobody has acted yet)\n"
 NOTHING_NEW = "(nothing that you noticed)\n"
@@ -123,7 +123,7 @@ class Conversation:
         """
         news = list(turns[self.length :])
         self.length = len(turns)
-        # In simultaneous order a seat learns of the others' actions of a round only after its own.
+        # In a veiled order a seat learns of the others' actions of a round only after its own.
         if self._by_round:
             news.sort(key=lambda turn: (turn.round, turn.actor != self._agent))
         for turn in news:

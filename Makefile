@@ -7,7 +7,7 @@ PLAYING := $(VENV)/.playing
 OLDEST := $(VENV)/gymnasium-1.2.2
 VLLM_SET := $(VENV)/vllm-set
 
-ADAPTERS := inspect openenv otree skyrl
+ADAPTERS := inspect openenv otree skyrl verifiers
 
 .PHONY: help demo test docs adapters learn learn-smol soak check resolve bench clean
 help: ## list the targets
@@ -55,7 +55,8 @@ soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ra
 
 # Their libraries exclude each other and some of ours, so each has a virtual environment with pinned versions.
 adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, each in a virtual environment with its library
-	@set -e; for name in $(ADAPTERS); do .venvs/$$name/bin/python -m pytest -n 0 tests/adapters/$$name; done
+	@echo $(ADAPTERS) | tr ' ' '\n' | xargs -P 2 -I NAME \
+		sh -c '.venvs/NAME/bin/python -m pytest -n 0 tests/adapters/NAME'
 
 .venvs/%/.installed: pyproject.toml tests/adapters/%/constraints.txt tests/adapters/%/requirements.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/$*

@@ -1,4 +1,4 @@
-"""A model on a real socket that bargains: it offers the middle, and accepts any offer after its second turn."""
+"""A model on a real socket that bargains: it makes one offer, and accepts any offer after its second turn."""
 
 import json
 import re
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def answer(messages: list[dict[str, str]]) -> str:
-    """The text of the model: an action as JSON, and once, at the beginning, something that is not one."""
+def answer(messages: list[dict[str, str]], hesitates: bool = True) -> str:
+    """The text of the model: an action as JSON; if it ``hesitates``, the first text is not an action."""
     own = sum(message["role"] == "assistant" for message in messages)
-    if own == 0:
+    if hesitates and own == 0:
         return "Let me think."
-    offers = re.findall(r'\{"accept": (\d+)\}', messages[-1]["content"])
-    limits = re.search(r"price from \$(\d+) to \$(\d+)", messages[0]["content"])
+    offers = re.findall(r'accept\\*": (\d+)', messages[-1]["content"])  # also within JSON, where quotes are escaped
+    limits = re.search(r"number from \$(\d+) to \$(\d+)", messages[0]["content"])
     if offers and own > 1:
         move = f'{{"accept": {offers[-1]}}}'
     elif limits:
-        move = f'{{"propose": {{"price": {(int(limits[1]) + int(limits[2])) // 2}}}}}'
+        move = f'{{"propose": {{"price": {(2 * int(limits[1]) + int(limits[2])) // 3}}}}}'
     else:
         move = "null"
     return f'{{"action_type": "speak", "argument": "Well then.", "move": {move}}}'
 
 
 @contextmanager
-def bargaining_model() -> Iterator[tuple[str, list[dict[str, object]]]]:
+def bargaining_model(hesitates: bool = True) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yields the address of an OpenAI-compatible API, and the list of the requests that it gets."""
     requests: list[dict[str, object]] = []
 
@@ -35,7 +35,7 @@ def bargaining_model() -> Iterator[tuple[str, list[dict[str, object]]]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(body)
-            message = {"role": "assistant", "content": answer(body["messages"])}
+            message = {"role": "assistant", "content": answer(body["messages"], hesitates)}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
             content = {"id": "1", "object": "chat.completion", "created": 1, "model": "bargainer"}
@@ -49,7 +49,10 @@ def bargaining_model() -> Iterator[tuple[str, list[dict[str, object]]]]:
         def log_message(self, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 256  # many episodes connect at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", requests

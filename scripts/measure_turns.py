@@ -1,7 +1,9 @@
 """Makes a data set of turns with measured worth: ``python scripts/measure_turns.py --out data/turns``.
 
-Policies play tasks of several families. For every turn of every seat, the data set has what the seat read, what it did,
-the exact change of what it had secured, and the change of its expected reward by continuations, with a 95 % interval
+Policies play tasks of several families. In a share of the turns (``--explore``), another policy of the list acts in
+place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
+every turn of every seat, the data set has what the seat read, what it did, the exact change of what it had secured, and
+the change of its expected reward by continuations of the seats' own policies, with a 95 % interval
 (:mod:`sotopia_env.credit`). It is written as ``turns.parquet`` with a card, ``README.md``. The measurements are kept in
 ``episodes.jsonl``, so the same command continues after a stop, and a larger ``--turns`` adds to it.
 """
@@ -10,23 +12,25 @@ import argparse
 import asyncio
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from sotopia_env import naming, tasks
 from sotopia_env.continuations import Continuations
-from sotopia_env.credit import counterfactual_rewards, standing_rewards
+from sotopia_env.credit import GOAL, counterfactual_rewards, standing_rewards, state_values
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json
+from sotopia_env.policies import Decision, Policy
 from sotopia_env.prompts import fill
 from sotopia_env.records import Record, canonical_json, code_version
 from sotopia_env.reports.intervals import critical_value
 from sotopia_env.storage import Journal
 from sotopia_env.table import Table, observations
-from sotopia_env.world import Rules, to_json
+from sotopia_env.world import Observation, Rules, to_json
 
 MOST_TURNS = 16
 CARD = """---
@@ -37,13 +41,15 @@ configs: [{config_name: default, data_files: turns.parquet}]
 # Turns with measured worth
 
 {{rows}} turns of {{episodes}} episodes of at most {{most}} turns. Families: {{families}} ({{level}}).
-Policies: {{policies}}.
-`gain` is the mean over {{samples}} pairs of continuations, which share their random draws; {{played}} were played. For
-{{certain}} turns, the 95 % interval of the gain does not contain 0.
+Policies: {{policies}}. In {{explored}} turns another of them than the seat's own, drawn at random, acted.
+`gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
+{{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. An interval of width 0
+says that all pairs have the same difference: for policies that draw nothing the gain is then exact.
 
 | column | meaning |
 | --- | --- |
 | `text`, `action` | what the seat read before the turn, and the action it took, as JSON |
+| `policy`, `acted`, `partners` | the policy of the seat, the one that took this turn, and those of the other seats |
 | `standing` | the exact change, until the seat's next turn, of the reward that its next move can obtain at once |
 | `gain`, `low`, `high` | the seat's expected reward after the turn minus before it, and its 95 % interval |
 | `reward` | the seat's reward at the end of the episode, in [0, 1] |
@@ -60,6 +66,7 @@ class TurnRow(Record):
     task: str
     agent: str
     policy: str
+    acted: str
     partners: str
     turn: int
     turns: int
@@ -81,44 +88,77 @@ class MeasuredEpisode(Record):
     rows: tuple[TurnRow, ...]
 
 
+class Exploring:
+    """A policy in whose place others act at a share of its turns.
+
+    Attributes:
+        acted: the names of the policies that acted, turn by turn.
+    """
+
+    def __init__(self, policy: Policy, others: Sequence[Policy], share: float) -> None:
+        self.acted: list[str] = []
+        self._policy, self._others, self._share = policy, others, share
+
+    @property
+    def name(self) -> str:
+        """That of the policy."""
+        return self._policy.name
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Those of the policy."""
+        return self._policy.parameters
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Asks the policy or one of the others, as ``seed`` draws."""
+        draw = random.Random(f"explore/{seed}")
+        explores = self._others and draw.random() < self._share
+        policy = draw.choice(self._others) if explores else self._policy
+        self.acted.append(policy.name)
+        return await policy.act(observation, seed)
+
+
 async def measure(number: int, options: argparse.Namespace) -> MeasuredEpisode:
     """Plays episode ``number`` and measures all of its turns."""
     draw = random.Random(f"{options.seed}/{number}")
     family = options.families[number % len(options.families)]
     task = tasks.generate(family, 1, options.seed + number, options.level)[0]
     names = {agent: draw.choice(options.policies) for agent in task.agents}
-    policies = {name: naming.make_policy(name) for name in names.values()}
-    by_record = {policy.name: policy for policy in policies.values()}
+    policies = {name: naming.make_policy(name) for name in options.policies}
+    seats = {
+        agent: Exploring(policies[name], [policies[o] for o in policies if o != name], options.explore)
+        for agent, name in names.items()
+    }
     table = Table(task, Rules(max_turns=MOST_TURNS), options.seed + number, key=f"{family}-{options.seed + number}")
-    await table.play({agent: policies[name] for agent, name in names.items()})
+    await table.play(seats)
     evaluation = await table.evaluate(VerifiedOutcome())
     episode = table.episode()
-    continuations = Continuations(lambda info: by_record[info.name], VerifiedOutcome(), options.seed)
+    continuations = Continuations(lambda info: policies[names[info.agent]], VerifiedOutcome(), options.seed)
+    values = await state_values(episode, continuations, options.samples)
     rows: list[TurnRow] = []
-    played = 0
     for agent in task.agents:
-        standing = standing_rewards(episode, agent)
-        gains = await counterfactual_rewards(episode, agent, continuations, options.samples)
-        played += gains.episodes
+        standing, gains = standing_rewards(episode, agent), counterfactual_rewards(episode, agent, values)
         partners = ",".join(names[other] for other in task.agents if other != agent)
-        for observation, turn in observations(episode, agent):
-            half = critical_value(0.05, options.samples - 1) * gains.errors[turn] if options.samples > 1 else None
-            gain = gains.by_turn[turn]
+        own = zip(observations(episode, agent), seats[agent].acted, strict=True)
+        for (observation, turn), acted in own:
+            gain, error = gains.by_turn[turn], gains.errors[turn]
+            half = None if error is None else critical_value(0.05, options.samples - 1) * error
             rows.append(
                 TurnRow(
-                    episode=episode.key, family=family, task=task.id, agent=agent, policy=names[agent],
+                    episode=episode.key, family=family, task=task.id, agent=agent, policy=names[agent], acted=acted,
                     partners=partners, turn=turn, turns=len(episode.turns), text=observation.text,
                     action=canonical_json(to_json(episode.turns[turn].turn.action)), standing=standing.by_turn[turn],
                     gain=gain, low=None if half is None else gain - half, high=None if half is None else gain + half,
-                    reward=min(max(evaluation.outcome.shares[task.seat_of[agent]], 0.0), 1.0),
+                    reward=GOAL(evaluation.vector(agent, GOAL.dimensions)),
                 )
             )  # fmt: skip
+    played = sum(len(items) for items in values.values())
     return MeasuredEpisode(number=number, options=identity(options), continuations=played, rows=tuple(rows))
 
 
 def identity(options: argparse.Namespace) -> str:
     """The options that determine an episode's measurement."""
-    names = ("families", "policies", "samples", "level", "seed")
+    names = ("families", "policies", "samples", "explore", "level", "seed")
     return canonical_json({name: getattr(options, name) for name in names})
 
 
@@ -160,6 +200,7 @@ def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
         samples=str(settings["samples"]),
         played=f"{played:,}",
         certain=f"{len(certain):,}",
+        explored=f"{sum(row.acted != row.policy for row in rows):,}",
         version=code_version(),
         seed=str(settings["seed"]),
     )
@@ -173,9 +214,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=10_000, help="turns at least")
     parser.add_argument("--families", default="bargaining,division,job_committee", help="families with outcomes")
     parser.add_argument(
-        "--policies", default="random-offers,random-walk,linear,conceder,boulware", help="names; smol is a model"
+        "--policies",
+        default="random-offers,random-walk,conceder,boulware,tit-for-tat,micro",
+        help="names; smol is a model",
     )
     parser.add_argument("--samples", type=int, default=8, help="continuations of each state")
+    parser.add_argument("--explore", type=float, default=0.5, help="share of turns at which another policy acts")
     parser.add_argument("--level", default="medium", choices=tasks.LEVELS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

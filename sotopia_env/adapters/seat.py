@@ -25,7 +25,17 @@ from sotopia_env.policies import Policy
 from sotopia_env.policies.function_calls import action_text, functions_of
 from sotopia_env.records import read_record
 from sotopia_env.table import Table
-from sotopia_env.world import NO_ACTION, ChatMessage, Episode, Evaluator, FunctionCall, Generation, Rules, Task
+from sotopia_env.world import (
+    NO_ACTION,
+    ChatMessage,
+    Episode,
+    Evaluator,
+    FunctionCall,
+    Generation,
+    PolicyInfo,
+    Rules,
+    Task,
+)
 from sotopia_env.world.reward import RewardVector, Scalarisation
 
 Partner = Policy | str
@@ -33,7 +43,7 @@ Messages = list[ChatMessage]
 
 
 class Seat:
-    """One seat of one episode. It can be pickled between turns if its partners can; those given by name always can.
+    """One seat of one episode. It can be pickled between turns if its partners and its evaluator can; names always can.
 
     Attributes:
         agent: the agent id of the seat.
@@ -53,8 +63,9 @@ class Seat:
         evaluator: Evaluator | str | None = None,
         scalarisation: str | None = None,
         reasks: int = 2,
+        name: str = "model",
     ) -> None:
-        """Seats the partners; nobody acts before :meth:`begin`.
+        """Seats the partners; they act from :meth:`begin` on.
 
         Args:
             task: the task.
@@ -66,6 +77,7 @@ class Seat:
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
             reasks: how often a text that is no action is answered with the reason; the next one counts as doing
                 nothing.
+            name: the name of the seat's own policy in the record.
 
         Raises:
             InvalidValueError: an argument is invalid, or the evaluator does not score what the reward needs.
@@ -79,15 +91,14 @@ class Seat:
             raise InvalidValueError(field="partners", expected=expected, got=sorted(partners))
         check_whole("reasks", reasks, 0)
         self.agent = agent
-        self.table = Table(task, rules or Rules(), seed)
+        opening = Table(task, rules or Rules(), seed).episode()
+        self.table = Table.resume(opening.model_copy(update={"policies": (PolicyInfo(agent=agent, name=name),)}))
         self.reward: float | None = None
         self.vector: RewardVector | None = None
         self._partners = dict(partners)
         self._policies = {other: _policy(partner) for other, partner in partners.items()}
-        judge = None if evaluator is None else naming.make_evaluator(evaluator)
-        self._payment = EpisodeReward.of(
-            task, judge, None if scalarisation is None else Scalarisation.of(scalarisation)
-        )
+        self._evaluator, self._scalarisation = evaluator, scalarisation
+        self._payment = self._paid()
         self._reasks, self._failures = reasks, 0
 
     @classmethod
@@ -132,13 +143,15 @@ class Seat:
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
-        """The change of what the seat has secured, for each of its turns; ``None`` for a task without an outcome.
+        """The change of what the seat has secured, for each of its turns, in the unit of :attr:`reward`.
 
-        See :func:`sotopia_env.credit.standing_rewards`.
+        ``None`` if moves do not determine the reward, as in a task without an outcome. See
+        :func:`sotopia_env.credit.standing_rewards`.
         """
-        if self.table.task.protocol is None:
+        scalarisation = self._payment.scalarisation
+        if self._payment.basis != "verified" or scalarisation is None:
             return None
-        return standing_rewards(self.episode(), self.agent).values
+        return standing_rewards(self.episode(), self.agent, scalarisation).values
 
     def step_reward(self, turns: int, *, by_turn: bool) -> float:
         """Returns what a trainer pays for one step, for libraries with a reward for each.
@@ -225,13 +238,19 @@ class Seat:
         if self.table.stop is not None and self.reward is None:
             await self.end()
 
+    def _paid(self) -> EpisodeReward:
+        judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
+        scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
+        return EpisodeReward.of(self.table.task, judge, scalarisation)
+
     def __getstate__(self) -> dict[str, Any]:
-        # Policies given by name are made again: models hold connections and locks.
-        return {**self.__dict__, "_policies": None}
+        # Policies and evaluators given by name are made again: models hold connections and locks.
+        return {**self.__dict__, "_policies": None, "_payment": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._policies = {other: _policy(partner) for other, partner in self._partners.items()}
+        self._payment = self._paid()
 
 
 def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Iterator[dict[str, Any]]:

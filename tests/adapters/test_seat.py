@@ -10,8 +10,10 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.credit import secured
+from sotopia_env.continuations import Continuations
+from sotopia_env.credit import counterfactual_rewards, secured, state_values
 from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.table import Table
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Dimension, Rules, TurnOrder, replay
@@ -67,6 +69,38 @@ def test_a_copy_between_turns_goes_on_alike():
     seat, copy = asyncio.run(both())
     assert copy.episode().turns == seat.episode().turns
     assert (copy.reward, copy.turn_rewards) == (seat.reward, seat.turn_rewards)
+
+
+def test_a_copy_makes_models_again(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    seat = Seat.against(
+        "bargaining", "openai/gpt-4o", evaluator="verified+judge:openai/gpt-4o", scalarisation="overall"
+    )
+    copy = pickle.loads(pickle.dumps(seat))
+    assert copy.info == seat.info
+    assert copy.turn_rewards is seat.turn_rewards is None, "a judge decides over a part of this reward"
+
+
+@pytest.mark.parametrize("scalarisation", ["goal", "share"])
+def test_turn_rewards_have_the_unit_of_the_reward(scalarisation):
+    seat = Seat.against("bargaining", "conceder", seed=5, scalarisation=scalarisation)
+    asyncio.run(play(seat))
+    assert seat.reward > 0
+    assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
+
+
+def test_continuations_of_a_seat_take_its_own_policy_by_name():
+    seat = Seat.against("bargaining", "random-offers", seed=5, name="greedy")
+    asyncio.run(play(seat))
+    episode = seat.episode()
+    assert [info.name for info in episode.policies] == ["greedy", "random-offers"]
+    continuations = Continuations(
+        lambda info: naming.make_policy({"greedy": "random-walk"}.get(info.name, info.name)), VerifiedOutcome()
+    )
+    values = asyncio.run(state_values(episode, continuations, 4, seat.agent))
+    rewards = counterfactual_rewards(episode, seat.agent, values)
+    assert len(rewards.values) == len(seat.turn_rewards)
+    assert any(rewards.values)
 
 
 def test_text_fields_and_function_calls_are_the_same_action():

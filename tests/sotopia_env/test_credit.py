@@ -8,7 +8,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.continuations import Continuations
-from sotopia_env.credit import GOAL, counterfactual_rewards, secured, standing_rewards
+from sotopia_env.credit import GOAL, counterfactual_rewards, secured, standing_rewards, state_values
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.runs.plan import plan_episodes
@@ -16,6 +16,7 @@ from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.table import Table
 from sotopia_env.world import Action, ActionType, Episode, Rules, TurnOrder
 from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.reward import Scalarisation
 
 FAMILIES = ("bargaining", "division", "negotiation", "job_committee", "group_decision", "mutual_friend", "campsite")
 
@@ -38,6 +39,13 @@ def test_the_rewards_of_an_episode_sum_to_its_reward(family, order):
                 rewards = standing_rewards(episode, agent)
                 final = GOAL(episode.evaluations[-1].vector(agent, GOAL.dimensions))
                 assert rewards.baseline + sum(rewards.values) == pytest.approx(final)
+                for other in (Scalarisation.of({"goal": 1, "fin": 2}), Scalarisation.of("fin")):
+                    final = other(episode.evaluations[-1].vector(agent, other.dimensions))
+                    rewards = standing_rewards(episode, agent, other)
+                    assert rewards.baseline + sum(rewards.values) == pytest.approx(final)
+                rewards = standing_rewards(episode, agent, Scalarisation.of("share"))
+                share = episode.evaluations[-1].outcome.shares[episode.task.seat_of[agent]]
+                assert rewards.baseline + sum(rewards.values) == pytest.approx(share)
                 assert len(rewards.values) == sum(turn.actor == agent for turn in episode.plain_turns)
                 total += any(rewards.values)
     assert total, "no episode of this family moved anything"
@@ -74,10 +82,21 @@ def test_a_task_without_an_outcome_has_no_such_rewards():
         standing_rewards(Table(task).episode(), task.agents[0])
 
 
+def test_a_reward_that_needs_a_judge_has_no_measured_parts():
+    with pytest.raises(InvalidValueError) as caught:
+        standing_rewards(table_of(Action(ActionType.SPEAK, "Well?")).episode(), "agent_0", Scalarisation.of("overall"))
+    assert caught.value.field == "scalarisation"
+
+
+def gains(episode: Episode, agent: str, samples: int = 2):
+    continuations = Continuations(lambda info: naming.make_policy(info.name), VerifiedOutcome())
+    values = asyncio.run(state_values(episode, continuations, samples, agent))
+    return counterfactual_rewards(episode, agent, values)
+
+
 def test_continuations_measure_what_a_turn_changes():
     episode = play("bargaining", "linear", Rules(max_turns=12), 1)[0]
-    continuations = Continuations(lambda info: naming.make_policy(info.name), VerifiedOutcome())
-    rewards = asyncio.run(counterfactual_rewards(episode, "agent_0", continuations, samples=2))
+    rewards = gains(episode, "agent_0")
     # These policies draw nothing, so every continuation is the episode and no turn of its own changes it.
     assert set(rewards.values) == {0.0}
     assert set(rewards.errors.values()) == {0.0}
@@ -85,8 +104,19 @@ def test_continuations_measure_what_a_turn_changes():
     # Another action than the policy's does.
     own = sorted(rewards.by_turn)
     left = Table.resume(episode).fork(own[-1], Action(ActionType.LEAVE)).episode()
-    gone = asyncio.run(counterfactual_rewards(left, "agent_0", continuations, samples=2))
     reward = GOAL(episode.evaluations[-1].vector("agent_0", GOAL.dimensions))
-    assert gone.by_turn[own[-1]] == pytest.approx(-reward)
+    assert gains(left, "agent_0").by_turn[own[-1]] == pytest.approx(-reward)
     with pytest.raises(InvalidValueError):
-        asyncio.run(counterfactual_rewards(episode, "agent_0", continuations, samples=0))
+        gains(episode, "agent_0", samples=0)
+
+
+def test_every_state_is_measured_once_for_all_seats_and_one_sample_has_no_error():
+    episode = play("division", "random-walk", Rules(max_turns=10), 1)[0]
+    continuations = Continuations(lambda info: naming.make_policy(info.name), VerifiedOutcome())
+    values = asyncio.run(state_values(episode, continuations, 3))
+    assert [len(values[state]) for state in sorted(values)] == [3] * len(episode.turns) + [1]
+    for agent in episode.task.agents:
+        rewards = counterfactual_rewards(episode, agent, values)
+        assert rewards == gains(episode, agent, 3)
+        assert None not in rewards.errors.values()
+    assert set(gains(episode, "agent_0", samples=1).errors.values()) == {None}

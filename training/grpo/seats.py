@@ -9,7 +9,6 @@ For trainers of your own; the stage ``grpo`` has more (self-play, constrained an
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.adapters import Seat
 from sotopia_env.json_text import decode_json
+from sotopia_env.waiting import all_at_once, wait
 from training.grpo.sampling import trainer_sample
 from training.models.tokenizers import answer_text, glue_ids, prompt_ids
 
@@ -63,7 +63,7 @@ def rollout(
     """
     rows = [_Row(Seat.against(reasks=0, **decode_json(prompt[0][KEY]))) for prompt in prompts]
     tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
-    begun = asyncio.run(_gather(row.seat.begin() for row in rows))
+    begun = wait(all_at_once(row.seat.begin() for row in rows))
     for row, messages in zip(rows, begun, strict=True):
         row.prompt = prompt_ids(tokenizer, messages)
     room = longest - int(trainer.args.max_completion_length)
@@ -74,7 +74,7 @@ def rollout(
             {"action_type": "leave"} if len(row.completion) + len(answer) > room else text
             for row, answer, text in zip(acting, answers, texts, strict=True)
         ]
-        news = asyncio.run(_gather(row.seat.say(what) for row, what in zip(acting, said, strict=True)))
+        news = wait(all_at_once(row.seat.say(what) for row, what in zip(acting, said, strict=True)))
         for number, (row, (messages, done)) in enumerate(zip(acting, news, strict=True)):
             answer = list(answers[number]) or [int(tokenizer.eos_token_id)]
             _extend(row, answer, 1, None if logprobs is None else list(logprobs[number]))
@@ -93,10 +93,6 @@ def rollout(
         "turn_rewards": [row.seat.turn_rewards for row in rows],
         "turn_ends": [row.ends for row in rows],
     }
-
-
-async def _gather(work: Any) -> list[Any]:
-    return await asyncio.gather(*work)
 
 
 def _extend(row: _Row, ids: list[int], mask: int, logprobs: list[float | None] | None) -> None:

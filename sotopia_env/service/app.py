@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import Histogram
 
 from sotopia_env.records import code_version
 from sotopia_env.service import answers
@@ -26,11 +27,17 @@ from sotopia_env.service.store.migrations import upgrade
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Returns the ASGI application; it opens the database on start-up."""
     database = Database(settings.database)
+    durations = Histogram(
+        "studio_request_seconds",
+        "Seconds from a request to the beginning of its response.",
+        ["method", "route", "status"],
+        registry=None,  # the default one is shared by all servers of a process
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await upgrade(database)
-        parts = Services(settings, database, Hub(database))
+        parts = Services(settings, database, Hub(database), durations)
         app.state.services = parts
         yield
         # Ends the open streams; they would otherwise end only with the connection of each browser.
@@ -54,5 +61,5 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     answers.install(app, error_page)
 
     # Last, so that it is outermost: no handler sees a request before its checks.
-    app.add_middleware(Guard, origin=settings.origin, hosts=frozenset(settings.hosts))
+    app.add_middleware(Guard, origin=settings.origin, hosts=frozenset(settings.hosts), durations=durations)
     return app

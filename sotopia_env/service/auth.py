@@ -7,6 +7,7 @@ begins with a password. A participant's session gives access to one study only.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
@@ -17,14 +18,15 @@ from typing import Annotated, Literal
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
 from fastapi import Depends, Request, Response
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.service.context import services
+from sotopia_env.service.context import is_https, services
 from sotopia_env.service.problems import ForbiddenError, MissingError, UnauthorizedError
 from sotopia_env.service.store import tables
+from sotopia_env.service.store.engine import Database
 
 Role = Literal["admin", "researcher", "viewer", "participant", "annotator"]
 Scope = Literal["read", "run", "admin"]
@@ -73,7 +75,7 @@ def digest(secret: str) -> str:
 def cookie_name(connection: HTTPConnection) -> str:
     """Returns the name of the session's cookie; over HTTPS one that no other host can set."""
     # Browsers accept the prefix `__Host-` only over HTTPS, from this very host and for all paths.
-    return "__Host-studio" if connection.url.scheme in ("https", "wss") else "studio"
+    return "__Host-studio" if is_https(connection) else "studio"
 
 
 async def open_session(connection: AsyncConnection, principal: str, role: Role, study: str = "") -> str:
@@ -93,10 +95,8 @@ async def open_session(connection: AsyncConnection, principal: str, role: Role, 
 
 def set_cookie(request: Request, response: Response, secret: str) -> None:
     """Sets the session cookie of a browser."""
-    secure = request.url.scheme == "https"
-    response.set_cookie(
-        cookie_name(request), secret, max_age=int(SESSION), path="/", secure=secure, httponly=True, samesite="lax"
-    )
+    name, https = cookie_name(request), is_https(request)
+    response.set_cookie(name, secret, max_age=int(SESSION), path="/", secure=https, httponly=True, samesite="lax")
 
 
 async def close_session(connection: AsyncConnection, secret: str) -> None:
@@ -140,7 +140,7 @@ async def claim_login(connection: AsyncConnection, secret: str) -> str:
     return await open_session(connection, owner, owner)
 
 
-async def add_user(connection: AsyncConnection, name: str, password: str, role: Role) -> None:
+async def add_user(database: Database, name: str, password: str, role: Role) -> None:
     """Adds a user, or gives one that is there another password and role, which ends all sessions and tokens.
 
     Raises:
@@ -150,7 +150,13 @@ async def add_user(connection: AsyncConnection, name: str, password: str, role: 
         raise InvalidValueError(field="role", got=role, valid=SCOPES)
     if len(password) < _SHORTEST_PASSWORD:
         raise InvalidValueError(field="password", expected=f"{_SHORTEST_PASSWORD} characters or more")
-    row, values = tables.user, {"role": role, "password": _HASHER.hash(password)}
+    # Slow by intention, so neither in a transaction, which others would wait for, nor in the event loop.
+    row, values = tables.user, {"role": role, "password": await asyncio.to_thread(_HASHER.hash, password)}
+    async with database.write() as connection:
+        await _set_user(connection, row, name, values)
+
+
+async def _set_user(connection: AsyncConnection, row: Table, name: str, values: dict[str, str]) -> None:
     known = (await connection.execute(select(row.c.id).where(row.c.name == name))).scalar_one_or_none()
     if known is not None:  # a password is changed because somebody knows it, a role because it was too much
         await connection.execute(delete(tables.session).where(tables.session.c.principal == known))
@@ -160,22 +166,24 @@ async def add_user(connection: AsyncConnection, name: str, password: str, role: 
         await connection.execute(insert(row).values(id=tables.new_id(), name=name, created=time.time(), **values))
 
 
-async def log_in(connection: AsyncConnection, name: str, password: str) -> str:
+async def log_in(database: Database, name: str, password: str) -> str:
     """Returns the secret of a new session of a user.
 
     Raises:
         UnauthorizedError: the name or the password is wrong.
     """
     row = tables.user
-    user = (await connection.execute(select(row).where(row.c.name == name))).one_or_none()
+    async with database.read() as connection:
+        user = (await connection.execute(select(row).where(row.c.name == name))).one_or_none()
     try:
         # An unknown name takes as long as a wrong password, so the time does not tell which names exist.
-        _HASHER.verify(user.password if user else _DECOY, password)
+        await asyncio.to_thread(_HASHER.verify, user.password if user else _DECOY, password)
     except (VerifyMismatchError, InvalidHashError):
         user = None
     if user is None:
         raise UnauthorizedError("the name or the password is wrong")
-    return await open_session(connection, user.id, user.role)
+    async with database.write() as connection:
+        return await open_session(connection, user.id, user.role)
 
 
 _DECOY = _HASHER.hash(secrets.token_hex(16))

@@ -195,8 +195,8 @@ def user(
     password = os.environ.get("SOTOPIA_PASSWORD") or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
 
     async def add() -> None:
-        async with opened(settings.database) as db, db.write() as connection:
-            await add_user(connection, name, password, role)  # type: ignore[arg-type]  # checked there
+        async with opened(settings.database) as db:
+            await add_user(db, name, password, role)  # type: ignore[arg-type]  # checked there
 
     asyncio.run(add())
     typer.echo(f"{name}: {role}")

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from urllib.parse import urlsplit
 
+from prometheus_client import Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,15 +50,19 @@ HEADERS = {
 class Guard:
     """ASGI middleware that refuses unsafe requests with problem details."""
 
-    def __init__(self, app: ASGIApp, origin: str = "", hosts: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, app: ASGIApp, durations: Histogram, origin: str = "", hosts: frozenset[str] = frozenset()
+    ) -> None:
         """Wraps ``app``.
 
         Args:
             app: the server.
+            durations: by method, route and status.
             origin: the address under which browsers reach the server; by default any host of ``hosts``.
             hosts: names of this machine; by default those of the loopback interface.
         """
         self._app = app
+        self._durations = durations
         self._origin = origin.rstrip("/")
         named = frozenset({urlsplit(origin).hostname or ""}) if origin else _LOOPBACK
         self._hosts = hosts or named
@@ -69,10 +74,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
+        refusal, is_http = self._refusal(scope, headers), scope["type"] == "http"
         if refusal is None:
             await self._app(
-                scope, _limited(receive, _longest(scope)), _with_headers(send) if scope["type"] == "http" else send
+                scope,
+                _limited(receive, _longest(scope)),
+                self._observed(scope, _with_headers(send)) if is_http else send,
             )
         elif scope["type"] == "websocket":
             # The first message is `websocket.connect`; closing before accepting refuses the handshake.
@@ -82,6 +89,17 @@ class Guard:
             status, detail = refusal
             details = {"type": "about:blank", "title": "refused", "status": status, "detail": detail}
             await JSONResponse(details, status, media_type=PROBLEM)(scope, receive, send)
+
+    def _observed(self, scope: Scope, send: Send) -> Send:
+        start = time.perf_counter()
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":  # a stream begins, and may go on for hours
+                labels = self._durations.labels(scope["method"], _route(scope), message["status"])
+                labels.observe(time.perf_counter() - start)
+            await send(message)
+
+        return observed
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
@@ -122,6 +140,14 @@ class Guard:
             # The least recently used: `pop` and insertion move a caller to the end.
             self._buckets.popitem(last=False)
         return None if tokens >= 1.0 else (429, f"expected at most {number} of these in {seconds:g} s; wait a little")
+
+
+def _route(scope: Scope) -> str:
+    """The path with names in place of ids, since a series for every episode would fill a monitor; empty for 404."""
+    if "endpoint" not in scope:
+        return ""
+    names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+    return "/".join(names.get(part, part) for part in scope["path"].split("/"))
 
 
 def _has_token(headers: Headers) -> bool:

@@ -79,9 +79,10 @@ async def health(parts: ServicesDep, response: Response) -> Health:
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(parts: ServicesDep, _: Reader) -> Response:
-    """Returns counts of episodes, runs, jobs and watchers in Prometheus's text format."""
+    """Returns counts of episodes, runs, jobs and watchers, and durations of requests, in Prometheus's text format."""
     # A registry for each request: the values come from the database and not from counters of this process.
     registry = CollectorRegistry()
+    registry.register(parts.durations)
     counted = {
         "episodes": (tables.episode.c.status, Gauge("studio_episodes", "Episodes.", ["status"], registry=registry)),
         "runs": (tables.run.c.status, Gauge("studio_runs", "Batch runs.", ["status"], registry=registry)),

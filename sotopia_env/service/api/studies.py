@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from sotopia_env.json_text import parse_json
 from sotopia_env.service.auth import Reader, Runner
-from sotopia_env.service.context import ServicesDep
+from sotopia_env.service.context import ServicesDep, public_address
 from sotopia_env.service.store import studies
 from sotopia_env.service.studies import export, opening, play
 from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy, study_of
@@ -84,7 +84,7 @@ async def add_links(
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         secrets = await opening.add_links(connection, row.id, count)
-    return [f"{str(request.base_url).rstrip('/')}/p/{secret}" for secret in secrets]
+    return [f"{public_address(request)}/p/{secret}" for secret in secrets]
 
 
 @router.get("/studies/{name}/participants")

@@ -42,8 +42,7 @@ async def log_in(
     request: Request, parts: ServicesDep, name: Annotated[str, _Text], password: Annotated[str, _Text]
 ) -> Response:
     """Begins a session with name and password."""
-    async with parts.database.write() as connection:
-        session = await auth.log_in(connection, name, password)
+    session = await auth.log_in(parts.database, name, password)
     response = RedirectResponse("/", 303)
     auth.set_cookie(request, response, session)
     return response

@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from sotopia_env.json_text import parse_json
 from sotopia_env.service import auth
 from sotopia_env.service.auth import Principal
-from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.context import Services, ServicesDep, public_address
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_env.service.store import drafts, studies
@@ -222,4 +222,4 @@ async def other_device(request: Request, parts: ServicesDep, person: Person) -> 
     """Shows a link for continuing on another device."""
     async with parts.database.write() as connection:
         link = await opening.new_link(connection, person.id)
-    return render(request, "study_device.html", link=f"{str(request.base_url).rstrip('/')}/p/{link}")
+    return render(request, "study_device.html", link=f"{public_address(request)}/p/{link}")

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.service.api.studies import export_study, settings_of
 from sotopia_env.service.auth import Reader, Runner
-from sotopia_env.service.context import ServicesDep
+from sotopia_env.service.context import ServicesDep, public_address
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.store import studies
@@ -109,7 +109,7 @@ async def _page(request: Request, parts: ServicesDep, name: str, links: list[str
                 agreement = (await export.agreement(connection, study, row)).text()
             except SotopiaError as error:  # no annotations yet, or too few to compare
                 agreement = str(error)
-    address = f"{str(request.base_url).rstrip('/')}/join/{row.name}"
+    address = f"{public_address(request)}/join/{row.name}"
     values = {"row": row, "study": study, "people": people, "progress": progress, "agreement": agreement}
     return render(request, "study.html", address=address, links=links, **values)
 
@@ -128,7 +128,7 @@ async def add_links(
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         secrets = await opening.add_links(connection, row.id, count)
-    base = str(request.base_url).rstrip("/")
+    base = public_address(request)
     return await _page(request, parts, name, [f"{base}/p/{secret}" for secret in secrets])
 
 

@@ -130,7 +130,7 @@ run = Table(
     _count("played"),
     _count("failed"),
     _count("unscored"),
-    Column("tokens", Integer),
+    Column("tokens", BigInteger),
     Column("cost", Float),  # US dollars; null: unknown
     _text("error", server_default=""),
     _text("owner", server_default=""),

@@ -421,6 +421,8 @@ def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url:
         assert (await client.get("/health", headers={"authorization": ""})).json()["database"] == "ok"
         text = (await client.get("/metrics")).text
         assert 'studio_episodes{status="waiting"} 1.0' in text
+        labels = 'method="POST",route="/api/v1/simulate",status="202"'
+        assert f"studio_request_seconds_count{{{labels}}} 1.0" in text
         known = (await client.get("/models")).json()
         assert known["models"] == ["local/m"]
         assert "boulware" in [policy["name"] for policy in known["policies"]]

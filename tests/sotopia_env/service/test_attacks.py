@@ -203,14 +203,12 @@ def test_passwords_cannot_be_guessed_faster_with_made_up_headers(sqlite_url: str
 
 def test_another_password_ends_sessions_and_tokens(sqlite_url: str) -> None:
     async def work(place: Studio) -> None:
-        async with place.database.write() as connection:
-            await auth.add_user(connection, "rosa", "a long password", "admin")
+        await auth.add_user(place.database, "rosa", "a long password", "admin")
         browser = place.browser()
         await browser.post("/login", data={"name": "rosa", "password": "a long password"})
         answer = await browser.post("/api/v1/tokens", json={"scopes": ["admin"]})
         headers = {"authorization": f"Bearer {answer.json()['token']}"}
-        async with place.database.write() as connection:
-            await auth.add_user(connection, "rosa", "another password", "researcher")
+        await auth.add_user(place.database, "rosa", "another password", "researcher")
         assert (await browser.get("/api/v1/tokens")).status_code == 401
         assert (await place.browser().get("/api/v1/tokens", headers=headers)).status_code == 401
 

@@ -136,12 +136,37 @@ def test_a_token_does_what_its_scopes_say_until_it_is_revoked(url: str) -> None:
     run(url, work)
 
 
+def test_behind_a_proxy_that_ends_https_links_and_cookies_are_of_the_public_address(sqlite_url: str) -> None:
+    origin = "https://lab.example.org"
+
+    async def work(http: httpx.AsyncClient, database: Database) -> None:
+        headers = {"host": "lab.example.org", "origin": origin}
+        answer = await http.post(f"/login/{await one_time(database)}", headers=headers)
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith("__Host-studio=")
+        assert "Secure" in cookie
+        study = {
+            "kind": "play",
+            "name": "rate",
+            "title": "Bargain",
+            "tasks": "bargaining",
+            "n": 1,
+            "partner": "boulware",
+        }
+        runner = {**await token(database, "run", "read"), "host": "lab.example.org"}
+        begun = await http.post("/api/v1/studies", json=study, headers=runner)
+        links = (await http.post("/api/v1/studies/rate/links/new", headers=runner)).json()
+        assert begun.status_code == 201, begun.text
+        assert (begun.status_code, [link.rpartition("/p/")[0] for link in links]) == (201, [origin])
+
+    run(sqlite_url, work, origin=origin)
+
+
 def test_names_and_passwords(sqlite_url: str) -> None:
     async def work(http: httpx.AsyncClient, database: Database) -> None:
-        async with database.write() as connection:
-            await auth.add_user(connection, "rosa", "correct horse battery", "researcher")
-            with pytest.raises(InvalidValueError):
-                await auth.add_user(connection, "rosa", "short", "researcher")
+        await auth.add_user(database, "rosa", "correct horse battery", "researcher")
+        with pytest.raises(InvalidValueError):
+            await auth.add_user(database, "rosa", "short", "researcher")
         form = {"name": "rosa", "password": "wrong horse battery"}
         assert (await http.post("/login", data=form, headers=OWN)).status_code == 401
         assert (await http.post("/login", data={**form, "name": "nobody"}, headers=OWN)).status_code == 401

@@ -103,7 +103,7 @@ def upgrade() -> None:
         sa.Column("played", sa.Integer(), server_default="0", nullable=False),
         sa.Column("failed", sa.Integer(), server_default="0", nullable=False),
         sa.Column("unscored", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("tokens", sa.Integer(), nullable=True),
+        sa.Column("tokens", sa.BigInteger(), nullable=True),
         sa.Column("cost", sa.Float(), nullable=True),
         sa.Column("error", sa.Text(), server_default="", nullable=False),
         sa.Column("owner", sa.Text(), server_default="", nullable=False),

@@ -49,8 +49,7 @@ async def load(database: Database, paths: Sequence[Path]) -> int:
         listed = list(episodes_of([path]))
         async with database.write() as connection:
             run = await runs.add(connection, "", name=path.name, planned=len(listed), status="done")
-            for episode in listed:
-                await episodes.add_recorded(connection, run, episode, time.time())
+            await episodes.add_all_recorded(connection, run, [(episode, "") for episode in listed], time.time())
             await runs.change(connection, run, played=len(listed), finished=time.time())
         count += len(listed)
     return count

@@ -126,12 +126,10 @@ async def upload(parts: ServicesDep, principal: Runner, request: Request) -> Upl
     records = [read_episode(line, Where("the body of the request", number)) for number, line in lines]
     if any(record.stop is None for record in records):
         raise InvalidValueError(field="stop", expected="episodes that have ended")
-    now, ids = time.time(), []
+    entries = [(record, line) for (_, line), record in zip(lines, records, strict=True)]
     async with parts.database.write() as connection:
-        for (_, line), record in zip(lines, records, strict=True):
-            added = await episodes.add_recorded(connection, None, record, now, line=line, owner=principal.id)
-            ids.append(added[0])
-    return Uploaded(ids=ids)
+        added = await episodes.add_all_recorded(connection, None, entries, time.time(), owner=principal.id)
+    return Uploaded(ids=[identity for identity, _ in added])
 
 
 @router.get("/episodes/{episode}", response_model=EpisodeRow)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.service.problems import MissingError
@@ -29,11 +29,11 @@ def task_columns(task: Task) -> dict[str, Any]:
     }
 
 
-async def add_seats(
-    connection: AsyncConnection, episode: str, task: Task, policies: Mapping[str, str], participants: Mapping[str, str]
-) -> None:
-    """Adds a row for each seat of an episode."""
-    rows = [
+def seat_rows(
+    episode: str, task: Task, policies: Mapping[str, str], participants: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Returns a row for each seat of an episode."""
+    return [
         {
             "episode": episode,
             "agent": agent,
@@ -43,7 +43,13 @@ async def add_seats(
         }
         for agent in task.agents
     ]
-    await connection.execute(insert(tables.seat), rows)
+
+
+async def add_seats(
+    connection: AsyncConnection, episode: str, task: Task, policies: Mapping[str, str], participants: Mapping[str, str]
+) -> None:
+    """Adds a row for each seat of an episode."""
+    await connection.execute(insert(tables.seat), seat_rows(episode, task, policies, participants))
 
 
 async def participants(connection: AsyncConnection, episode: str) -> dict[str, str]:
@@ -81,14 +87,6 @@ def score_rows(episode: str, evaluations: Iterable[Evaluation]) -> list[dict[str
     ]
 
 
-async def write_scores(connection: AsyncConnection, episode: str, evaluations: Iterable[Evaluation]) -> None:
-    """Replaces the scores of an episode."""
-    await connection.execute(delete(tables.score).where(tables.score.c.episode == episode))
-    rows = score_rows(episode, evaluations)
-    if rows:
-        await connection.execute(insert(tables.score), rows)
-
-
 async def add_recorded(
     connection: AsyncConnection, run: str | None, episode: Episode, created: float, *, line: str = "", owner: str = ""
 ) -> tuple[str, bool]:
@@ -105,34 +103,62 @@ async def add_recorded(
     Returns:
         The episode's id, and whether it is new.
     """
-    # The line is stored as it was read, so that an export is byte for byte equal to the run directory.
-    row, text = tables.episode, (line or to_line(episode)).rstrip("\n")
+    return (await add_all_recorded(connection, run, [(episode, line)], created, owner=owner))[0]
+
+
+async def add_all_recorded(
+    connection: AsyncConnection,
+    run: str | None,
+    entries: Sequence[tuple[Episode, str]],
+    created: float,
+    *,
+    owner: str = "",
+) -> list[tuple[str, bool]]:
+    """Adds episodes with their lines as :func:`add_recorded` does, with few statements for all."""
+    if not entries:
+        return []
+    row = tables.episode
+    present: dict[str, str] = {}
     if run is not None:
         # A run directory is indexed repeatedly, and evaluating a run rewrites its lines: the key identifies the
         # episode.
-        query = select(row.c.id).where(row.c.run == run, row.c.key == episode.key)
-        present: str | None = (await connection.execute(query)).scalar_one_or_none()
-        if present is not None:
-            await _write_line(connection, present, text, episode)
-            return present, False
-    identity = tables.new_id()
-    policies = {policy.agent: policy.name for policy in episode.policies}
-    values = {
-        "id": identity,
-        "run": run,
-        "key": episode.key or identity,
-        "policies": ", ".join(policies.get(agent, "") for agent in episode.task.agents),
-        "seed": episode.seed,
-        "created": created,
-        "owner": owner,
-        **task_columns(episode.task),
-        **record_columns(episode),
-    }
-    await connection.execute(insert(row).values(**values))
-    await connection.execute(insert(tables.document).values(episode=identity, record=text))
-    await add_seats(connection, identity, episode.task, policies, {})
-    await write_scores(connection, identity, episode.evaluations)
-    return identity, True
+        keys = [episode.key for episode, _ in entries]
+        query = select(row.c.key, row.c.id).where(row.c.run == run, row.c.key.in_(keys))
+        present = {item.key: item.id for item in await connection.execute(query)}
+    # Ids of one millisecond are random in their last digits; sorted ones list the episodes in their order here.
+    drawn = sorted(tables.new_id() for _ in entries)
+    ids = [present.get(episode.key, identity) for identity, (episode, _) in zip(drawn, entries, strict=True)]
+    rows, seats, documents, lines = [], [], [], []
+    for identity, (episode, line) in zip(ids, entries, strict=True):
+        # The line is stored as it was read, so that an export is byte for byte equal to the run directory.
+        text = (line or to_line(episode)).rstrip("\n")
+        if episode.key in present:
+            lines.append((identity, text))
+            continue
+        policies = {policy.agent: policy.name for policy in episode.policies}
+        rows.append(
+            {
+                "id": identity,
+                "run": run,
+                "key": episode.key or identity,
+                "policies": ", ".join(policies.get(agent, "") for agent in episode.task.agents),
+                "seed": episode.seed,
+                "created": created,
+                "owner": owner,
+                **task_columns(episode.task),
+                **record_columns(episode),
+            }
+        )
+        documents.append({"episode": identity, "record": text})
+        seats += seat_rows(identity, episode.task, policies, {})
+    for table, values in ((row, rows), (tables.document, documents), (tables.seat, seats)):
+        if values:
+            await connection.execute(insert(table), values)
+    await _write_lines(connection, lines)
+    await _write_scores(
+        connection, [(identity, item.evaluations) for identity, (item, _) in zip(ids, entries, strict=True)]
+    )
+    return [(identity, episode.key not in present) for identity, (episode, _) in zip(ids, entries, strict=True)]
 
 
 async def line_of(connection: AsyncConnection, episode: str) -> str:
@@ -176,10 +202,21 @@ async def spec_of(connection: AsyncConnection, episode: str) -> str:
 
 async def replace_record(connection: AsyncConnection, identity: str, episode: Episode) -> None:
     """Writes the record and the scores of an episode, replacing the previous ones."""
-    await _write_line(connection, identity, to_line(episode).rstrip("\n"), episode)
+    await _write_lines(connection, [(identity, to_line(episode).rstrip("\n"))])
+    await _write_scores(connection, [(identity, episode.evaluations)])
 
 
-async def _write_line(connection: AsyncConnection, identity: str, line: str, episode: Episode) -> None:
-    row = tables.document
-    await connection.execute(update(row).where(row.c.episode == identity).values(record=line))
-    await write_scores(connection, identity, episode.evaluations)
+async def _write_lines(connection: AsyncConnection, lines: Sequence[tuple[str, str]]) -> None:
+    if lines:
+        change = update(tables.document).where(tables.document.c.episode == bindparam("identity"))
+        values = [{"identity": identity, "line": line} for identity, line in lines]
+        await connection.execute(change.values(record=bindparam("line")), values)
+
+
+async def _write_scores(connection: AsyncConnection, entries: Sequence[tuple[str, Iterable[Evaluation]]]) -> None:
+    """Replaces the scores of episodes."""
+    ids = [identity for identity, _ in entries]
+    await connection.execute(delete(tables.score).where(tables.score.c.episode.in_(ids)))
+    rows = [row for identity, evaluations in entries for row in score_rows(identity, evaluations)]
+    if rows:
+        await connection.execute(insert(tables.score), rows)

@@ -95,29 +95,51 @@ async def put(
     Returns:
         The item's id, and whether it is new in the library (or was archived before).
     """
-    digest, dialect = kind.digest(record), postgresql if connection.dialect.name == "postgresql" else sqlite
-    values = {
-        "id": tables.new_id(),
-        "hash": digest,
-        **kind.columns(record),
-        "record": record.model_dump_json(),
-        "created": time.time(),
+    return (await put_all(connection, kind, [(record, tags, uses)]))[0]
+
+
+async def put_all(
+    connection: AsyncConnection,
+    kind: Kind[RecordT],
+    entries: Sequence[tuple[RecordT, Iterable[str], Iterable[tuple[str, str]]]],
+) -> list[tuple[str, bool]]:
+    """Adds records, each with its tags and the items that it uses, as :func:`put` does; few statements for all."""
+    if not entries:
+        return []
+    dialect, row = postgresql if connection.dialect.name == "postgresql" else sqlite, kind.table
+    digests = [kind.digest(record) for record, _, _ in entries]
+    # Ids of one millisecond are random in their last digits; sorted ones list the items in the order of the entries.
+    drawn = sorted(tables.new_id() for _ in entries)
+    rows = {
+        digest: {
+            "id": identity,
+            "hash": digest,
+            "name": "",
+            **kind.columns(record),
+            "record": record.model_dump_json(),
+            "created": time.time(),
+        }
+        for identity, digest, (record, _, _) in zip(drawn, digests, entries, strict=True)
     }
-    row = kind.table
-    values.setdefault("name", "")
     # The unique hash decides, and not a query before the insert: two requests may add equal content at once.
-    new = dialect.insert(row).values(**values).on_conflict_do_nothing(index_elements=["hash"])
-    is_new = (await connection.execute(new)).rowcount == 1
-    item = (await connection.execute(select(row.c.id, row.c.archived).where(row.c.hash == digest))).one()
-    if item.archived is not None:
-        await connection.execute(update(row).where(row.c.id == item.id).values(archived=None))
-    await tag_store.add(connection, kind.name, item.id, tags)
+    await connection.execute(dialect.insert(row).on_conflict_do_nothing(index_elements=["hash"]), [*rows.values()])
+    query = select(row.c.hash, row.c.id, row.c.archived).where(row.c.hash.in_(rows))
+    items = {item.hash: item for item in await connection.execute(query)}
+    archived = [item.id for item in items.values() if item.archived is not None]
+    if archived:
+        await connection.execute(update(row).where(row.c.id.in_(archived)).values(archived=None))
+    ids = [items[digest].id for digest in digests]
+    await tag_store.add_all(connection, kind.name, zip(ids, (tags for _, tags, _ in entries), strict=True))
     references = [
-        {"kind": used, "item": key, "user_kind": kind.name, "user": item.id} for used, key in dict.fromkeys(uses)
+        {"kind": used, "item": key, "user_kind": kind.name, "user": user}
+        for user, (_, _, uses) in zip(ids, entries, strict=True)
+        for used, key in uses
     ]
     if references:
         await connection.execute(dialect.insert(tables.reference).on_conflict_do_nothing(), references)
-    return item.id, is_new or item.archived is not None
+    # An item that was there before has another id than the one that was drawn for it.
+    fresh = {*drawn, *archived}
+    return [(identity, identity in fresh) for identity in ids]
 
 
 async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tuple[str, bool]:
@@ -150,9 +172,8 @@ async def relationship_of(connection: AsyncConnection, first: str, second: str) 
 async def put_task(connection: AsyncConnection, task: Task, *, tags: Iterable[str] = ()) -> tuple[str, bool]:
     """Adds a task with its scenario and characters; returns the same as :func:`put`."""
     scenario, _ = await put(connection, SCENARIOS, task.scenario, tags=task.scenario.tags)
-    uses = [("scenario", scenario)]
-    for character in task.characters:
-        uses.append(("character", (await put(connection, CHARACTERS, character))[0]))
+    characters = await put_all(connection, CHARACTERS, [(character, (), ()) for character in task.characters])
+    uses = [("scenario", scenario), *(("character", identity) for identity, _ in characters)]
     return await put(connection, TASKS, task, tags=tags, uses=uses)
 
 
@@ -177,19 +198,29 @@ async def put_cast(
 
     A relationship is skipped when the library has one for the same pair.
     """
-    count, ids, labels = 0, [], list(tags)
-    for character in cast.characters:
-        identity, is_new = await put(connection, CHARACTERS, character, tags=labels)
-        count += is_new
-        ids.append(identity)
-    for tie in cast.relationships:
-        first, second = sorted(ids[seat] for seat in tie.seats)
-        if await relationship_of(connection, first, second) is None:
-            pair = KnownPair(first=first, second=second, kind=tie.kind, backstory=tie.backstory, facts=tie.facts)
-            count += (await put_relationship(connection, pair))[1]
-    for scenario in scenarios:
-        count += (await put(connection, SCENARIOS, scenario, tags=[*labels, *scenario.tags]))[1]
-    return count
+    labels = list(tags)
+    characters = await put_all(connection, CHARACTERS, [(character, labels, ()) for character in cast.characters])
+    ids = [identity for identity, _ in characters]
+    pairs = {tuple(sorted(ids[seat] for seat in tie.seats)): tie for tie in cast.relationships}
+    row = tables.relationship.c
+    query = select(row.first, row.second).where(row.archived.is_(None), row.first.in_(ids), row.second.in_(ids))
+    for first, second in await connection.execute(query):
+        pairs.pop((first, second), None)
+    relationships = await put_all(
+        connection,
+        RELATIONSHIPS,
+        [
+            (
+                KnownPair(first=first, second=second, kind=tie.kind, backstory=tie.backstory, facts=tie.facts),
+                (),
+                [("character", first), ("character", second)],
+            )
+            for (first, second), tie in pairs.items()
+        ],
+    )
+    entries = [(scenario, [*labels, *scenario.tags], ()) for scenario in scenarios]
+    added = [*characters, *relationships, *await put_all(connection, SCENARIOS, entries)]
+    return len({identity for identity, is_new in added if is_new})
 
 
 async def get(connection: AsyncConnection, kind: Kind[RecordT], key: str, *, archived: bool = False) -> Item[RecordT]:

@@ -25,7 +25,12 @@ async def add(connection: AsyncConnection, kind: str, item: str, tags: Iterable[
     Raises:
         InvalidValueError: a tag is empty or longer than a name may be.
     """
-    rows = [{"kind": kind, "item": item, "tag": _checked(tag)} for tag in dict.fromkeys(tags)]
+    await add_all(connection, kind, [(item, tags)])
+
+
+async def add_all(connection: AsyncConnection, kind: str, tags: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Adds tags to several items of a kind, given as pairs of an item's id and its tags; as :func:`add`."""
+    rows = [{"kind": kind, "item": item, "tag": _checked(tag)} for item, words in tags for tag in words]
     if rows:
         dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
         await connection.execute(dialect.insert(tables.tag).on_conflict_do_nothing(), rows)

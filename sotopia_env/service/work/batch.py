@@ -126,11 +126,11 @@ class _Reader:
         """Adds the episodes of all complete lines that it has not read yet."""
         while lines := await asyncio.to_thread(self._lines):
             read = await asyncio.to_thread(self._episodes, lines)
+            self.counts["played"] += len(read)
+            self.counts["unscored"] += sum(map(is_unscored, read))
             async with database.write() as connection:
-                for line, episode in zip(lines, read, strict=True):
-                    await episodes.add_recorded(connection, self.run, episode, time.time(), line=line)
-                    self.counts["played"] += 1
-                    self.counts["unscored"] += is_unscored(episode)
+                entries = list(zip(read, lines, strict=True))
+                await episodes.add_all_recorded(connection, self.run, entries, time.time())
                 await runs.change(connection, self.run, played=self.counts["played"], unscored=self.counts["unscored"])
 
     def _lines(self) -> list[str]:

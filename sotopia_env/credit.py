@@ -100,9 +100,9 @@ def standing_rewards(episode: Episode, agent: str, scalarisation: Scalarisation 
     """
     task, turns, own = episode.task, episode.plain_turns, _own_turns(episode, agent)
     values = [secured(task, turns[:turn], agent, scalarisation) for turn in own]
-    if episode.stop is None:
+    if episode.stop is None and not episode.evaluations:
         values.append(secured(task, turns, agent, scalarisation))
-    else:  # an offer that is open at the end is worth nothing any more
+    else:  # an offer that is open at the end, or when an unfinished episode is evaluated, is worth nothing any more
         values.append(_reward(outcome_of(task, turns).shares[task.seat_of[agent]], scalarisation))
     by_turn = {turn: after - before for turn, before, after in zip(own, values, values[1:], strict=False)}
     return TurnRewards("standing", by_turn, dict.fromkeys(by_turn, 0.0), values[0])

@@ -218,12 +218,12 @@ class Seat:
         if failure is not None:
             generation = Generation(text=text, parse_failure=failure.reason, reasks=self._failures)
             self.table.answer(self.agent, NO_ACTION, generation)
-        self._failures = 0
+        self._failures, self.reward, self.vector = 0, None, None  # an evaluation of an unfinished episode is over
         await self._others()
         return ([] if self.done else [self.table.observe(self.agent).messages[-1]]), self.done
 
     async def end(self) -> None:
-        """Evaluates the episode as it is, also one that has not ended: what was agreed so far counts.
+        """Evaluates the episode as it is, even before its end: what was agreed so far counts, and no open offer.
 
         Raises:
             EvaluationError: it could not be scored.

@@ -89,6 +89,26 @@ def test_turn_rewards_have_the_unit_of_the_reward(scalarisation):
     assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
 
 
+def test_an_unfinished_episode_counts_what_was_agreed_and_no_open_offer():
+    async def work() -> Seat:
+        seat = Seat.against("bargaining", "conceder", seed=5)
+        await seat.begin()
+        for _ in range(5):
+            await seat.say(speak("What do you offer?"))
+        assert sum(seat.turn_rewards) > 0
+        await seat.end()
+        return seat
+
+    seat = asyncio.run(work())
+    assert not seat.done
+    assert seat.reward == 0
+    assert sum(seat.turn_rewards) == pytest.approx(0)
+    asyncio.run(seat.say(accept_all(seat)))
+    assert seat.table.stop.value == "settled"
+    assert seat.reward == pytest.approx(sum(seat.turn_rewards))
+    assert seat.reward > 0
+
+
 def test_continuations_of_a_seat_take_its_own_policy_by_name():
     seat = Seat.against("bargaining", "random-offers", seed=5, name="greedy")
     asyncio.run(play(seat))

@@ -55,7 +55,8 @@ def rollout(
     Args:
         prompts: those of TRL, one for each generation.
         trainer: its ``max_completion_length`` is the limit of one answer.
-        longest: the limit of all that follows the prompt; a seat whose next answer may not fit leaves.
+        longest: the limit of all that follows the prompt, at least ``max_completion_length``; an episode whose next
+            answer may not fit ends there, and what was agreed so far counts.
 
     Returns:
         TRL's columns; ``reward`` of each episode; and ``turn_rewards`` with ``turn_ends``, the index in the completion
@@ -67,20 +68,23 @@ def rollout(
     for row, messages in zip(rows, begun, strict=True):
         row.prompt = prompt_ids(tokenizer, messages)
     room = longest - int(trainer.args.max_completion_length)
-    while acting := [row for row in rows if not row.seat.done]:
+    while acting := [row for row in rows if row.seat.reward is None]:
         answers, logprobs = sample([[*row.prompt, *row.completion] for row in acting])
         texts = [answer_text(tokenizer, answer) for answer in answers]
-        said: list[Any] = [
-            {"action_type": "leave"} if len(row.completion) + len(answer) > room else text
-            for row, answer, text in zip(acting, answers, texts, strict=True)
-        ]
-        news = wait(all_at_once(row.seat.say(what) for row, what in zip(acting, said, strict=True)))
+        news = wait(all_at_once(row.seat.say(text) for row, text in zip(acting, texts, strict=True)))
+        full = []
         for number, (row, (messages, done)) in enumerate(zip(acting, news, strict=True)):
             answer = list(answers[number]) or [int(tokenizer.eos_token_id)]
             _extend(row, answer, 1, None if logprobs is None else list(logprobs[number]))
             row.ends.append(len(row.completion))
-            if not done:
-                _extend(row, glue_ids(tokenizer, [{"role": "assistant", "content": "{}"}, *messages]), 0, None)
+            if done:
+                continue
+            glue = glue_ids(tokenizer, [{"role": "assistant", "content": "{}"}, *messages])
+            if len(row.completion) + len(glue) > room:  # the row ends with the policy's own tokens, as TRL expects
+                full.append(row.seat)
+            else:
+                _extend(row, glue, 0, None)
+        wait(all_at_once(seat.end() for seat in full))
     for row in rows:
         if not row.completion:  # a partner ended it before the seat's first turn; TRL needs a token
             _extend(row, [int(tokenizer.eos_token_id)], 0, None)

@@ -125,6 +125,7 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
         played.append(seats.rollout(prompts, trainer))
         return played[-1]
 
+    prompts = [seats.prompt_row(row) for row in rows(TASKS, "linear")]
     tokenizer = load_tokenizer(tiny_model)
     trainer = GRPOTrainer(
         load_causal_lm(ModelSettings(base=str(tiny_model))),
@@ -139,7 +140,7 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
             bf16=False,
             report_to=[],
         ),
-        train_dataset=Dataset.from_list([seats.prompt_row(row) for row in rows(TASKS, "linear")]),
+        train_dataset=Dataset.from_list(prompts),
         processing_class=tokenizer,
         rollout_func=rollout,
     )
@@ -153,3 +154,8 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
         assert len(ends) == len(credits)
         assert all(mask[end - 1] for end in ends), "a turn ends with a token of the model"
         assert 0 in mask, "the partner's words are in the sequence and do not train"
+    short = seats.rollout([row["prompt"] for row in prompts], trainer, longest=300)
+    assert all(
+        0 < len(ids) <= 300 and mask[-1] for ids, mask in zip(short["completion_ids"], short["env_mask"], strict=True)
+    )
+    assert short["reward"] == [0, 0], "an episode that is too long ends, and nothing was agreed"

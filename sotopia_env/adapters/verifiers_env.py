@@ -144,8 +144,8 @@ def _record(policy: _Interaction, table: Table, agent: str, payment: EpisodeRewa
     trace.record_metrics({d.value: value for d, value in zip(DIMENSIONS, paid.vector, strict=True)})
     trace.record_metrics({"turns": len(table.turns), "unusable": policy.ends.count(False)})
     trace.info["stop"] = None if table.stop is None else table.stop.value
-    if table.task.protocol is not None:
-        rewards = iter(standing_rewards(table.episode(), agent).values)
+    if payment.basis == "verified" and payment.scalarisation is not None:
+        rewards = iter(standing_rewards(table.episode(), agent, payment.scalarisation).values)
         # One for each sampled text: one that was not an action, and was asked for again, has no turn.
         trace.info["turn_rewards"] = [next(rewards) if end else None for end in policy.ends]
 

@@ -166,13 +166,15 @@ class Conversation(Page):
     @staticmethod
     def vars_for_template(player: Player) -> dict[str, Any]:
         seen = table_of(player.group).observe(seat_of(player))
-        return {"briefing": seen.briefing, "limit": seen.turn_limit}
+        names = ("name", "context", "goals", "hints", "private_info", "outline", "profile", "partners", "recipients")
+        return {"briefing": {name: getattr(seen.briefing, name) for name in names}, "limit": seen.turn_limit}
 
 
 class End(Page):
     @staticmethod
     def vars_for_template(player: Player) -> dict[str, Any]:
-        return {"goal": player.field_maybe_none("goal"), "link": player.session.config.get("completionlink")}
+        goal = player.field_maybe_none("goal")
+        return {"goal": None if goal is None else round(goal, 1), "link": player.session.config.get("completionlink")}
 
 
 page_sequence = [Match, Conversation, End]

@@ -20,12 +20,12 @@ from sotopia_env.adapters.seat import Seat
 from sotopia_env.json_text import decode_json
 from tests.test_docs import ROOT
 
-SERVER = ("-m", "uvicorn", "sotopia_env.adapters.openenv_server:app", "--log-level", "warning", "--port")
+EXAMPLE = ROOT / "examples" / "openenv"
 
 
 @pytest.fixture(scope="module")
 def address():
-    with serving(*SERVER) as address:
+    with serving("-m", "uvicorn", "server.app:app", "--log-level", "warning", "--port", cwd=EXAMPLE) as address:
         yield address
 
 
@@ -136,15 +136,10 @@ def test_a_client_chooses_only_what_the_server_offers(address, body):
     assert answer.json()["detail"].startswith(next(iter(body)))
 
 
-def test_openenvs_validator_accepts_the_server_and_the_example(address):
-    openenv = Path(sys.executable).parent / "openenv"
-    running = subprocess.run([openenv, "validate", "--url", address], capture_output=True, text=True)
-    assert running.returncode == 0, running.stdout
-    project = ROOT / "examples" / "openenv"
-    static = subprocess.run([openenv, "validate", project, "--level", "static"], capture_output=True, text=True)
-    assert static.returncode == 0, static.stdout
-    with serving("-m", "uvicorn", "server.app:app", "--log-level", "warning", "--port", cwd=project) as own:
-        assert httpx.get(f"{own}/health").status_code == 200
+def test_openenvs_validator_accepts_the_example():
+    command = [Path(sys.executable).parent / "openenv", "validate", EXAMPLE, "--level", "static"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_blocks_of_the_page_run_in_order(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Attributors that need no model: they derive the importance of turns from moves, or from a score without the turn.
 
-All of them are pure functions of the recorded episode; ``prospect`` and ``acts`` read only moves and the table, never
+All of them are pure functions of the recorded episode; all but ``silence`` read only moves and the table, never
 words. ``v`` is the share of the attainable gain that terms give the seat (0 for none, 1 for its best; see
 :func:`sotopia_env.world.outcome.references`). It is clipped to [0, 1], and for an agreement to [-1, 1]. In a ballot an
 *offer* is a vote, and the partners' current offer is the option that most of them vote for.
@@ -34,12 +34,15 @@ seat's previous offer (against its best outcome, for the first offer), *returned
 offer since then, and *room* the distance between the seat's previous offer and the partners' current one. Then
 ``u = (conceded - returned) / room``, clipped to [0, 1]. All other moves have ``u = 0``.
 
+**standing**: the exact change of the score that the seat's next move can obtain at once, until the seat's next turn
+(:func:`sotopia_env.credit.standing_rewards`). The gains of all turns sum to the score.
+
 **silence**: the change of the score when an exchange is removed. The turn and the others' turns up to the seat's next
 one are replaced by silence, as are later moves that are not open without them, and an evaluator without a model scores
 the result; gain = score - score without. It attributes any dimension that the evaluator scores.
 
-``prospect`` and ``silence`` set ``A = max(0, gain) / largest gain`` (0 for all turns if no gain is positive). If the
-score is a loss (``blame``), they use the negated gain, and ``acts`` uses ``u`` in place of ``1 - u``.
+``prospect``, ``standing`` and ``silence`` set ``A = max(0, gain) / largest gain`` (0 for all turns if no gain is
+positive). If the score is a loss (``blame``), they use the negated gain, and ``acts`` uses ``u`` in place of ``1 - u``.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from sotopia_env.credit import standing_rewards
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.naming import make_evaluator
 from sotopia_env.outcomes import MoveKind, OutcomeResult, TableView
@@ -58,6 +62,7 @@ from sotopia_env.world import (
     Episode,
     Evaluation,
     Evaluator,
+    Scalarisation,
     Turn,
     initial_state,
     outcome_of,
@@ -115,6 +120,25 @@ class ActsAttributor:
                 weight = premature if blame else 1.0 - premature
                 importance[turn] = 0.5 * (turn == closing) + 0.5 * share * weight
         return Importance(importance)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingAttributor:
+    """Rates turns by the exact change of what the seat has secured; see the module."""
+
+    name: str = "standing"
+
+    def applies(self, episode: Episode, score: SeatScore) -> bool:
+        """Whether the task has a verifiable outcome and the outcome scores the dimension."""
+        return _verified(episode, score)
+
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
+        """Returns A and the gains of every attributable turn."""
+        by_turn = standing_rewards(episode, seat, Scalarisation.of(score.dimension)).by_turn
+        gains = {turn: by_turn[turn] for turn in attributable_turns(episode, seat)}
+        return Importance(relative(gains, blame), gains=gains)
 
 
 class SilenceAttributor:
@@ -181,7 +205,7 @@ def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
 
 
 def make_attributor(name: str) -> Attributor:
-    """Returns the attributor called ``name``: ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``.
+    """Returns the attributor called ``name``: one of :data:`OFFLINE`, or ``silence:EVALUATOR``.
 
     ``silence`` without an evaluator uses ``verified+rules``.
 
@@ -193,6 +217,8 @@ def make_attributor(name: str) -> Attributor:
         return ProspectAttributor()
     if name == "acts":
         return ActsAttributor()
+    if name == "standing":
+        return StandingAttributor()
     if kind == "silence" and not which.startswith("judge"):
         return SilenceAttributor(name, make_evaluator(which or "verified+rules"))
     raise UnknownNameError(
@@ -200,7 +226,7 @@ def make_attributor(name: str) -> Attributor:
     )
 
 
-OFFLINE = ("prospect", "acts", "silence")
+OFFLINE = ("prospect", "acts", "standing", "silence")
 """The attributors that need no model."""
 
 

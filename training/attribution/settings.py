@@ -52,8 +52,8 @@ class AttributionSettings(Settings):
         evaluator: name of the evaluation whose scores are attributed; the latest of each episode by default.
         dimensions: the dimensions whose scores are attributed: any of the seven, by name or abbreviation, or custom
             ones.
-        attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``silence`` or ``silence:EVALUATOR``,
-            ``counterfactual``.
+        attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``standing``, ``silence`` or
+            ``silence:EVALUATOR``, ``counterfactual``.
         methods: ``uniform``, ``singular``, ``scaled``, ``direct``, ``gain``.
         sign: ``signed`` or ``shifted``; see :mod:`training.attribution.credits`.
         question: the manner of asking language models.

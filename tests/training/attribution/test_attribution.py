@@ -214,7 +214,16 @@ def test_a_premature_concession_gets_less_than_one_that_was_returned():
     assert importance(rash, SELLER, "acts")[3] < importance(fair, SELLER, "acts")[3]
 
 
-@pytest.mark.parametrize("name", ["prospect", "silence:verified"])
+def test_standing_gains_are_in_units_of_the_score_and_sum_to_it():
+    episode = played(haggling(), *OPENING, ACCEPT)
+    for dimension in ("goal", "financial_and_material_benefits"):
+        score = seat_score(episode, BUYER, dimension)
+        gains = make_attributor("standing").attribute(episode, BUYER, score).gains
+        assert score.value > 0
+        assert sum(gains.values()) == pytest.approx(score.value)
+
+
+@pytest.mark.parametrize("name", ["prospect", "standing", "silence:verified"])
 def test_a_loss_is_blamed_on_what_brought_it_about(name):
     episode = played(haggling(), 40, "Hm, let me think.", "Come on.", ACCEPT)
     score = seat_score(episode, SELLER, "financial_and_material_benefits")

@@ -78,6 +78,8 @@ NEEDS = {"tasks.md": tent, "formats.md": published_files}
 class Shell:
     """Runs the lines of sh blocks: ours in this process, the stand-in in another, assignments as they are."""
 
+    patience = 20  # seconds until a server of a page must listen
+
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -109,7 +111,7 @@ class Shell:
         assert "warning" not in result.stderr, (line, result.output)
 
     def wait(self) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + self.patience
         while time.monotonic() < end:
             with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port)), timeout=1):
                 return

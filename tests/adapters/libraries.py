@@ -28,7 +28,7 @@ def serving(*arguments: str, python: Path | str = sys.executable, cwd: Path = RO
         port = free.getsockname()[1]
     process = subprocess.Popen([python, *arguments, str(port)], cwd=cwd)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + LibraryShell.patience
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
                 break
@@ -43,6 +43,8 @@ def serving(*arguments: str, python: Path | str = sys.executable, cwd: Path = RO
 
 class LibraryShell(Shell):
     """Also runs the commands of the library, from the environment of the tests."""
+
+    patience = 120  # OpenEnv's server imports for many seconds
 
     def __init__(self, *commands: str) -> None:
         super().__init__()

@@ -83,6 +83,7 @@ class Shell:
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.output = ""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = str(free.getsockname()[1])
@@ -109,6 +110,7 @@ class Shell:
         unscored = words[0] == "rollout" and "unscored" in result.output  # tasks without an outcome, as the page says
         assert result.exit_code == int(unscored), (line, result.output, result.exception)
         assert "warning" not in result.stderr, (line, result.output)
+        self.output += result.output
 
     def wait(self) -> None:
         end = time.monotonic() + self.patience
@@ -139,7 +141,7 @@ def script(code: str, folder: Path) -> None:
 
 
 def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Runs the sh, bash and python blocks of a page in order, in ``folder``; returns what the python ones print."""
+    """Runs the sh, bash and python blocks of a page in order, in ``folder``; returns what they print, python first."""
     (folder / "docs").symlink_to(ROOT / "docs")
     NEEDS.get(name, lambda *_: None)(folder, PAGES[name])
     output = ""
@@ -154,7 +156,7 @@ def run_page(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str
                 script(block.code, folder)
             for line in command_lines(block.code) if block.language == "sh" else ():
                 running.run(line)
-    return output
+        return output + running.output
 
 
 def runs_beside_a_library(name: str) -> bool:
@@ -176,6 +178,9 @@ def test_the_blocks_of_a_page_run_in_order(name, tmp_path, monkeypatch, capsys):
     output = run_page(name, tmp_path, capsys)
     if name == "environments.md":
         assert output.index("You are") < output.index("reward: ")
+    if name == "index.md":  # what it shows is printed by the commands above it
+        shown = [line for block in blocks(PAGES[name], "text") for line in block.code.splitlines()]
+        assert [line for line in shown if line not in output] == []
     if name == "rewards.md":
         check_rewards(output.splitlines())
     if name == "tasks.md":

@@ -97,6 +97,7 @@ class LiveEpisode:
         number: number of the latest event.
         status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
         deadline: when the person whose turn it is runs out of time.
+        expected: the agents whose people have not opened their links yet.
     """
 
     id: str
@@ -105,6 +106,7 @@ class LiveEpisode:
     number: int
     status: str
     deadline: float | None
+    expected: frozenset[str] = frozenset()
 
     @classmethod
     async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
@@ -141,7 +143,9 @@ class LiveEpisode:
         for answer in answers:
             if answer.round == table.state.round and answer.agent in table.acting:
                 table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
-        return cls(episode, spec, table, row.events, row.status, row.deadline)
+        guests = await episodes.guests(connection, episode)
+        expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
+        return cls(episode, spec, table, row.events, row.status, row.deadline, expected)
 
     @property
     def ended(self) -> bool:
@@ -165,7 +169,8 @@ class LiveEpisode:
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
         if self.awaited:
-            limit = self.spec.turn_seconds
+            # A link may be opened hours after it was sent: nobody's time runs before they have come.
+            limit = None if self.expected.intersection(self.awaited) else self.spec.turn_seconds
             self.status, self.deadline = "waiting", None if limit is None else time.time() + limit
         if not self.ended:
             acting = {"agents": list(self.table.acting), "turn": len(self.table.turns), "deadline": self.deadline}
@@ -420,6 +425,13 @@ async def end(database: Database, episode: str, status: Literal["failed", "stopp
         await events.append(connection, episode, row.events, [(status, canonical_json({"reason": reason}))], columns)
 
 
+async def arrive(connection: AsyncConnection, episode: str) -> None:
+    """Starts the clock of a person who has opened the link to a seat."""
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.awaited:
+        await live.append(connection, len(live.table.turns), set(live.table.pending))
+
+
 async def resume(connection: AsyncConnection, episode: str) -> None:
     """Resumes an episode that failed or was stopped, from its last turn.
 
@@ -429,18 +441,9 @@ async def resume(connection: AsyncConnection, episode: str) -> None:
     """
     live = await LiveEpisode.load(connection, episode, lock=True)
     if live.status not in ("failed", "stopped"):
-        raise ConflictError(
-            f"episode {episode}: only a failed or stopped episode can be resumed; this one is {live.status}"
-        )
+        raise ConflictError(f"episode {episode} is {live.status}: only a failed or stopped one can be resumed")
     live.status = "running"
     await live.append(connection, len(live.table.turns), set(live.table.pending))
     change = update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None)
     await connection.execute(change)
     await jobs.request(connection, ADVANCE, episode)
-
-
-async def overdue(connection: AsyncConnection) -> list[str]:
-    """Returns the ids of episodes in which a person has exceeded the time limit."""
-    row = tables.episode
-    query = select(row.c.id).where(row.c.deadline.is_not(None), row.c.deadline < time.time(), row.c.status == "waiting")
-    return list((await connection.execute(query)).scalars())

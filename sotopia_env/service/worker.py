@@ -18,7 +18,7 @@ from sotopia_env.runs.play import attempt
 from sotopia_env.service import live
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
-from sotopia_env.service.store import jobs, runs
+from sotopia_env.service.store import episodes, jobs, runs
 from sotopia_env.service.store.engine import UNREACHABLE, Database
 from sotopia_env.service.store.jobs import Job
 from sotopia_env.service.work import drafting, evaluating, names
@@ -155,7 +155,7 @@ class Worker:
             await asyncio.sleep(1.0)
             try:
                 async with self.database.read() as connection:
-                    late = await live.overdue(connection)
+                    late = await episodes.overdue(connection)
             except UNREACHABLE as error:
                 logger.warning("no deadline could be looked up: %s", error)
                 continue

@@ -201,6 +201,16 @@ async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
     return await status(parts, _, episode)
 
 
+@router.post("/episodes/{episode}/resume", status_code=202)
+async def resume_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
+    """Resumes an episode that failed or was stopped, from its last turn; 409 in any other state."""
+    async with parts.database.write() as connection:
+        await events.row_of(connection, episode)
+        await live.resume(connection, episode)
+    await parts.hub.notify(episode)
+    return await status(parts, _, episode)
+
+
 # --- events -------------------------------------------------------------------------------------------------------
 async def _exists(parts: ServicesDep, episode: str) -> str:
     """Returns the id of an existing episode; checked before the stream begins, so that a missing one is 404."""

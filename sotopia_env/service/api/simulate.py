@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import cycle
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,17 +22,20 @@ from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.live import LiveSpec
 from sotopia_env.service.problems import LimitError
-from sotopia_env.service.store import episode_lists, jobs, library
+from sotopia_env.service.store import episode_lists, events, jobs, library, studies
 from sotopia_env.service.store.episode_lists import EpisodeFilter
 from sotopia_env.service.store.episodes import PERSON
 from sotopia_env.service.store.jobs import JobState
 from sotopia_env.service.store.kinds import DIMENSION_LISTS, SCENARIOS, TASKS
+from sotopia_env.service.studies import opening
 from sotopia_env.service.work import names
 from sotopia_env.service.work.drafting import DraftSpec, ask_to_draft
 from sotopia_env.service.work.evaluating import EvaluationSpec, ask_to_evaluate
 from sotopia_env.world import Rules, Task, seat_characters
 from sotopia_env.world.reward import CustomDimension
 
+LINK = "link"
+"""In place of a policy: the seat of a person who gets a personal link to it."""
 router = APIRouter(tags=["simulations"], route_class=StrictRoute)
 _EXAMPLES: JsonDict = {
     "examples": [
@@ -56,7 +60,9 @@ class Simulation(Body):
     scenario: str | None = Field(default=None, description="Id of a scenario, instead of a task.")
     agents: list[str] = Field(default=[], max_length=64, description="Ids of characters, one for each seat.")
     policies: list[str] = Field(
-        min_length=1, max_length=64, description="One for each seat, or one for all; `human` waits for a person."
+        min_length=1,
+        max_length=64,
+        description="One for each seat, or one for all; `human` waits for a person, `link` for one who gets a link.",
     )
     rules: Rules | None = None
     evaluator: str | None = Field(default=None, description="By default the service's; `none` for no evaluation.")
@@ -69,10 +75,19 @@ class Simulation(Body):
     tag: str = Field(default="", max_length=80)
 
 
+class SeatLink(Body):
+    """A personal link to a seat; it is shown once, and one browser can claim it."""
+
+    episode: str
+    agent: str
+    address: str
+
+
 class Begun(Body):
     """The episodes that were begun."""
 
     episodes: list[str]
+    links: list[SeatLink] = Field(default=[], description="For each seat `link`.")
 
 
 class Forecast(Body):
@@ -139,6 +154,7 @@ async def specs_of(parts: Services, connection: AsyncConnection, wanted: Simulat
     evaluator = settings.evaluator if wanted.evaluator is None else wanted.evaluator
     evaluator = names.with_dimensions(settings, evaluator, await _dimensions(connection, wanted.dimensions))
     models = ModelPool(settings.models)
+    chosen = [PERSON if name == LINK else name for name in chosen]
     seated = names.policies(settings, models, chosen, wanted.manner)
     names.evaluator(settings, models, evaluator, seated)
     rules = wanted.rules or Rules()
@@ -173,13 +189,28 @@ async def begin_all(
     most = parts.settings.live_episodes
     if running + len(specs) > most:
         raise LimitError(f"at most {most} live episodes at once; {running} are open: wait, stop some, or start a run")
-    return [await live.begin(connection, spec, owner=principal.id) for spec in specs]
+    begun = []
+    for spec in specs:
+        invited = [agent for agent, name in zip(spec.task.agents, cycle(wanted.policies)) if name == LINK]
+        guests = {agent: await studies.add_participant(connection, None) for agent in invited}
+        begun.append(await live.begin(connection, spec, owner=principal.id, participants=guests))
+    return begun
+
+
+async def links_of(request: Request, connection: AsyncConnection, episode: str) -> list[SeatLink]:
+    """Returns a new link for each seat of an episode to which a person is invited; earlier links expire."""
+    links = await opening.seat_links(connection, episode)
+    return [
+        SeatLink(episode=episode, agent=agent, address=f"{request.base_url}p/{secret}")
+        for agent, secret in links.items()
+    ]
 
 
 @router.post("/simulate", status_code=202, responses={200: {"model": Forecast, "description": "With `dry_run`."}})
 async def simulate(
     parts: ServicesDep,
     principal: Runner,
+    request: Request,
     response: Response,
     wanted: Simulation,
     dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting an episode.")] = False,
@@ -192,8 +223,17 @@ async def simulate(
         return as_forecast(await asyncio.to_thread(_forecast, parts, specs))
     async with parts.database.write() as connection:
         begun = await begin_all(parts, principal, connection, wanted)
+        links = [link for episode in begun for link in await links_of(request, connection, episode)]
     response.headers["Location"] = f"/api/v1/episodes/{begun[0]}"
-    return Begun(episodes=begun)
+    return Begun(episodes=begun, links=links)
+
+
+@router.post("/episodes/{episode}/links")
+async def new_links(parts: ServicesDep, _: Runner, request: Request, episode: str) -> list[SeatLink]:
+    """Makes new links to the seats that were given away by `link`; those made before expire, sessions do not."""
+    async with parts.database.write() as connection:
+        await events.row_of(connection, episode)
+        return await links_of(request, connection, episode)
 
 
 def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:

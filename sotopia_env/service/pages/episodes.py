@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +13,9 @@ from pydantic import ValidationError
 
 from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
-from sotopia_env.service.auth import Reader, Runner
+from sotopia_env.service.api.episodes import resume_episode
+from sotopia_env.service.api.simulate import SeatLink, new_links
+from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.pages import conversation
 from sotopia_env.service.pages.conversation import Conversation
@@ -57,6 +59,17 @@ async def page(
     request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: Annotated[str, Query()] = ""
 ) -> HTMLResponse:
     """One episode: its transcript, state of the protocol and evaluations, updated live."""
+    return await _page(request, parts, principal, episode, seat)
+
+
+async def _page(
+    request: Request,
+    parts: Services,
+    principal: Principal,
+    episode: str,
+    seat: str = "",
+    links: Sequence[SeatLink] = (),
+) -> HTMLResponse:
     wanted, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
     async with parts.database.read() as connection:
         row = await episode_lists.one(connection, episode)
@@ -64,8 +77,11 @@ async def page(
         newer, older = await episode_lists.neighbours(connection, wanted, episode)
         remarks = await comments.of(connection, episode)
         people = await episodes.participants(connection, episode)
+        guests = await episodes.guests(connection, episode)
     view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
-    mine = [agent for agent, person in people.items() if person == principal.id]
+    # A seat that was given to nobody is every researcher's.
+    mine = [agent for agent, name in policies.items() if name == episodes.PERSON]
+    mine = [agent for agent in mine if people.get(agent, principal.id) == principal.id]
     return render(
         request,
         "episode.html",
@@ -76,6 +92,8 @@ async def page(
         fields=fields,
         comments=remarks,
         mine=mine,
+        guests=guests,
+        links={link.agent: link.address for link in links},
     )
 
 
@@ -192,6 +210,19 @@ async def stop(request: Request, parts: ServicesDep, _: Runner, episode: str) ->
     await live.end(parts.database, episode, "stopped", "stopped by a researcher")
     await parts.hub.notify(episode)
     return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/resume")
+async def resume(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> Response:
+    """Continues an episode that failed or was stopped."""
+    await resume_episode(parts, runner, episode)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/links")
+async def links(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> HTMLResponse:
+    """Shows new links to the seats of invited people; a reload makes new ones again, and nothing else."""
+    return await _page(request, parts, runner, episode, links=await new_links(parts, runner, request, episode))
 
 
 def _back(request: Request, episode: str) -> Response:

@@ -15,7 +15,7 @@ from sotopia_env.service.auth import Principal
 from sotopia_env.service.context import Services, ServicesDep, public_address
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, ForbiddenError, UnauthorizedError
-from sotopia_env.service.store import drafts, studies
+from sotopia_env.service.store import drafts, episodes, studies
 from sotopia_env.service.studies import flow, opening
 from sotopia_env.service.studies.flow import Step
 from sotopia_env.service.studies.forms import Answers, read_form
@@ -100,7 +100,11 @@ async def _step(parts: Services, person: Principal) -> Step:
 
 @router.get("/study")
 async def page(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """The participant's current step."""
+    """The participant's current step, or the seat of a person who is not in a study."""
+    if not person.study:
+        async with parts.database.read() as connection:
+            episode, agent = await episodes.seat_of(connection, person.id)
+        return RedirectResponse(f"/seat/{episode}/{agent}", 303)
     step = await _step(parts, person)
     if step.kind == "seat":
         return RedirectResponse(f"/seat/{step.details['episode']}/{step.details['agent']}", 303)

@@ -79,7 +79,7 @@ async def _show(
         # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
         now=time.time(),
-        in_study=bool(person.study),
+        person=person,
         limit=state.table.observe(agent).turn_limit,
     )
 

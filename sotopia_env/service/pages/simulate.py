@@ -29,6 +29,7 @@ from sotopia_env.world import Rules, Task, TurnOrder
 from sotopia_env.yaml_text import parse_yaml, to_yaml
 
 router = APIRouter()
+_WORDS = {"me": PERSON, api.LINK: api.LINK}
 _MENU = 500
 """Items of the library that a menu lists."""
 
@@ -112,7 +113,7 @@ def _wanted(fields: Mapping[str, str]) -> Simulation:
         "scenario": None if fields.get("task") else fields.get("scenario") or None,
         "agents": [] if fields.get("task") else [agent for agent, _ in seat_fields if agent],
         # `me` in the form is the researcher who fills it in.
-        "policies": [PERSON if policy.casefold() == "me" else policy for _, policy in seat_fields],
+        "policies": [_WORDS.get(policy.casefold(), policy) for _, policy in seat_fields],
         "evaluator": fields.get("evaluator", "").strip() or None,
         "dimensions": fields.get("dimensions") or None,
         "tag": fields.get("tag", "").strip(),
@@ -145,7 +146,7 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
     try:
         wanted = _wanted(fields)
         if "forecast" in fields:
-            forecast = await api.simulate(parts, principal, Response(), wanted, dry_run=True)
+            forecast = await api.simulate(parts, principal, request, Response(), wanted, dry_run=True)
             assert isinstance(forecast, Forecast)
             return await _page(request, parts, fields, forecast=forecast)
         async with parts.database.write() as connection:
@@ -154,6 +155,9 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
         return await _page(request, parts, fields, error=error)
     if len(begun) > 1:
         return RedirectResponse("/episodes?status=open", 303)
+    if api.LINK in wanted.policies:
+        # 307 repeats the POST there: that page shows the links, and its reload begins no other episode.
+        return RedirectResponse(f"/episodes/{begun[0]}/links", 307)
     if PERSON in wanted.policies:
         return RedirectResponse(f"/seat/{begun[0]}/agent_{wanted.policies.index(PERSON)}", 303)
     chosen = f"task={wanted.task}" if wanted.task else f"scenario={wanted.scenario}"

@@ -60,6 +60,35 @@ async def participants(connection: AsyncConnection, episode: str) -> dict[str, s
     return {row.agent: row.participant for row in await connection.execute(query)}
 
 
+async def guests(connection: AsyncConnection, episode: str) -> dict[str, Any]:
+    """Returns agent id to the participant's row, of the seats to which people are invited by a link and not a study."""
+    seat, person = tables.seat.c, tables.participant
+    query = select(seat.agent, *person.c).join(person, seat.participant == person.c.id)
+    query = query.where(seat.episode == episode, person.c.study.is_(None)).order_by(seat.agent)
+    return {row.agent: row for row in await connection.execute(query)}
+
+
+async def seat_of(connection: AsyncConnection, person: str) -> tuple[str, str]:
+    """Returns the ids of the episode and the agent of a person who is invited to one seat.
+
+    Raises:
+        MissingError: the episode was deleted.
+    """
+    columns = tables.seat.c
+    query = select(columns.episode, columns.agent).where(columns.participant == person)
+    seat = (await connection.execute(query)).one_or_none()
+    if seat is None:
+        raise MissingError("the conversation does not exist any more")
+    return seat.episode, seat.agent
+
+
+async def overdue(connection: AsyncConnection) -> list[str]:
+    """Returns the ids of episodes in which a person has exceeded the time limit."""
+    row = tables.episode.c
+    query = select(row.id).where(row.deadline.is_not(None), row.deadline < time.time(), row.status == "waiting")
+    return list((await connection.execute(query)).scalars())
+
+
 def record_columns(episode: Episode) -> dict[str, Any]:
     """Returns the columns of an episode's row that are derived from the record of an ended episode."""
     return {

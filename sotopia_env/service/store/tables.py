@@ -305,7 +305,7 @@ participant = Table(
     "participant",
     metadata,
     _text("id", primary_key=True),
-    Column("study", Text, ForeignKey("study.id"), nullable=False, index=True),
+    Column("study", Text, ForeignKey("study.id"), index=True),  # null: invited to a seat, and to no study
     Column("link", Text, unique=True),  # SHA-256 of the secret in the link; null once it is claimed
     _text("external", server_default="", index=True),  # a panel's id, such as Prolific's
     _text("state", index=True),

@@ -1,4 +1,7 @@
-"""Opening studies and admitting people, by personal links that can be claimed once or by the study's address."""
+"""Opening studies and admitting people, by personal links that can be claimed once or by the study's address.
+
+A personal link admits to a study, or to a seat of one episode.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError
-from sotopia_env.service import auth
+from sotopia_env.service import auth, live
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
-from sotopia_env.service.store import studies, tables
+from sotopia_env.service.store import episodes, studies, tables
 from sotopia_env.service.studies import play, rating
 from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, PlayStudy, ValidateStudy
 from sotopia_env.service.work import names
@@ -75,6 +78,12 @@ async def new_link(connection: AsyncConnection, person: str) -> str:
     return link
 
 
+async def seat_links(connection: AsyncConnection, episode: str) -> dict[str, str]:
+    """Returns agent id to the secret of a new link, for the seats to which people are invited; earlier ones expire."""
+    guests = await episodes.guests(connection, episode)
+    return {agent: await new_link(connection, person.id) for agent, person in guests.items()}
+
+
 async def claim(connection: AsyncConnection, secret: str) -> str:
     """Returns the secret of a new session in exchange for the secret of a personal link.
 
@@ -87,7 +96,18 @@ async def claim(connection: AsyncConnection, secret: str) -> str:
     person = (await connection.execute(mine)).one_or_none()
     if person is None:
         raise MissingError("this link was used before or is incomplete; ask for a new one")
+    if person.study is None:
+        await _arrive(connection, person.id)
     return await _session(connection, person.id, person.study)
+
+
+async def _arrive(connection: AsyncConnection, person: str) -> None:
+    """Records that the person of a seat has come."""
+    is_first = (await studies.participant(connection, person)).seen is None
+    await studies.change_participant(connection, person, state="active")
+    episode, _ = await episodes.seat_of(connection, person)
+    if is_first:
+        await live.arrive(connection, episode)
 
 
 async def join(connection: AsyncConnection, study: Any, external: str, panel: Mapping[str, str] | None = None) -> str:
@@ -118,7 +138,6 @@ async def join(connection: AsyncConnection, study: Any, external: str, panel: Ma
     return await _session(connection, person, study.id)
 
 
-async def _session(connection: AsyncConnection, person: str, study: str) -> str:
-    kind = (await studies.by_name(connection, study)).kind
-    role: auth.Role = "participant" if kind == "play" else "annotator"
-    return await auth.open_session(connection, person, role, study)
+async def _session(connection: AsyncConnection, person: str, study: str | None) -> str:
+    plays = study is None or (await studies.by_name(connection, study)).kind == "play"
+    return await auth.open_session(connection, person, "participant" if plays else "annotator", study or "")

@@ -77,8 +77,14 @@ class Studio:
         raise AssertionError(f"{state.status} after {len(state.table.turns)} turns")
 
     def page(self, width: int = 1280) -> Page:
+        """A page of the administrator."""
+        page = self.guest(width)
+        page.context.add_cookies([{"name": "studio", "value": self.cookie, "url": self.address}])
+        return page
+
+    def guest(self, width: int = 1280) -> Page:
+        """A page in a browser that nobody has logged in with."""
         context = self.browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
-        context.add_cookies([{"name": "studio", "value": self.cookie, "url": self.address}])
         page = context.new_page()
         page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.problems.append(str(error)))

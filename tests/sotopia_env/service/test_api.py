@@ -56,7 +56,7 @@ def run(url: str, data: Path, work: Work, **options: object) -> None:
     asyncio.run(inside())
 
 
-async def until(client: httpx.AsyncClient, path: str, field: str, *values: str) -> dict[str, object]:
+async def until(client: httpx.AsyncClient, path: str, field: str, *values: str | int) -> dict[str, object]:
     """What is at ``path`` once its ``field`` is one of ``values``."""
     for _ in range(300):
         answer = (await client.get(path)).json()
@@ -428,3 +428,46 @@ def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url:
         assert "boulware" in [policy["name"] for policy in known["policies"]]
 
     run(sqlite_url, tmp_path, work, workers=0, model_names=("local/m",))
+
+
+def test_a_seat_is_given_away_by_a_link_that_the_answer_holds_once(url: str, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        wanted = {"task": task_json(), "policies": ["link", "human"], "turn_seconds": 1.5, "rules": {"max_turns": 8}}
+        begun = (await client.post("/simulate", json=wanted)).json()
+        (episode,), (link,) = begun["episodes"], begun["links"]
+        assert (link["episode"], link["agent"]) == (episode, "agent_0")
+        action = {"turn": 0, "key": "one", "action": {"action_type": "speak", "argument": "Hello."}}
+        problem(await client.post(f"/episodes/{episode}/seats/agent_0/actions", json=action), 403)
+        await asyncio.sleep(3)  # nobody's time runs before they have opened their link
+        assert (await client.get(f"/simulation_status/{episode}")).json()["turns"] == 0
+        (newer,) = (await client.post(f"/episodes/{episode}/links")).json()
+        guest = httpx.AsyncClient(transport=client._transport, headers={"origin": "http://127.0.0.1"})
+        assert (await guest.post(link["address"])).status_code == 404  # the newer one has replaced it
+        answer = await guest.post(newer["address"], follow_redirects=True)
+        assert (answer.status_code, answer.url.path) == (200, f"/seat/{episode}/agent_0")
+        assert (await guest.post(newer["address"])).status_code == 404
+        for path in (f"/seat/{episode}/agent_1", f"/episodes/{episode}", f"/api/v1/episodes/{episode}", "/episodes"):
+            assert (await guest.get(f"http://127.0.0.1{path}")).status_code in (403, 404), path
+        state = await until(client, f"/simulation_status/{episode}", "status", "done")  # now it runs
+        assert state["reason"] == "left"
+        problem(await client.post("/episodes/unknown/links"), 404)
+
+    run(url, tmp_path, work)
+
+
+def test_a_stopped_episode_is_resumed_from_its_last_turn(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        wanted = {"task": task_json(), "policies": ["human", "boulware"], "rules": {"max_turns": 4}}
+        episode = (await client.post("/simulate", json=wanted)).json()["episodes"][0]
+        problem(await client.post(f"/episodes/{episode}/resume"), 409)
+        action = {"turn": 0, "key": "one", "action": {"action_type": "speak", "argument": "Hello."}}
+        await client.post(f"/episodes/{episode}/seats/agent_0/actions", json=action)
+        await until(client, f"/episodes/{episode}", "turns", 2)
+        await client.post(f"/episodes/{episode}/stop")
+        resumed = await client.post(f"/episodes/{episode}/resume")
+        assert (resumed.status_code, resumed.json()["turns"], resumed.json()["reason"]) == (202, 2, "")
+        await client.post(f"/episodes/{episode}/seats/agent_0/actions", json={**action, "turn": 2, "key": "two"})
+        assert (await until(client, f"/episodes/{episode}", "status", "done", "failed"))["turns"] == 4
+        problem(await client.post("/episodes/unknown/resume"), 404)
+
+    run(sqlite_url, tmp_path, work)

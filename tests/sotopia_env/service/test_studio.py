@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from sotopia_env import tasks as shipped
 from sotopia_env.service.store import library
 from sotopia_env.service.store.kinds import CHARACTERS, SCENARIOS
+from sotopia_env.world import Action, ActionType
 from tests.sotopia_env.service.studio import Studio, bargaining, running
 
 
@@ -132,4 +133,54 @@ def test_a_run_is_started_followed_and_compared(studio: Studio) -> None:
     chart = page.get_by_role("img").first
     expect(chart).to_be_visible()
     assert chart.evaluate("image => image.naturalWidth") > 0
+    studio.check(page)
+
+
+def test_a_seat_is_given_away_by_a_link_and_both_play(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    _setup(page, studio, ids["task"], "link", "me")
+    page.get_by_role("button", name="Begin").click()
+    link = page.locator("code.address").inner_text()
+    studio.check(page)
+    page.reload()  # makes a new link, and begins no other episode
+    newer = page.locator("code.address").inner_text()
+    assert page.url.endswith("/links")
+    assert newer != link
+    guest = studio.guest(390)
+    guest.goto(link)
+    guest.get_by_role("button", name="Begin").click()
+    expect(guest.get_by_role("alert")).to_be_visible()
+    studio.problems.clear()  # the browser reports the refused link
+    guest.goto(newer)
+    guest.get_by_role("button", name="Begin").click()
+    expect(guest.get_by_text("It is your turn")).to_be_visible()
+    assert guest.get_by_role("navigation").count() == 0
+    studio.check(guest)
+    guest.get_by_label("Your words").fill("Good morning.")
+    guest.get_by_role("button", name="Send").click()
+    expect(guest.locator(".turn")).to_have_count(1)
+    page.get_by_role("link", name="Take your seat").click()
+    expect(page.get_by_text("Good morning.")).to_be_visible()
+    page.get_by_label("How").select_option("leave")
+    page.get_by_role("button", name="Send").click()
+    expect(guest.get_by_text("The conversation is over")).to_be_visible()
+    guest.goto(f"{studio.address}/study")  # where every link leads
+    expect(guest.get_by_text("The conversation is over")).to_be_visible()
+    studio.check(guest)
+    page.goto(page.url.replace("/seat/", "/episodes/").removesuffix("/agent_1"))
+    expect(page.locator("#transcript > .turn")).to_have_count(2)
+
+
+def test_a_stopped_episode_goes_on_from_its_page(studio: Studio, ids: dict[str, str]) -> None:
+    episode = studio.begin()
+    studio.wait(episode, "waiting")
+    studio.act(episode, Action(ActionType.SPEAK, "Good morning."), 0)
+    studio.wait(episode, "waiting", turns=2)
+    page = studio.page()
+    page.goto(f"{studio.address}/episodes/{episode}")
+    page.get_by_role("button", name="Stop the episode").click()
+    page.get_by_role("button", name="Continue from the last turn").click()
+    expect(page.locator("#status")).to_contain_text("waiting")
+    studio.act(episode, Action(ActionType.SPEAK, "Once more."), 2)
+    expect(page.locator("#transcript > .turn")).to_have_count(4)
     studio.check(page)

@@ -228,7 +228,7 @@ def upgrade() -> None:
     op.create_index("ix_episode_task_hash", "episode", ["task_hash", "id"])
     op.create_table("participant",
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("study", sa.Text(), nullable=False),
+        sa.Column("study", sa.Text(), nullable=True),
         sa.Column("link", sa.Text(), nullable=True),
         sa.Column("external", sa.Text(), server_default="", nullable=False),
         sa.Column("state", sa.Text(), nullable=False),

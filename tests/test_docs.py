@@ -1,4 +1,8 @@
-"""Every block of the README and of each page in docs/ runs as printed, or says on the line before why it does not."""
+"""Every block of the README and of each page in docs/ runs as printed, or says on the line before why it does not.
+
+The blocks of a page build on one another, so that a page is one test. Runners with a test for each block (sybil,
+pytest-markdown-docs) give those of one page to different workers of pytest-xdist, where they fail.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from sotopia_env.world.episode import Episode, replay_turns
 from sotopia_env.world.observation import OWN_FIELDS, briefing, describe
 from sotopia_env.world.perception.witness import exit_of, over, perspective, witnesses
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.turn_order import TurnOrder
 
 _PROFILE = tuple(field for field in OWN_FIELDS if field != "secret")
 
@@ -66,7 +68,10 @@ def document(
     task = episode.task
     if viewer is not None and viewer not in task.names:
         raise UnknownNameError(field="viewer", got=viewer, valid=task.agents)
-    turns = [_turn(turn, audience, viewer) for turn, audience in perceived_turns(episode, viewer)]
+    perceived = perceived_turns(episode, viewer)
+    reactive = episode.rules.turn_order is TurnOrder.REACTIVE
+    times = Counter(turn.round for turn, _ in perceived) if reactive else None
+    turns = [_turn(turn, audience, viewer, times) for turn, audience in perceived]
     if not 0 <= omitted <= len(turns):
         raise InvalidValueError(field="omitted", expected=f"0 to {len(turns)} turns", got=omitted)
     # The values are JSON already, so that every part controls its own lines.
@@ -106,15 +111,21 @@ def perceived_turns(episode: Episode, viewer: str | None = None) -> list[tuple[T
     ]
 
 
-def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None) -> str:
-    """One turn as one line. Action types are ours, so they need no escapes."""
+def _turn(turn: Turn, audience: tuple[str, ...], viewer: str | None, times: Mapping[int, int] | None = None) -> str:
+    """One turn as one line; ``times`` are the numbers of turns by time, in reactive order.
+
+    Action types are ours, so they need no escapes.
+    """
     action = turn.action
     # Participants do not know for certain who else was present.
     seen_by = f', "seen_by": {_names(audience)}' if viewer is None else ""
-    veiled = ', "simultaneous": true' if turn.veiled else ""
+    moment = "" if times is None else f', "time": {turn.round + 1}'
+    # Most ticks of the clock have one turn; a simultaneous round has one of every seat.
+    if turn.veiled and (times is None or times[turn.round] > 1):
+        moment += ', "simultaneous": true'
     return (
         f'{{"turn": {turn.index + 1}, "agent": {quote(turn.actor)}, "type": "{action.action_type.value}", '
-        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{veiled}{_move(turn)}}}'
+        f'"argument": {quote(action.argument)}, "to": {_names(action.to)}{seen_by}{moment}{_move(turn)}}}'
     )
 
 

@@ -214,3 +214,13 @@ def test_who_left_in_a_simultaneous_round_witnesses_of_it_only_the_own_turn(view
         state = transition(state, Action(kind, "x"))
     seen = {"agent_0": [0], "agent_1": [0, 1, 2]}[viewer]
     assert [turn.index for turn in observe(state, viewer).turns] == seen
+
+
+def test_in_reactive_order_a_turn_has_its_time_and_is_simultaneous_only_with_another_of_the_same_time():
+    state = initial_state(task(PEOPLE), Rules(turn_order=TurnOrder.REACTIVE, max_turns=30), 1)
+    while state.stop is None:
+        state = transition(state, Action(SPEAK, "x", wait=1 + len(state.turns) % 3))
+    turns, times = parse(Episode.of_state(state))["turns"], [turn.round + 1 for turn in state.turns]
+    assert [turn["time"] for turn in turns] == times
+    assert [turn.get("simultaneous", False) for turn in turns] == [times.count(time) > 1 for time in times]
+    assert {times.count(time) > 1 for time in times} == {True, False}

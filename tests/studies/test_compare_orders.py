@@ -1,0 +1,27 @@
+"""The comparison of turn orders, on a few tasks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from sotopia_env.world import TurnOrder
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = ROOT / "studies" / "compare_orders.py"
+
+
+def test_every_order_is_compared_with_the_first_and_who_comes_back_sooner_has_more_turns():
+    out = subprocess.run([sys.executable, str(SCRIPT), "-n", "3"], capture_output=True, text=True, check=True, cwd=ROOT)
+    first, second = ([*map(cells, table.splitlines()[2:])] for table in out.stdout.split("\n\n"))
+    assert {row[2] for row in first} == {order.value for order in TurnOrder}
+    assert all((row[5] == "") == (row[2] == TurnOrder.ROUND_ROBIN) for row in first)
+    assert all(0 <= float(number) <= 1 for row in first for number in row[3:5])
+    turns = {(*row[:2], row[2]): float(row[3]) for row in second}
+    for family, policy, _ in turns:
+        assert turns[family, policy, "1"] > turns[family, policy, "10"]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]

@@ -41,6 +41,8 @@ with extra("inspect"):
 
 SCORER, CLUSTER = "dimensions", "cluster"
 """The name of the scorer, and the key of a sample's metadata by which its errors are clustered."""
+UNKNOWN = "unknown"
+"""The model of a log of seats whose policies the record does not name."""
 _ROLES: Mapping[object, Any] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 
 
@@ -66,8 +68,10 @@ def export_logs(source: str | Path, folder: str | Path) -> list[Path]:
     samples: dict[str, list[EvalSample]] = {}
     for episode in episodes:
         cluster = episode.task.scenario.id if several else episode.task.id
-        for policy in episode.policies:
-            samples.setdefault(policy.name, []).append(_sample(episode, policy.agent, policy.name, cluster))
+        names = {policy.agent: policy.name for policy in episode.policies}
+        for agent in episode.task.agents:
+            name = names.get(agent, UNKNOWN)
+            samples.setdefault(name, []).append(_sample(episode, agent, name, cluster))
     folder.mkdir(parents=True, exist_ok=True)
     times = _times(source)
     return [_write(_log(name, own, times), folder, name) for name, own in samples.items()]

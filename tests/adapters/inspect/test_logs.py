@@ -15,8 +15,9 @@ from sotopia_env.adapters.inspect_logs import export_logs
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.reports import seat_results
 from sotopia_env.storage import read_run
-from sotopia_env.world import Dimension
+from sotopia_env.world import Dimension, write_episodes
 from tests.sotopia_env.cli.test_cli import sotopia
+from tests.test_docs import ROOT
 
 
 def logs_of(run, folder):
@@ -67,6 +68,18 @@ def test_an_unscored_episode_has_a_sample_that_the_means_leave_out(tmp_path):
     assert all(math.isnan(value) for sample in log.samples for value in sample.scores["dimensions"].value.values())
     assert {sample.scores["dimensions"].reason for sample in log.samples} == {"not evaluated"}
     assert {score.unscored_samples for score in log.results.scores} == {4}
+
+
+def test_imported_episodes_and_such_without_policies_are_exported(tmp_path):
+    imported = tmp_path / "imported"
+    sotopia("import", ROOT / "docs" / "samples" / "sotopia" / "episodes.jsonl", "-o", imported)
+    episodes = list(read_run(imported))
+    logs = logs_of(imported, tmp_path / "logs")
+    assert sum(len(log.samples) for log in logs.values()) == sum(len(episode.task.agents) for episode in episodes)
+    nameless = [episode.model_copy(update={"policies": ()}) for episode in episodes]
+    write_episodes(tmp_path / "nameless.jsonl", nameless)
+    (log,) = logs_of(tmp_path / "nameless.jsonl", tmp_path / "others").values()
+    assert log.eval.model == "unknown"
 
 
 def test_logs_of_the_same_run_replace_each_other(run, tmp_path):

@@ -1,5 +1,6 @@
 """A missing library is one sentence that says what to install."""
 
+import importlib
 from importlib.util import find_spec
 
 import pytest
@@ -15,6 +16,23 @@ def test_a_missing_package_names_the_extra():
     assert isinstance(caught.value, SotopiaError)
     assert caught.value.name == "a_package_that_does_not_exist"
     assert "sotopia-env[inspect]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "name"),
+    [
+        ("inspect_tasks", "inspect_ai", "inspect"),
+        ("openenv_server", "openenv", "openenv"),
+        ("openenv_types", "openenv", "openenv"),
+        ("verifiers_env", "verifiers", "verifiers"),
+    ],
+)
+def test_an_adapter_without_its_library_says_what_to_install(module, library, name):
+    if find_spec(library) is not None:
+        pytest.skip(f"{library} is installed")
+    with pytest.raises(MissingExtraError) as caught:
+        importlib.import_module(f"sotopia_env.adapters.{module}")
+    assert f"sotopia-env[{name}]" in str(caught.value)
 
 
 @pytest.mark.skipif(find_spec("inspect_ai") is not None, reason="inspect_ai is installed")

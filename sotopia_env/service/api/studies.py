@@ -109,11 +109,11 @@ async def export_study(parts: ServicesDep, _: Reader, name: str, kind: Literal["
 
 
 @router.get("/studies/{name}/codebook")
-async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, str]:
-    """Returns the descriptions of the columns of an export."""
+async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
+    """Returns the descriptions of the columns of an export, and the study's questions."""
     async with parts.database.read() as connection:
-        await studies.by_name(connection, name)
-    return export.CODEBOOK
+        row = await studies.by_name(connection, name)
+    return export.codebook(settings_of(row))
 
 
 @router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)

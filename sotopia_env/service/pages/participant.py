@@ -182,11 +182,12 @@ async def leave(parts: ServicesDep, person: Person) -> Response:
 
 
 @router.post("/study/rating")
+@router.post("/study/interview")
 async def rate(request: Request, parts: ServicesDep, person: Person) -> Response:
-    """Records the answers about one item."""
+    """Records the answers about one item, or about a conversation."""
     fields = await _fields(request)
     step = await _step(parts, person)
-    if step.kind != "rating" or fields.get("assignment") != step.assignment.id:
+    if step.kind not in ("rating", "interview") or fields.get("assignment") != step.assignment.id:
         raise ConflictError("this was sent before, or its time was up; reload the page for the next step")
     answers = read_form(step.sections, fields)
     if answers.problems:

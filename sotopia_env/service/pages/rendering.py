@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from urllib.parse import urlencode
 
@@ -53,7 +54,7 @@ def _without(query: Mapping[str, str], *names: str, **changes: str) -> str:
     return f"?{urlencode(fields)}" if fields else ""
 
 
-templates.filters |= {"when": _when, "query": _without}
+templates.filters |= {"dedent": dedent, "when": _when, "query": _without}
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:

@@ -33,7 +33,9 @@ partner: boulware      # a policy, a model such as local/my-model, or: person
 seats: both
 per_person: 1
 turn_seconds: 300
-questionnaire:
+interview:             # after each conversation
+  - {name: trust, text: "How far did you trust {partner}?", kind: scale, low: 1, high: 7}
+questionnaire:         # once, at the end
   - {name: natural, text: "How natural was your partner?", kind: scale, low: 1, high: 7}
 """,
     "annotate": """kind: annotate

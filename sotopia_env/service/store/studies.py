@@ -204,11 +204,14 @@ async def change_assignment(connection: AsyncConnection, assignment: str, **colu
     await connection.execute(update(tables.assignment).where(tables.assignment.c.id == assignment).values(**columns))
 
 
-async def assignments(connection: AsyncConnection, study: str, *states: str) -> Sequence[Any]:
-    """Returns the assignments of a study, of all states or of some."""
+async def assignments(
+    connection: AsyncConnection, study: str, *states: str, participant: str | None = None
+) -> Sequence[Any]:
+    """Returns the assignments of a study, of all states or of some, and of all participants or of one."""
     row = tables.assignment
     query = select(row).where(row.c.study == study)
     query = query.where(row.c.state.in_(states)) if states else query
+    query = query if participant is None else query.where(row.c.participant == participant)
     return (await connection.execute(query.order_by(row.c.id))).all()
 
 

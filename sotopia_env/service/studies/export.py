@@ -25,8 +25,10 @@ from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, fingerprint
 from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
 from sotopia_env.reports import Report
 from sotopia_env.service.store import episodes, studies
+from sotopia_env.service.studies.forms import Question
+from sotopia_env.service.studies.interviews import INTERVIEW
 from sotopia_env.service.studies.rating import GOLD_SLOT, REASONING, scores_of
-from sotopia_env.service.studies.settings import AnnotateStudy
+from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy
 from sotopia_env.world import Episode
 
 COLUMNS = ("study", "participant", "external", "item", "slot", "state", "seconds", "agent", "question", "answer")
@@ -34,15 +36,32 @@ CODEBOOK = {
     "study": "name of the study",
     "participant": "code of the person; the same person has the same code throughout",
     "external": "id by which a panel, such as Prolific, knows the person",
-    "item": "id of the episode or task that was judged; empty for the questionnaire",
+    "item": "what was played or judged: a conversation, or the id of an episode or a task; empty for the questionnaire",
     "slot": "which of the people who judge this item, from 0; -1 for the qualification; a seat in a conversation",
     "state": "done, rejected (by a quality rule) or dropped (no answer in time)",
     "seconds": "how long the person took for the item",
     "agent": "the seat that the answer is about; empty for the whole item",
-    "question": "name of the question; a dimension, or a dimension with .reasoning",
+    "question": "name of the question; a dimension, or a dimension with .reasoning; after a conversation, "
+    "interview. and the name",
     "answer": "the number, the choice or the text",
 }
 """Descriptions of the columns of an export."""
+
+
+def codebook(study: PlayStudy | AnnotateStudy | ValidateStudy) -> dict[str, Any]:
+    """Returns the descriptions of the columns of an export, and the questions that a study's settings ask."""
+    questions = {question.name: question for question in study.questionnaire}
+    if isinstance(study, PlayStudy):
+        questions |= {f"{INTERVIEW}{question.name}": question for question in study.interview}
+    elif isinstance(study, ValidateStudy):
+        questions |= {question.name: question for question in (*study.questions, *study.per_seat)}
+    return {"columns": CODEBOOK, "questions": {name: _described(question) for name, question in questions.items()}}
+
+
+def _described(question: Question) -> dict[str, Any]:
+    """The text of a question, its kind, and the answers that are possible where they are limited."""
+    answers = {"choice": list(question.options), "scale": [question.low, question.high]}.get(question.kind)
+    return {"text": question.text, "kind": question.kind} | ({} if answers is None else {"answers": answers})
 
 
 async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.store import studies
 from sotopia_env.service.studies import play, rating
 from sotopia_env.service.studies.forms import Question, Section
+from sotopia_env.service.studies.guidance import guidance
 from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy, study_of
 
 
@@ -25,7 +26,8 @@ class Step:
     """The current step of a participant.
 
     Attributes:
-        kind: ``consent``, ``instructions``, ``waiting``, ``seat``, ``rating``, ``questionnaire`` or ``end``.
+        kind: ``consent``, ``instructions``, ``waiting``, ``seat``, ``interview``, ``rating``,
+            ``questionnaire`` or ``end``.
         study: the study.
         study_id: its id.
         person: the participant's row.
@@ -66,7 +68,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
             raise ConflictError("this study is closed; thank you for your interest")
         return step("consent", sections=CONSENT)
     if person.state == "consented":
-        return step("instructions")
+        return step("instructions", details=guidance(study) if isinstance(study, AnnotateStudy) else None)
     if person.state == "questionnaire":
         return step("questionnaire", sections=(Section(questions=study.questionnaire),))
     if isinstance(study, PlayStudy):
@@ -74,7 +76,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
         # below.
         stage = await play.stage(connection, study, row.id, person)
         if stage.kind != "over":
-            return step(stage.kind, stage.assignment, details=stage.details)
+            return step(stage.kind, stage.assignment, stage.sections, stage.details)
     else:
         item = await rating.next_item(connection, study, row.id, person)
         if item is not None:
@@ -107,7 +109,8 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
     if person.state != "invited":
         return
     study = study_of(parse_json(row.settings, f"study {row.name}"))
-    state = "declined" if not agreed else "consented" if study.instructions else "active"
+    instructed = bool(study.instructions) or isinstance(study, AnnotateStudy)
+    state = "declined" if not agreed else "consented" if instructed else "active"
     await studies.change_participant(connection, person_id, state=state, answers={"consented_at": time.time()})
 
 
@@ -142,10 +145,12 @@ async def answer(connection: AsyncConnection, person_id: str, values: dict[str, 
 async def submit(
     connection: AsyncConnection, person_id: str, assignment: str, values: dict[str, Any], seconds: float | None
 ) -> None:
-    """Records the answers about one item, and compares a new annotator's scores with the gold."""
+    """Records the answers about a conversation or an item, and compares a new annotator's scores with the gold."""
     _, row = await studies.enter(connection, person_id)
     study = study_of(parse_json(row.settings, f"study {row.name}"))
-    assert not isinstance(study, PlayStudy)
+    if isinstance(study, PlayStudy):
+        await play.record_interview(connection, row.id, person_id, assignment, values)
+        return
     await studies.finish(connection, assignment, person_id, values, seconds)
     if isinstance(study, AnnotateStudy):
         await rating.qualify(connection, study, row.id, person_id)

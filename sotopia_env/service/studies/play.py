@@ -16,7 +16,10 @@ from sotopia_env.json_text import parse_json
 from sotopia_env.records import canonical_json
 from sotopia_env.service import live
 from sotopia_env.service.live import LiveSpec
+from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.store import episodes, studies, tables
+from sotopia_env.service.studies.forms import Section
+from sotopia_env.service.studies.interviews import interview_form, is_interview
 from sotopia_env.service.studies.settings import PERSON, PlayStudy
 from sotopia_env.world import Rules, Task
 
@@ -29,14 +32,18 @@ class Stage:
     """The state of a participant of a play study.
 
     Attributes:
-        kind: ``waiting`` (for a partner), ``seat`` (in a conversation) or ``over`` (no conversation is left).
+        kind: ``waiting`` (for a partner), ``seat`` (in a conversation), ``interview`` (after one) or ``over`` (no
+            conversation is left).
         assignment: the row of the current assignment.
-        details: for a seat, the ids of the episode and the agent; while waiting, the time until which to wait.
+        details: for a seat and an interview, the ids of the episode and the agent; while waiting, the time until which
+            to wait.
+        sections: the form of an interview.
     """
 
     kind: str
     assignment: Any = None
     details: Any = None
+    sections: tuple[Section, ...] = ()
 
 
 def tasks_of(study: PlayStudy) -> Sequence[Task]:
@@ -73,6 +80,8 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
     assignment = await studies.current(connection, study_id, person.id)
     if assignment is not None and "episode" in (answers := parse_json(assignment.answers, "assignment")):
         return await _playing(connection, study, study_id, person, assignment, answers)
+    if (interview := await _interview(connection, study, study_id, person.id)) is not None:
+        return interview
     if await studies.done_by(connection, study_id, person.id) >= study.per_person:
         return Stage("over")
     until = time.time() + study.wait_seconds
@@ -91,6 +100,36 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
     if await _begin_if_complete(connection, study, study_id, assignment):
         return await stage(connection, study, study_id, person)
     return Stage("waiting", assignment, {"until": assignment.leased_until})
+
+
+async def _interview(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str) -> Stage | None:
+    """Returns the interview about the earliest conversation without one; ``None`` if there is nothing to ask."""
+    if not (study.interview or study.scenario_interview):
+        return None
+    # A conversation counts as done without its interview: a person who closes the page has still played it.
+    for assignment in await studies.assignments(connection, study_id, "done", participant=person):
+        answers = parse_json(assignment.answers, "assignment")
+        if any(is_interview(name) for name in answers):
+            continue
+        episode = await live.LiveEpisode.load(connection, answers["episode"])
+        if sections := interview_form(study, episode, answers["agent"]):
+            return Stage("interview", assignment, answers, sections)
+    return None
+
+
+async def record_interview(
+    connection: AsyncConnection, study_id: str, person: str, assignment: str, values: dict[str, Any]
+) -> None:
+    """Adds the answers of an interview to those of its conversation; needs the study's lock.
+
+    Raises:
+        ConflictError: the person has no such conversation, or the answers were sent before.
+    """
+    done = await studies.assignments(connection, study_id, "done", participant=person)
+    answers = next((parse_json(row.answers, "assignment") for row in done if row.id == assignment), None)
+    if answers is None or any(is_interview(name) for name in answers):
+        raise ConflictError("this was sent before; reload the page for the next step")
+    await studies.change_assignment(connection, assignment, answers=canonical_json({**answers, **values}))
 
 
 async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str, until: float) -> Any:

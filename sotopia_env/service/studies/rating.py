@@ -10,8 +10,6 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
@@ -22,9 +20,9 @@ from sotopia_env.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
 from sotopia_env.service.store import episodes, studies, tables
 from sotopia_env.service.studies.forms import Question, Section
+from sotopia_env.service.studies.guidance import Guidance, guidance, rationale_note, title
 from sotopia_env.service.studies.settings import AnnotateStudy, ValidateStudy
 from sotopia_env.world import Episode, Task
-from sotopia_env.yaml_text import read_yaml
 
 REASONING = ".reasoning"
 """Suffix of the answer with the rationale of a score."""
@@ -42,6 +40,7 @@ class Item:
         sections: the form.
         number: how many items the person has done before.
         gold: whether it belongs to the qualification.
+        guidance: the annotators' instructions; ``None`` for a scenario.
     """
 
     assignment: Any
@@ -51,6 +50,7 @@ class Item:
     sections: tuple[Section, ...]
     number: int
     gold: bool = False
+    guidance: Guidance | None = None
 
 
 async def plan(connection: AsyncConnection, study: AnnotateStudy | ValidateStudy) -> list[tuple[str, int]]:
@@ -148,7 +148,7 @@ async def _annotation(
     episode = await episodes.record_of(connection, assignment.item)
     view = episode_view(episode)
     sections = annotation_form(study, episode)
-    return Item(assignment, view.situation, view.seats, view.transcript, sections, number, gold)
+    return Item(assignment, view.situation, view.seats, view.transcript, sections, number, gold, guidance(study))
 
 
 def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ...]:
@@ -167,7 +167,7 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
                         # The rationale comes before the score: annotators justify a score before they give it.
                         name=f"{agent}.{name}{REASONING}",
                         text=f"{title(name)}: why?",
-                        note=_rationale_note(name),
+                        note=rationale_note(name),
                         min_words=study.min_words,
                     ),
                     Question(
@@ -183,24 +183,6 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
         )
         for agent in episode.task.agents
     )
-
-
-@cache
-def _rationales() -> dict[str, dict[str, str]]:
-    rationales: dict[str, dict[str, str]] = read_yaml(Path(__file__).with_name("rationales.yaml"))
-    return rationales
-
-
-def _rationale_note(name: str) -> str:
-    """Returns the hint for a rationale, with a good and a bad example."""
-    example = _rationales().get(name)
-    rule = "Refer to something that a character said or did."
-    return rule if example is None else f"{rule} Good: “{example['good']}” Not helpful: “{example['bad']}”"
-
-
-def title(name: str) -> str:
-    """Returns a dimension's name as a heading."""
-    return name.replace("_", " ").capitalize()
 
 
 def _validation(study: ValidateStudy, assignment: Any, number: int) -> Item:

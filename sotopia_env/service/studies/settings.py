@@ -94,6 +94,10 @@ class PlayStudy(Study):
         turn_seconds: how long a person may take for a turn.
         on_timeout: the consequence of no answer: the person's character leaves, or the turn passes.
         wait_seconds: how long a person waits for a partner.
+        interview: questions to a person after each conversation. A question with ``{partner}`` in its text is asked
+            about each partner, by the character's name.
+        scenario_interview: whether people also say which of their goals they reached, and answer the scenario's own
+            questions on the partners' private information, if it has any (AgentSense, arXiv 2410.19346, §3.4).
     """
 
     kind: Literal["play"] = "play"
@@ -108,6 +112,13 @@ class PlayStudy(Study):
     turn_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     on_timeout: Literal["leave", "none"] = "leave"
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    interview: tuple[Question, ...] = ()
+    scenario_interview: bool = False
+
+    @model_validator(mode="after")
+    def _check_interview(self) -> Self:
+        check_names((Section(questions=self.interview),))
+        return self
 
 
 class Gold(Settings):

@@ -92,10 +92,15 @@ class Studio:
         return page
 
     def check(self, page: Page) -> None:
-        """Nothing serious for people with assistive technology, nothing wider than the window, no errors."""
+        """Nothing serious for people with assistive technology, light or dark; nothing too wide; no errors."""
         found = Axe().run(page).response["violations"]
+        page.emulate_media(color_scheme="dark")
+        found += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+        page.emulate_media(color_scheme="light")
         serious = [
-            (item["id"], item["nodes"][0]["html"]) for item in found if item["impact"] in ("serious", "critical")
+            (item["id"], item["nodes"][0]["any"], item["nodes"][0]["html"])
+            for item in found
+            if item["impact"] in ("serious", "critical")
         ]
         assert not serious, (page.url, serious)
         width = page.evaluate("document.documentElement.scrollWidth")

@@ -186,6 +186,7 @@ def test_two_annotators_and_their_agreement(browser: Browser, place: Served) -> 
         reader.get_by_role("button", name="Begin").click()
         reader.get_by_label("I agree").check()
         reader.get_by_role("button", name="Take part", exact=True).click()
+        reader.get_by_role("button", name="I have read this").click()
         assert "boulware" not in reader.content()
         annotate(reader, 6 + number)
         reader.wait_for_timeout(1_000)

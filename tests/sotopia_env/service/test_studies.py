@@ -23,7 +23,9 @@ from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, runs
 from sotopia_env.service.studies import opening
+from sotopia_env.service.studies.guidance import worked_example
 from sotopia_env.service.studies.settings import study_of
+from sotopia_env.world import Interview, Question, TaskSet
 from sotopia_env.yaml_text import read_yaml
 from tests.sotopia_env.service.server import Studio, hidden, studio
 
@@ -112,6 +114,95 @@ def test_a_person_plays_with_a_policy_and_gets_a_code(url: str) -> None:
         assert "COMPLETED" in (await again.post("/join/talks", data={"person": "panel-7"})).text
 
     run(url, work)
+
+
+async def left(browser: httpx.AsyncClient) -> httpx.Response:
+    """The page after a person has left the conversation."""
+    await say(browser, await my_turn(browser), action_type="leave")
+    return await my_turn(browser) if "/seat/" in str((page := await browser.get("/study")).url) else page
+
+
+TALK = [
+    {"name": "trust", "text": "How far did you trust {partner}?", "kind": "scale", "low": 1, "high": 7},
+    {"name": "why", "text": "What did you try?", "required": False},
+]
+
+
+def test_a_person_is_interviewed_after_each_conversation(url: str) -> None:
+    async def work(place: Studio) -> None:
+        researcher = await opened(place, {**PLAY, "per_person": 2, "interview": TALK})
+        browser = await joined(place, "talks", "panel-7")
+        await consented(browser)
+        sent = set()
+        for trust in ("3", "5"):
+            page = await left(browser)
+            names = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).names
+            assert any(f"How far did you trust {name}?" in page.text for name in names.values())
+            about = re.search(r'name="(agent_\d\.interview\.trust)"', page.text)
+            assert about
+            fields = {"assignment": hidden(page.text, "assignment"), about[1]: trust}
+            assert (await browser.post("/study/interview", data={**fields, about[1]: "8"})).status_code == 422
+            sent.add((about[1].partition(".")[0], trust))
+            page = await browser.post("/study/interview", data=fields)
+            assert (await browser.post("/study/interview", data=fields)).status_code == 409
+        assert "How natural?" in page.text
+        await browser.post("/study/questionnaire", data={"natural": "6"})
+        text = (await researcher.get("/api/v1/studies/talks/export.csv")).text
+        answers = [row for row in csv.DictReader(io.StringIO(text)) if row["question"] == "interview.trust"]
+        assert {(row["agent"], row["answer"]) for row in answers} == sent
+        assert len({row["item"] for row in answers}) == 2
+        codebook = (await researcher.get("/api/v1/studies/talks/codebook")).json()
+        assert set(codebook["columns"]) == set(csv.DictReader(io.StringIO(text)).fieldnames or ())
+        assert codebook["questions"]["interview.trust"]["answers"] == [1, 7]
+        assert {"natural", "interview.why"} <= set(codebook["questions"])
+
+    run(url, work)
+
+
+def with_questions(folder: Path) -> Path:
+    """A file with one task, whose scenario asks about the private information of the second seat."""
+    task = next(iter(naming.task_set("bargaining", 1, 0, "medium")))
+    question = Question(about=1, text="What does the other have to pay?", answer="a debt", wrong=("rent", "nothing"))
+    scenario = task.scenario.model_copy(update={"interview": Interview(template="debt", questions=(question,))})
+    TaskSet([task.model_copy(update={"scenario": scenario})]).save(folder / "tasks.json")
+    return folder / "tasks.json"
+
+
+def test_the_questions_of_a_scenario_are_asked_of_the_person(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(place: Studio) -> None:
+        file = str(with_questions(tmp_path))
+        settings = {**PLAY, "tasks": file, "n": None, "partner": "conceder", "seats": "first"}
+        researcher = await opened(place, {**settings, "scenario_interview": True, "questionnaire": []})
+        browser = await joined(place, "talks")
+        await consented(browser)
+        page = await left(browser)
+        task = next(iter(naming.task_set(file, None, 0, "medium")))
+        assert task.scenario.interview is not None
+        own = dict.fromkeys(re.findall(r'name="(agent_0\.interview\.goal_\d)"', page.text))
+        about = dict.fromkeys(re.findall(r'name="(agent_\d\.interview\.information_\d)"', page.text))
+        asked = [item for item in task.scenario.interview.questions if 0 in item.asked_seats(len(task.agents))]
+        assert len(own) == len(task.scenario.seats[0].goals)
+        assert len(about) == len(asked) > 0
+        right = {name: item.answer for name, item in zip(about, asked, strict=True)}
+        fields = {"assignment": hidden(page.text, "assignment"), **dict.fromkeys(own, "no"), **right}
+        assert "COMPLETED" in (await browser.post("/study/interview", data=fields)).text
+        lines = (await researcher.get("/api/v1/studies/talks/export.jsonl")).text.splitlines()
+        answers = {(row["agent"], row["question"]): row["answer"] for row in map(json.loads, lines)}
+        assert answers["agent_0", "interview.goal_1"] == "no"
+        assert set(right.values()) <= {answer for _, answer in answers.items() if isinstance(answer, str)}
+
+    run(sqlite_url, work)
+
+
+def test_a_conversation_counts_without_its_interview(sqlite_url: str) -> None:
+    async def work(place: Studio) -> None:
+        researcher = await opened(place, {**PLAY, "seats": "first", "interview": TALK})
+        browser = await joined(place, "talks")
+        await consented(browser)
+        await left(browser)
+        assert (await researcher.get("/api/v1/studies/talks")).json()["progress"] == {"done": 1}
+
+    run(sqlite_url, work)
 
 
 def test_two_people_meet_and_nobody_is_told_who_is_who(sqlite_url: str) -> None:
@@ -260,6 +351,25 @@ def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: 
     run(url, work)
 
 
+def test_annotators_read_a_finished_annotation_before_they_begin(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(place: Studio) -> None:
+        run_id = await recorded(place, tmp_path / "run")
+        await opened(place, {**ANNOTATE, "runs": [run_id]})
+        browser = await joined(place, "scores")
+        page = await browser.post("/study/consent", data={"consent": "1"})
+        item = await browser.post("/study/begin")
+        for text in (page.text, item.text):  # it can be opened again beside the form
+            for name, scores in worked_example().scores.items():
+                shown = all(html.escape(score.rationale, quote=False) in text.replace("&#34;", '"') for score in scores)
+                assert shown is (name in ANNOTATE["dimensions"])
+
+    run(sqlite_url, work)
+
+
+def test_the_finished_annotation_covers_every_dimension_of_judges() -> None:
+    assert set(worked_example().scores) == set(dimension_guides())
+
+
 def test_an_annotator_who_is_far_off_the_gold_is_told_what_to_read_again(sqlite_url: str, tmp_path: Path) -> None:
     async def work(place: Studio) -> None:
         run_id = await recorded(place, tmp_path / "run")
@@ -339,6 +449,7 @@ def test_what_was_typed_is_there_after_a_reload(sqlite_url: str) -> None:
         ({"turn_seconds": 0}, "turn_seconds"),
         ({"name": "No Spaces"}, "name"),
         ({"partners": "human"}, "partners"),
+        ({"interview": [{"name": "a", "text": "?"}, {"name": "a", "text": "!"}]}, "questions"),
         ({"questionnaire": [{"name": "a", "text": "?"}, {"name": "a", "text": "?"}]}, "questions"),
     ],
 )

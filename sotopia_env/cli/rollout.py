@@ -155,10 +155,10 @@ def rollout(
     directory = out or config.parent  # type: ignore[union-attr]  # checked above
     if dry_run:
         for spec in specs:
-            _forecast(spec, directory, share)
+            forecast_spec(spec, directory, share)
         return
     # A list, so that a failure in one spec does not keep the others from being played.
-    failed = [_play(spec, directory, workers, verbose, share) for spec in specs]
+    failed = [play_spec(spec, directory, workers, verbose, share) for spec in specs]
     if any(failed):
         raise typer.Exit(1)
 
@@ -175,7 +175,7 @@ def _ray_workers(name: str) -> int:
     return int(number or 2)
 
 
-def _play(spec: RunSpec, out: Path, workers: int, verbose: bool, part: Part | None) -> bool:
+def play_spec(spec: RunSpec, out: Path, workers: int = 0, verbose: bool = False, part: Part | None = None) -> bool:
     """Plays a run or a part of it; returns whether an episode failed or is unscored."""
     result, number = _run_on_ray(spec, out, workers) if workers else _run_here(spec, out, verbose, part)
     # The driver of a Ray cluster calls no models itself, so unscored episodes need another command.
@@ -266,7 +266,8 @@ def _run_on_ray(spec: RunSpec, out: Path, workers: int) -> tuple[RunResult, int 
     return result, stop.signal
 
 
-def _forecast(spec: RunSpec, out: Path, part: Part | None) -> None:
+def forecast_spec(spec: RunSpec, out: Path, part: Part | None = None) -> None:
+    """Prints the calls, tokens and cost of a run or a part of it."""
     from sotopia_env.runs.forecast import StandInModels, forecast
 
     models = StandInModels(spec.models)

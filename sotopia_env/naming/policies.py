@@ -32,6 +32,7 @@ from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
+from sotopia_env.policies.negotiators.pressing import Presser, Prober
 from sotopia_env.policies.policy import Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
 
@@ -51,6 +52,8 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "random-offers": RandomOffers,
     "random-walk": RandomWalk,
     "liar": Liar,
+    "presser": Presser,
+    "prober": Prober,
     "sharer": Sharer,
     "splitter": Splitter,
     "leaver": Leaver,

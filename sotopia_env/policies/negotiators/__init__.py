@@ -3,6 +3,7 @@
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.negotiation import Negotiator
 from sotopia_env.policies.negotiators.opponents import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk
+from sotopia_env.policies.negotiators.pressing import Presser, Prober
 
 __all__ = [
     "FixedDemand",
@@ -11,6 +12,8 @@ __all__ = [
     "Micro",
     "Negotiator",
     "OpponentModeller",
+    "Presser",
+    "Prober",
     "RandomOffers",
     "RandomWalk",
     "Splitter",

@@ -209,7 +209,17 @@ def test_the_liar_names_its_friends_and_tells_nothing_of_them():
     assert not any(fact in words for fact in ("Elm", "Ash", "hen"))
 
 
-@pytest.mark.parametrize("name", ["micro", "hard-headed", "frequency", "random-walk", "liar"])
+@pytest.mark.parametrize(("talker", "same_moves"), [("presser", "boulware"), ("prober", "linear")])
+def test_pressure_and_questions_are_words_only(talker, same_moves):
+    of = NUMBER
+    states = [play((make(policy), make("linear")), of) for policy in (talker, same_moves)]
+    assert moves(states[0]) == moves(states[1])
+    words = [[turn.action.argument for turn in state.turns if turn.actor == "agent_0"] for state in states]
+    assert all(more.startswith(less) for more, less in zip(*words, strict=True))
+    assert words[0] != words[1]
+
+
+@pytest.mark.parametrize("name", ["micro", "hard-headed", "frequency", "random-walk", "liar", "presser", "prober"])
 def test_names_and_parameters(name):
     policy = make(name)
     assert policy.name == name

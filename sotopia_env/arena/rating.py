@@ -1,0 +1,272 @@
+r"""Ratings from continuous payoffs, with intervals over tasks.
+
+A payoff is the sum of the effects of the policy, its opponent, the task, the seat and the order, and a rest:
+:math:`y = \alpha_{policy} + \beta_{opponent} + \gamma_{task} + \delta_{seat} + \epsilon_{first} + u`. The
+**strength** of a policy is its effect minus the mean effect of the rated policies. The estimand is the mean over *this*
+pool of opponents and these kinds of task; it says nothing about other opponents.
+
+Payoffs of one task resemble each other, and policies differ in which tasks suit them. The variance is therefore the
+cluster-robust sandwich over tasks (Liang and Zeger 1986), times T / (T - 1) for T tasks, and intervals use Student's t
+with T - 1 degrees of freedom. In simulation (``tests/sotopia_env/arena/test_rating.py``) such intervals cover the true
+strength as often as they promise, unlike those of least squares.
+
+Policies are **ranked** only as far as the differences allow: the intervals of all differences hold together
+(Bonferroni), so that the probability of any wrong rank is at most 5 %.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sotopia_env.arena.rows import Row
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.reports import Estimate
+from sotopia_env.reports.differences import Rank, ranking
+from sotopia_env.reports.intervals import critical_value, estimate, two_sided_p
+
+TASKS = "tasks"
+_LEVEL, _POWER = 0.05, 0.8
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """Strengths and what follows from them; policies and opponents are identities.
+
+    Attributes:
+        policies: the rated policies, the strongest first.
+        means: the mean payoff of each policy, with equal weights for opponents, tasks, seats and orders.
+        strengths: the strength of each policy: its mean minus that of all rated policies.
+        gaps: the difference of every two policies, the first minus the second.
+        ranks: the ranks and ties that the simultaneous intervals of the differences leave open.
+        groups: the number of the group of each policy, from 1. A group ends before the first policy that is worse than
+            the first policy of the group.
+        tasks: the number of tasks.
+    """
+
+    policies: tuple[str, ...]
+    means: Mapping[str, Estimate]
+    strengths: Mapping[str, Estimate]
+    gaps: Mapping[tuple[str, str], Estimate]
+    ranks: Mapping[str, Rank]
+    groups: Mapping[str, int]
+    tasks: int
+
+
+def rate(rows: Sequence[Row]) -> Rating:
+    """Returns the rating of the policies in scored rows.
+
+    Raises:
+        InvalidValueError: there are fewer than two tasks, or two policies have no opponents in common, even through
+            others.
+    """
+    scored = [row for row in rows if row.payoff is not None]
+    policies, count = sorted({row.policy for row in scored}), len({row.task for row in scored})
+    if count < 2:
+        raise InvalidValueError("intervals are over tasks", field="tasks", expected="at least 2", got=count)
+    y = np.array([row.payoff for row in scored], dtype=float)
+    columns = [
+        _one_hot([row.policy for row in scored], policies),
+        *(
+            _one_hot(list(values))
+            for values in zip(*[(row.opponent, row.task, row.seat) for row in scored], strict=True)
+        ),
+        np.array([[float(row.first)] for row in scored]),
+    ]
+    clusters = np.unique([row.task for row in scored], return_inverse=True)[1]
+    fit = _fit(np.hstack(columns), y, clusters, count)
+    level = np.concatenate([np.zeros(len(policies)), *(part.mean(axis=0) for part in _grids(columns[1:]))])
+    wanted = np.hstack([np.eye(len(policies)), np.zeros((len(policies), len(level) - len(policies)))])
+    means = (wanted + level) @ fit.beta
+    centred = wanted - wanted.mean(axis=0)
+    if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
+        raise InvalidValueError(
+            "two policies have no opponent in common, even through others",
+            field="policies",
+            hint="play all of them against the pool of the suite",
+        )
+    n = {policy: sum(row.policy == policy for row in scored) for policy in policies}
+    strengths = {p: fit.estimate(c, n[p], _LEVEL) for p, c in zip(policies, centred, strict=True)}
+    order = sorted(policies, key=lambda p: (-strengths[p].mean, p))
+    pairs = list(itertools.combinations(order, 2))
+    at = {policy: wanted[index] for index, policy in enumerate(policies)}
+    gaps = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL) for a, b in pairs}
+    strict = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL / len(pairs)) for a, b in pairs}
+    ranks = {rank.policy: rank for rank in ranking(strengths, strict)}
+    return Rating(
+        policies=tuple(order),
+        means={p: _mean(scored, p, mean) for p, mean in zip(policies, means.tolist(), strict=True)},
+        strengths=strengths,
+        gaps=gaps,
+        ranks=ranks,
+        groups=_groups(order, ranks),
+        tasks=count,
+    )
+
+
+def _mean(rows: Sequence[Row], policy: str, mean: float) -> Estimate:
+    """The mean with the interval of the plain mean, which differs where a member of the pool did not meet itself."""
+    own = [row for row in rows if row.policy == policy]
+    plain = estimate([row.payoff or 0.0 for row in own], [row.task for row in own], over=TASKS)
+    if plain.low is None or plain.high is None:
+        return replace(plain, mean=mean)
+    return replace(plain, mean=mean, low=plain.low + mean - plain.mean, high=plain.high + mean - plain.mean)
+
+
+def _groups(order: Sequence[str], ranks: Mapping[str, Rank]) -> dict[str, int]:
+    groups: dict[str, int] = {}
+    first = ""
+    for policy in order:
+        if not first or policy not in ranks[first].ties:
+            first, number = policy, len(set(groups.values())) + 1
+        groups[policy] = number
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Coefficients, their sandwich variance, the projection on estimable contrasts, and the number of clusters."""
+
+    beta: Matrix
+    variance: Matrix
+    estimable: Matrix
+    clusters: int
+
+    def estimate(self, contrast: Matrix, n: int, level: float) -> Estimate:
+        """The interval of a contrast at ``1 - level``."""
+        mean, error = float(contrast @ self.beta), max(float(contrast @ self.variance @ contrast), 0.0) ** 0.5
+        freedom = self.clusters - 1
+        half = critical_value(level, freedom) * error
+        p = None if error < 1e-12 else two_sided_p(mean / error, freedom)
+        return Estimate(n, self.clusters, mean, mean - half, mean + half, p, TASKS)
+
+
+def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], count: int) -> _Fit:
+    """Least squares with the sandwich: inverse × sum over clusters of (X'u)(X'u)' × inverse × T / (T - 1)."""
+    gram = x.T @ x
+    inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
+    beta = inverse @ (x.T @ y)
+    scores = np.zeros((count, x.shape[1]))  # clusters × columns
+    np.add.at(scores, clusters, x * (y - x @ beta)[:, None])
+    variance = inverse @ (scores.T @ scores) @ inverse * count / (count - 1)
+    return _Fit(beta, variance, inverse @ gram, count)
+
+
+def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -> Matrix:
+    levels = sorted(set(values), key=str) if levels is None else levels
+    index = {level: column for column, level in enumerate(levels)}
+    matrix = np.zeros((len(values), len(levels)))
+    matrix[np.arange(len(values)), [index[value] for value in values]] = 1.0
+    return matrix
+
+
+def _grids(parts: Sequence[Matrix]) -> list[Matrix]:
+    """The rows over which each effect is averaged: its levels once each, so that all weigh the same."""
+    return [np.unique(part, axis=0) for part in parts]
+
+
+def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None:
+    """Returns how often ``first`` gets more than ``second`` beside the same opponent, task, seat, order and seed.
+
+    Ties count half. ``None`` if nothing matches.
+    """
+    sides = [{_match(row): row for row in rows if row.policy == name} for name in (first, second)]
+    keys = [key for key in sides[0] if key in sides[1]]
+    if not keys:
+        return None
+    values = [_win(sides[0][key], sides[1][key]) for key in keys]
+    return estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
+
+
+def _match(row: Row) -> tuple[object, ...]:
+    return (row.opponent, row.task, row.seat, row.first, row.seed)
+
+
+def _win(first: Row, second: Row) -> float:
+    a, b = first.payoff or 0.0, second.payoff or 0.0
+    return 0.5 if abs(a - b) < 1e-9 else float(a > b)
+
+
+def bradley_terry(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Estimate]:
+    """Returns Elo-scaled Bradley-Terry ratings (mean 1000, 400 points for odds of 10) from matched wins and losses.
+
+    Two policies are compared as in :func:`superiority`. A virtual tie of every pair keeps ratings finite. Intervals are
+    by the jackknife over tasks.
+    """
+    index = {policy: number for number, policy in enumerate(policies)}
+    tasks = sorted({row.task for row in rows})
+    wins = {task: np.zeros((len(policies), len(policies))) for task in tasks}
+    matches: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.payoff is not None and row.policy in index:
+            matches.setdefault(_match(row), []).append(row)
+    for group in matches.values():
+        for a, b in itertools.permutations(group, 2):
+            wins[a.task][index[a.policy], index[b.policy]] += _win(a, b)
+    total = sum(wins.values(), np.zeros((len(policies), len(policies))))
+    ratings = _elo(total)
+    left_out = np.array([_elo(total - wins[task]) for task in tasks])
+    count = len(tasks)
+    errors = np.sqrt((count - 1) / count * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    half = critical_value(_LEVEL, count - 1) * errors if count > 1 else errors
+    n = int(total.sum())
+    return {
+        policy: Estimate(n, count, float(r), float(r - h), float(r + h), None, TASKS)
+        for policy, r, h in zip(policies, ratings, half, strict=True)
+    }
+
+
+def _elo(wins: Matrix, steps: int = 200) -> Matrix:
+    """Hunter's minorisation-maximisation (Annals of Statistics 2004), on the Elo scale."""
+    wins = wins + 0.5 * (1 - np.eye(len(wins)))
+    games, strength = wins + wins.T, np.ones(len(wins))
+    for _ in range(steps):
+        strength = wins.sum(axis=1) / (games / (strength[:, None] + strength)).sum(axis=1)
+        strength /= np.exp(np.log(strength).mean())
+    return np.asarray(1000 + 400 * np.log10(strength))
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The number of tasks, and of episodes of one policy, at which a true difference is found with a power of 80 %."""
+
+    difference: float
+    tasks: int
+    episodes: int
+
+
+def needs(
+    rating: Rating, episodes_per_task: float, differences: Sequence[float] = (0.2, 0.1, 0.05, 0.02)
+) -> list[Need]:
+    """Returns how many tasks differences need, from the median standard error of the rated differences.
+
+    Args:
+        rating: the rating of at least two policies.
+        episodes_per_task: the number of episodes that a policy plays per task.
+        differences: true differences of two mean payoffs.
+    """
+    critical = critical_value(_LEVEL, rating.tasks - 1)
+    errors = [(gap.high - gap.mean) / critical for gap in rating.gaps.values() if gap.high is not None]
+    if not errors:
+        return []
+    spread = float(np.median(errors)) * math.sqrt(rating.tasks)
+    found = []
+    for difference in differences:
+        tasks = 2
+        # The t distribution widens with fewer tasks, so that the number appears on both sides.
+        while _detectable(spread, tasks) > difference and tasks < 10**6:
+            tasks = max(tasks + 1, int(tasks * 1.01))
+        found.append(Need(difference, tasks, round(tasks * episodes_per_task)))
+    return found
+
+
+def _detectable(spread: float, tasks: int) -> float:
+    freedom = tasks - 1
+    # The 80 % quantile of t is the two-sided critical value at 2 × (1 - 0.8).
+    return (critical_value(_LEVEL, freedom) + critical_value(2 * (1 - _POWER), freedom)) * spread / math.sqrt(tasks)

@@ -1,0 +1,128 @@
+"""One row for each seat of an episode whose opponents all have the same policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field
+
+from sotopia_env.arena.process import process
+from sotopia_env.json_text import decode_json
+from sotopia_env.records import Record, canonical_json
+from sotopia_env.reports import SHARE, SeatResult, seat_results
+from sotopia_env.world.episode import Episode
+
+Play = Literal["pool", "mirror", "cross", "human"]
+"""Kinds of play: against the reference pool, against itself, against another rated policy, and with a person."""
+_HUMAN = "human"
+
+
+class Row(Record):
+    """The result of one seat.
+
+    Attributes:
+        key: the key of the episode.
+        task: the id of the task.
+        seat: the index of the seat.
+        first: whether the seat acted first.
+        seed: the seed of the episode.
+        policy: the identity of the policy in the seat (:func:`~sotopia_env.policies.policy_identity`).
+        opponent: the identity of the policy in all other seats.
+        payoff: the metric of the suite; ``None`` if the episode is unscored.
+        opponent_payoff: the mean payoff of the other seats.
+        values: the scores and measures of the seat, by name.
+        opponent_failed: whether an opponent made an illegal move or wrote text that could not be read as an action.
+        turns: the seat's turns; ``illegal`` and ``invalid`` of them failed.
+        tokens: the tokens of the seat's model, and so on for cost (US dollars) and seconds; ``None`` if unknown.
+    """
+
+    key: str
+    task: str
+    seat: int
+    first: bool
+    seed: int
+    policy: str
+    opponent: str
+    payoff: float | None
+    opponent_payoff: float | None
+    values: dict[str, float] = Field(default_factory=dict)
+    opponent_failed: bool = False
+    turns: int = 0
+    illegal: int = 0
+    invalid: int = 0
+    texts: int = 0
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+
+def play_of(row: Row, pool: Sequence[str]) -> Play:
+    """Returns the kind of play of a row, given the identities of the pool."""
+    if _HUMAN in (policy_name(row.policy), policy_name(row.opponent)):
+        return "human"
+    if row.policy == row.opponent:
+        return "mirror"
+    return "pool" if row.opponent in pool else "cross"
+
+
+@lru_cache(maxsize=1024)
+def policy_name(identity: str) -> str:
+    """Returns the name in a policy's identity."""
+    return str(decode_json(identity)[0])
+
+
+def rows_of(episodes: Iterable[Episode], evaluator: str, metric: str = SHARE) -> list[Row]:
+    """Returns the rows of recorded episodes; seats that face several policies at once are left out.
+
+    Raises:
+        InvalidValueError: there are no episodes, or a seat has no recorded policy.
+        UnknownNameError: no episode has an evaluation by ``evaluator``.
+    """
+    measures: dict[tuple[str, str], dict[str, float]] = {}
+
+    def measured() -> Iterator[Episode]:
+        for episode in episodes:
+            measures.update({(episode.key, agent): found for agent, found in process(episode).items()})
+            yield episode
+
+    by_key: dict[str, list[SeatResult]] = {}
+    for result in seat_results(measured(), evaluator):
+        by_key.setdefault(result.key, []).append(result)
+    return [row for seats in by_key.values() for row in _rows(seats, measures, metric)]
+
+
+def _rows(seats: list[SeatResult], measures: dict[tuple[str, str], dict[str, float]], metric: str) -> Iterator[Row]:
+    for result in seats:
+        others = [other for other in seats if other.seat != result.seat]
+        opponents = {_identity(other) for other in others}
+        if len(opponents) != 1:
+            continue
+        payoffs = [other.values[metric] for other in others if metric in other.values]
+        counts = result.counts
+        yield Row(
+            key=result.key,
+            task=result.task,
+            seat=result.seat,
+            first=result.first,
+            seed=result.seed,
+            policy=_identity(result),
+            opponent=opponents.pop(),
+            payoff=result.values.get(metric),
+            opponent_payoff=sum(payoffs) / len(payoffs) if payoffs else None,
+            values={**result.values, **measures[result.key, f"agent_{result.seat}"]},
+            opponent_failed=any(other.counts.illegal or other.counts.invalid for other in others),
+            turns=counts.turns,
+            illegal=counts.illegal,
+            invalid=counts.invalid or 0,
+            texts=counts.texts,
+            tokens=counts.tokens,
+            cost=counts.cost,
+            seconds=counts.seconds,
+        )
+
+
+def _identity(result: SeatResult) -> str:
+    name, parameters = result.policies[result.seat]
+    return canonical_json([name, decode_json(parameters)])

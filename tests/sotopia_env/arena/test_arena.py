@@ -1,0 +1,137 @@
+"""Suites, runs, cards and merging, by the command line and the library."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from sotopia_env.arena import SUITES, Card, Suite, card_of_runs, freeze, load_suite, merged_cards, read_card
+from sotopia_env.arena.card import CARD_FILE
+from sotopia_env.cli.app import app
+from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.storage import read_run
+from tests.errors import raises
+
+POOL = ("boulware", "conceder", "liar")
+
+
+def arena(*words, code=0):
+    result = CliRunner().invoke(app, ["arena", *map(str, words)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return freeze(Suite(name="small", tasks="bargaining,division,group_decision", n=6, seed=3, pool=POOL))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, suite):
+    """Two runs of a small suite: of micro and linear, and of the random policy."""
+    folder = tmp_path_factory.mktemp("arena")
+    suite.save(folder / "small.json")
+    arena("run", folder / "small.json", "--policy", "micro,linear", "--out", folder / "first")
+    arena("run", folder / "small.json", "--policy", "random", "--out", folder / "second")
+    return folder
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_suites_of_the_package_are_as_they_were_frozen(name):
+    suite = load_suite(name)
+    suite.check()
+    assert len(suite.hashes) == len(suite.seats) == suite.n
+    assert {"liar", "presser", "prober"} <= set(suite.pool)
+
+
+def test_a_run_plays_every_seat_against_the_pool_itself_and_the_others(folder, suite):
+    card = read_card(folder / "first")
+    names = [json.loads(identity)[0] for identity in card.rated]
+    assert names == ["linear", "micro"]
+    for identity in card.rated:
+        own = [row for row in card.of_play("pool") if row.policy == identity]
+        assert len(own) == suite.expected(identity) == len({(row.task, row.seat, row.opponent) for row in own})
+        assert all(row.payoff is not None for row in own)
+    assert card.of_play("mirror")
+    assert card.of_play("cross")
+    assert not card.of_play("human")
+
+
+def test_a_stopped_run_goes_on_and_takes_more_policies(folder, tmp_path):
+    run = tmp_path / "run"
+    arena("run", folder / "small.json", "--policy", "micro", "--out", run)
+    lines = (run / "episodes.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (run / "episodes.jsonl").write_text("".join(lines[:10]), encoding="utf-8")
+    arena("run", folder / "small.json", "--policy", "micro", "--out", run)
+    arena("run", folder / "small.json", "--policy", "linear", "--out", run)
+    keys = [episode.key for episode in read_run(run)]
+    assert len(keys) == len(set(keys)) > len(lines)
+    assert len(read_card(run).rated) == 2
+
+
+def test_a_card_holds_what_was_rated(folder, tmp_path):
+    arena("rate", folder / "first", folder / "second", "--power", "--out", tmp_path)
+    assert {"card.md", "card.html", CARD_FILE, "ratings.svg", "matrix.svg", "ratings.csv"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    page = (tmp_path / "card.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 2
+    assert "http://" not in page.replace("http://www.w3.org/", "").replace("http://purl.org/", "").replace(
+        "http://creativecommons.org/", ""
+    )
+    card = read_card(tmp_path)
+    assert card == card_of_runs([folder / "first", folder / "second"])
+    assert len(card.rated) == 3
+    failed = {row.policy: row.illegal for row in card.rows if row.illegal}
+    assert not failed or set(failed) <= {identity for identity in card.rated if "random" in identity}
+
+
+def test_results_merge_in_any_order_and_only_once(folder, tmp_path):
+    first, second = (read_card(folder / name) for name in ("first", "second"))
+    both = merged_cards([first, second, first])
+    assert {(row.key, row.seat) for row in both.rows} == {(row.key, row.seat) for row in (*first.rows, *second.rows)}
+    arena("add", folder / "second", folder / "first", "--out", tmp_path)
+    assert {row.key for row in read_card(tmp_path).rows} == {row.key for row in both.rows}
+
+
+def test_results_that_do_not_belong_together_are_refused(folder):
+    card = read_card(folder / "first")
+    other = card.model_copy(update={"suite": card.suite.model_copy(update={"version": 2})})
+    with raises(InvalidValueError, field="suite.version"):
+        merged_cards([card, other])
+    played_otherwise = card.rows[0].model_copy(update={"payoff": 0.123})
+    with raises(InvalidValueError, field=f"episode {card.rows[0].key!r}"):
+        merged_cards([card, card.model_copy(update={"rows": (played_otherwise, *card.rows[1:])})])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 4}, {"behaviour": "0" * 16}, {"hashes": ("0" * 16,) * 6}],
+    ids=["other tasks", "other behaviour", "other hashes"],
+)
+def test_a_suite_that_changed_is_refused(suite, tmp_path, change):
+    changed = suite.model_copy(update=change)
+    with raises(InvalidValueError, field="suite 'small'"):
+        changed.check()
+    changed.save(tmp_path / "small.json")
+    arena("run", tmp_path / "small.json", "--policy", "micro", "--out", tmp_path / "run", code=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_names_and_places(folder, suite, tmp_path):
+    with raises(UnknownNameError, field="suite", nearest="quick"):
+        load_suite("quik")
+    arena("run", folder / "small.json", "--policy", "mirco", "--out", tmp_path / "run", code=2)
+    arena("run", folder / "small.json", "--policy", "micro", "--set", "seed=1", "--out", tmp_path / "run", code=2)
+    arena("run", "quick", "--policy", "micro", "--out", folder / "first", code=2)
+    arena("rate", tmp_path, code=2)
+    arena("run", folder / "small.json", "--policy", "micro", "--dry-run", "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_with_less_than_half_of_its_episodes_is_not_rated(folder):
+    card = read_card(folder / "second")
+    (policy,) = card.rated
+    lost = [row for row in card.rows if row.policy != policy or int(row.key[-2:], 16) < 64]
+    with raises(InvalidValueError, field="policy 'random'"):
+        _ = Card(suite=card.suite, code=card.code, rows=tuple(lost)).rated

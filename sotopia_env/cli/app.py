@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
-from sotopia_env.cli import arena, compare, evaluate, importing, interviews, models, people, play, rollout, show, tasks
+from sotopia_env.cli import arena, compare, evaluate, importing, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.errors import InvalidValueError, SotopiaError
@@ -62,7 +62,7 @@ app = typer.Typer(
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
 # In the order of `sotopia --help`.
-for module in (tasks, rollout, evaluate, show, play, compare, arena, interviews, people, importing, models, service):
+for module in (tasks, rollout, evaluate, show, play, compare, arena, people, importing, models, service):
     module.register(app)
 use_plain_help(app)
 

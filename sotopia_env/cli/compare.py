@@ -1,4 +1,4 @@
-"""``sotopia compare``: tables and charts of recorded runs; ``sotopia demo``: a run and its comparison."""
+"""``sotopia compare`` and ``interview-report``: reports on recorded runs; ``demo``: a run and its comparison."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
     app.command()(compare)
     app.command()(demo)
+    app.command("interview-report")(interview_report)
 
 
 def compare(
@@ -108,3 +109,30 @@ def demo(
     typer.echo(f"\nRead it in a browser: sotopia view {out}   (needs pip install 'sotopia-env[serve]')")
     typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
     typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")
+
+
+def interview_report(
+    runs: Annotated[list[Path], path_argument("Run directories or .jsonl files, interviewed.", "RUNS...")],
+    evaluator: Annotated[str | None, typer.Option(help="Interview to report on; by default the one all share.")] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="Main measure: judge majority, judge average, self, other, exact, or one of information."),
+    ] = None,
+    out: Annotated[Path | None, path_option("Folder for text, CSV, JSON and charts.")] = None,
+    formats: ChartFormats = "png",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Report on interviews: goals by view, private information, sensitivity to profiles, senders and receivers.
+
+    \b
+    Examples:
+      sotopia interview-report runs/groups
+      sotopia interview-report runs/a runs/b --measure "judge average" --out report
+      sotopia interview-report runs/groups --json
+    """
+    need("interview-report", "scipy", *(() if out is None else ("matplotlib",)))
+    from sotopia_env.reports.interviews import interviews_report, report_runs
+
+    forms = chart_formats(formats)
+    report = report_runs(runs, evaluator=evaluator, measure=measure)
+    put_out(interviews_report(report), out, forms, as_json)

@@ -12,6 +12,8 @@ that the others could accept. An offer above 1 asks for more than that.
 ``dominated``          whether the agreement is worse for one seat, and better for none, than another outcome
 ``value_left``         1 minus the joint efficiency
 ``turns``              turns of the episode
+``said_otherwise``     of a seat that agreed in words: whether its moves did not settle these terms. Only if a model has
+                       read the words (``sotopia evaluate RUN --evaluator spoken-outcome:MODEL``)
 =====================  ================================================================================================
 """
 
@@ -28,7 +30,7 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Task
 
-PROCESS = ("opening", "reservation_shown", "interests_shown", "dominated", "value_left", "turns")
+PROCESS = ("opening", "reservation_shown", "interests_shown", "dominated", "value_left", "turns", "said_otherwise")
 """The measures of :func:`process`."""
 _COMPARED = 200  # outcomes over which interests are compared
 
@@ -37,7 +39,17 @@ def process(episode: Episode) -> dict[str, dict[str, float]]:
     """Returns the measures of every seat by agent; those that do not apply to the task or the episode are absent."""
     outcome = next((e.outcome for e in reversed(episode.evaluations) if e.outcome is not None), None)
     common = {"turns": float(len(episode.turns)), **_of_outcome(episode.task, outcome)}
-    return {agent: {**common, **_of_offers(episode, agent)} for agent in episode.task.agents}
+    words = _said_otherwise(episode, outcome)
+    return {agent: {**common, **_of_offers(episode, agent), **words.get(agent, {})} for agent in episode.task.agents}
+
+
+def _said_otherwise(episode: Episode, outcome: OutcomeResult | None) -> Mapping[str, Mapping[str, float]]:
+    """The measure of the seats that agreed in words, as a model has read them."""
+    spoken = next((e.agreement for e in reversed(episode.evaluations) if e.agreement is not None), None)
+    if spoken is None or outcome is None or not spoken.agreed:
+        return {}
+    otherwise = not outcome.agreed or dict(outcome.terms) != dict(spoken.terms)
+    return {agent: {"said_otherwise": float(otherwise)} for agent in spoken.turns}
 
 
 def _of_outcome(task: Task, outcome: OutcomeResult | None) -> Mapping[str, float]:

@@ -135,3 +135,12 @@ def test_a_policy_with_less_than_half_of_its_episodes_is_not_rated(folder):
     lost = [row for row in card.rows if row.policy != policy or int(row.key[-2:], 16) < 64]
     with raises(InvalidValueError, field="policy 'random'"):
         _ = Card(suite=card.suite, code=card.code, rows=tuple(lost)).rated
+
+
+def test_seats_whose_opponent_failed_can_be_left_out(folder):
+    card = read_card(folder / "first")
+    failed = {row.key for row in card.of_play("pool")[::3]}
+    rows = tuple(row.model_copy(update={"opponent_failed": row.key in failed}) for row in card.rows)
+    marked = Card(suite=card.suite, code=card.code, rows=rows)
+    clean = marked.of_play("pool", clean=True)
+    assert {row.key for row in marked.of_play("pool")} - {row.key for row in clean} == failed

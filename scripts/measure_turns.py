@@ -31,6 +31,8 @@ from sotopia_env.reports.intervals import critical_value
 from sotopia_env.storage import Journal
 from sotopia_env.table import Table, observations
 from sotopia_env.world import Observation, Rules, to_json
+from training.attribution.accuracy import RewardedAction, accuracies
+from training.attribution.probes import Truth
 
 MOST_TURNS = 16
 CARD = """---
@@ -45,6 +47,7 @@ Policies: {{policies}}. In {{explored}} turns another of them than the seat's ow
 `gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
 {{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. An interval of width 0
 says that all pairs have the same difference: for policies that draw nothing the gain is then exact.
+Correlation with `gain`, mean of the families, 95 % intervals over tasks: `standing` {{standing}}, `reward` {{reward}}.
 
 | column | meaning |
 | --- | --- |
@@ -179,6 +182,16 @@ def episodes(options: argparse.Namespace) -> Iterator[MeasuredEpisode]:
             bar.update(len(episode.rows))
 
 
+def agreement(rows: Sequence[TurnRow], column: str) -> str:
+    """Returns the correlation of a column with the gain, as text."""
+    items = [
+        RewardedAction(row.family, row.task, f"{row.episode}/{row.turn}", Truth((row.gain,)), getattr(row, column))
+        for row in rows
+    ]
+    estimate = accuracies({(column, ""): items}, 1000, 0)[-1].correlation
+    return "undefined" if estimate is None else f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
 def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
     """Writes the table and its card."""
     import pyarrow as pa
@@ -200,6 +213,8 @@ def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
         samples=str(settings["samples"]),
         played=f"{played:,}",
         certain=f"{len(certain):,}",
+        standing=agreement(rows, "standing"),
+        reward=agreement(rows, "reward"),
         explored=f"{sum(row.acted != row.policy for row in rows):,}",
         version=code_version(),
         seed=str(settings["seed"]),

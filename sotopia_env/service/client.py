@@ -16,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -26,8 +27,11 @@ from sotopia_env.json_text import decode_json
 from sotopia_env.world import Character, Episode, Scenario, Task
 from sotopia_env.world.episode import read_episode, to_line
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _POLL = 0.3
 """Seconds between two requests for a status."""
+_PATHS: dict[type, str] = {Character: "/agents", Scenario: "/scenarios", Task: "/tasks"}
 _OVER = frozenset({"done", "failed", "stopped"})
 
 
@@ -52,21 +56,6 @@ def _checked(answer: httpx.Response) -> httpx.Response:
     raise StudioError(answer.status_code, answer.json() if is_problem else {"detail": answer.text[:200]})
 
 
-def _simulation(
-    what: Task | str, policies: list[str], agents: list[str] | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns the body of POST /simulate for a task, the id of a task, or the id of a scenario with characters."""
-    if isinstance(what, Task):
-        return {"task": what.model_dump(mode="json"), "policies": policies, **options}
-    if agents is None:
-        return {"task": what, "policies": policies, **options}
-    return {"scenario": what, "agents": agents, "policies": policies, **options}
-
-
-def _path(record: Character | Scenario | Task) -> str:
-    return {Character: "/agents", Scenario: "/scenarios", Task: "/tasks"}[type(record)]
-
-
 class AsyncStudio:
     """An asynchronous client of a studio."""
 
@@ -78,12 +67,8 @@ class AsyncStudio:
             token: token of this program.
             timeout: seconds to wait for a response.
         """
-        self._http = httpx.AsyncClient(
-            base_url=f"{address.rstrip('/')}/api/v1",
-            headers={"authorization": f"Bearer {token}"},
-            timeout=timeout,
-            follow_redirects=True,
-        )
+        base, headers = f"{address.rstrip('/')}/api/v1", {"authorization": f"Bearer {token}"}
+        self._http = httpx.AsyncClient(base_url=base, headers=headers, timeout=timeout, follow_redirects=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,7 +76,7 @@ class AsyncStudio:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def request(self, /, method: str, path: str, **options: Any) -> httpx.Response:
         """Sends a request to a path below ``/api/v1``; all other methods use this one.
 
         Raises:
@@ -99,25 +84,23 @@ class AsyncStudio:
         """
         return _checked(await self._http.request(method, path, **options))
 
-    async def pages(self, path: str, **filters: Any) -> AsyncIterator[dict[str, Any]]:
+    async def pages(self, /, path: str, **filters: Any) -> AsyncIterator[dict[str, Any]]:
         """Yields the items of a list, such as ``/agents``, ``/scenarios``, ``/episodes`` or ``/runs``, page by page."""
-        while True:
+        filters.setdefault("after", "")
+        while filters["after"] is not None:
             page = (await self.request("GET", path, params=filters)).json()
             for item in page["items"]:
                 yield item
-            if page["next"] is None:
-                return
             filters["after"] = page["next"]
 
     async def add(self, record: Character | Scenario | Task, *tags: str) -> str:
         """Adds a record to the library and returns its id; a record with equal content keeps its id."""
-        answer = await self.request(
-            "POST", _path(record), json=record.model_dump(mode="json"), params={"tag": list(tags)}
-        )
+        body = record.model_dump(mode="json")
+        answer = await self.request("POST", _PATHS[type(record)], json=body, params={"tag": list(tags)})
         return str(answer.json()["id"])
 
     async def simulate(
-        self, what: Task | str, policies: list[str], agents: list[str] | None = None, **options: Any
+        self, /, what: Task | str, policies: list[str], agents: list[str] | None = None, **options: Any
     ) -> list[str]:
         """Begins live episodes and returns their ids.
 
@@ -127,33 +110,30 @@ class AsyncStudio:
             agents: ids of the characters in the seats of a scenario.
             options: other fields of the request, such as ``repeats``, ``rules``, ``evaluator`` and ``tag``.
         """
-        body = _simulation(what, policies, agents, options)
+        task = what.model_dump(mode="json") if isinstance(what, Task) else what
+        cast = {"task": task} if agents is None else {"scenario": task, "agents": agents}
+        body = {**cast, "policies": policies, **options}
         return list((await self.request("POST", "/simulate", json=body)).json()["episodes"])
 
     async def events(self, episode: str, after: int = 0) -> AsyncIterator[tuple[int, str, Any]]:
         """Yields number, kind and content of each event of an episode until it ends; reconnects automatically."""
         while True:
-            headers, kind, number, content = {"last-event-id": str(after)}, "", 0, "{}"
+            headers, fields = {"last-event-id": str(after)}, {"event": ""}
             async with self._http.stream("GET", f"/episodes/{episode}/events", headers=headers) as answer:
                 if not answer.is_success:
                     await answer.aread()
                 _checked(answer)
                 async for line in answer.aiter_lines():
-                    # Server-sent events: an empty line ends an event; lines that begin with a colon keep the
-                    # connection alive.
+                    # An empty line ends a server-sent event; lines that begin with a colon keep the connection alive.
                     name, _, value = line.partition(": ")
-                    if name == "event":
-                        kind = value
-                    elif name == "id":
-                        number = int(value)
-                    elif not line and kind == "closed":
+                    if line:
+                        fields[name] = value
+                    elif fields["event"] == "closed":
                         return
-                    elif name == "data" and kind != "closed":
-                        content = value
-                    elif not line and kind:
-                        after = number
-                        yield number, kind, decode_json(content)
-                        kind = ""
+                    elif fields["event"]:
+                        after = int(fields["id"])
+                        yield after, fields["event"], decode_json(fields["data"])
+                        fields["event"] = ""
 
     async def act(self, episode: str, agent: str, turn: int, action: Mapping[str, Any]) -> dict[str, Any]:
         """Sends the action of a person's seat; retried once after a broken connection, without a second effect."""
@@ -190,7 +170,7 @@ class AsyncStudio:
         text = "".join(map(to_line, episodes))
         return list((await self.request("POST", "/episodes", content=text.encode())).json()["ids"])
 
-    async def start_run(self, spec: Mapping[str, Any], **options: Any) -> str:
+    async def start_run(self, /, spec: Mapping[str, Any], **options: Any) -> str:
         """Starts a batch run (the settings of ``RunSpec``) and returns its id."""
         return str((await self.request("POST", "/runs", json={"spec": dict(spec), **options})).json()["run"])
 
@@ -198,18 +178,45 @@ class AsyncStudio:
         """Waits until a run has ended and returns its row: status, counts and cost."""
         return await self._poll(f"/runs/{run}", timeout)
 
-    async def compare(self, *runs: str, **options: Any) -> dict[str, Any]:
+    async def compare(self, /, *runs: str, **options: Any) -> dict[str, Any]:
         """Returns the comparison of the policies in these runs."""
         return dict((await self.request("GET", "/compare", params={"run": list(runs), **options})).json())
 
     async def _poll(self, path: str, timeout: float) -> dict[str, Any]:
         end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            answer = dict((await self.request("GET", path)).json())
-            if answer["status"] in _OVER:
-                return answer
+        while (answer := dict((await self.request("GET", path)).json()))["status"] not in _OVER:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{path} after {timeout:g} s")
             await asyncio.sleep(_POLL)
-        raise TimeoutError(f"{path} after {timeout:g} s")
+        return answer
+
+
+def _sync(call: Callable[Concatenate[AsyncStudio, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Studio, P], T]:
+    """Turns a coroutine method into one that waits for the result."""
+
+    @wraps(call)
+    def wait(self: Studio, /, *args: P.args, **options: P.kwargs) -> T:
+        return self._runner.run(call(self._studio, *args, **options))
+
+    return wait
+
+
+def _each(
+    call: Callable[Concatenate[AsyncStudio, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Studio, P], Iterator[T]]:
+    """Turns an asynchronous generator method into a generator that waits for each item."""
+
+    @wraps(call)
+    def iterate(self: Studio, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        items = call(self._studio, *args, **options)
+        while (item := self._runner.run(_next(items))) is not None:
+            yield item
+
+    return iterate
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
 
 
 class Studio:
@@ -228,22 +235,16 @@ class Studio:
         self._runner.run(self._studio.__aexit__())
         self._runner.close()
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._studio, name)
-
-        def wait(*args: Any, **options: Any) -> Any:
-            result = method(*args, **options)
-            return self._iterate(result) if isinstance(result, AsyncIterator) else self._runner.run(result)
-
-        return wait
-
-    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        while (item := self._runner.run(_next(items))) is not _END:
-            yield item
-
-
-_END: Any = object()
-
-
-async def _next(items: AsyncIterator[Any]) -> Any:
-    return await anext(items, _END)
+    request = _sync(AsyncStudio.request)
+    pages = _each(AsyncStudio.pages)
+    add = _sync(AsyncStudio.add)
+    simulate = _sync(AsyncStudio.simulate)
+    events = _each(AsyncStudio.events)
+    act = _sync(AsyncStudio.act)
+    seat = _sync(AsyncStudio.seat)
+    wait_for = _sync(AsyncStudio.wait_for)
+    episode = _sync(AsyncStudio.episode)
+    upload = _sync(AsyncStudio.upload)
+    start_run = _sync(AsyncStudio.start_run)
+    wait_for_run = _sync(AsyncStudio.wait_for_run)
+    compare = _sync(AsyncStudio.compare)

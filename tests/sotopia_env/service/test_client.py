@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import naming, tasks
-from sotopia_env.service.client import Studio, StudioError
+from sotopia_env.service.client import AsyncStudio, Studio, StudioError
 from sotopia_env.world import Character
 from tests.sotopia_env.service.conftest import create_tables
 from tests.sotopia_env.service.serving import serving
@@ -63,6 +64,15 @@ def test_the_client_lists_uploads_and_raises_what_the_studio_says(server: tuple[
             studio.episode("unknown")
         assert caught.value.status == 404
         assert isinstance(people[0], Character)
+
+
+def test_both_clients_have_the_same_methods_with_the_same_types() -> None:
+    signatures = [
+        {name: inspect.signature(call) for name, call in vars(client).items() if not name.startswith("_")}
+        for client in (Studio, AsyncStudio)
+    ]
+    assert signatures[0] == signatures[1]
+    assert "wait_for" in signatures[0]
 
 
 def test_the_api_answers_as_it_is_described(server: tuple[str, str], tmp_path: Path) -> None:

@@ -157,10 +157,10 @@ async def add_user(database: Database, name: str, password: str, role: Role) -> 
 
 
 async def _set_user(connection: AsyncConnection, row: Table, name: str, values: dict[str, str]) -> None:
-    known = (await connection.execute(select(row.c.id).where(row.c.name == name))).scalar_one_or_none()
-    if known is not None:  # a password is changed because somebody knows it, a role because it was too much
-        await connection.execute(delete(tables.session).where(tables.session.c.principal == known))
-        await connection.execute(delete(tables.token).where(tables.token.c.owner == known))
+    identity = (await connection.execute(select(row.c.id).where(row.c.name == name))).scalar_one_or_none()
+    if identity is not None:  # a password is changed because somebody knows it, a role because it was too much
+        await connection.execute(delete(tables.session).where(tables.session.c.principal == identity))
+        await connection.execute(delete(tables.token).where(tables.token.c.owner == identity))
     change = await connection.execute(update(row).where(row.c.name == name).values(**values))
     if not change.rowcount:
         await connection.execute(insert(row).values(id=tables.new_id(), name=name, created=time.time(), **values))

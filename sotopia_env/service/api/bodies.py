@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query, Request, Response
@@ -111,6 +111,13 @@ def json_answer(text: str, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
 
-def page_text(items: list[str], total: int, last: str | None) -> str:
-    """Returns a page of items that are JSON texts already."""
+def page_text(rows: Sequence[tuple[str, str]], total: int, limit: int) -> str:
+    """Returns a page of items, given as pairs of an id and JSON text.
+
+    Args:
+        rows: one more than ``limit`` where another page follows.
+        total: number of items of the whole list.
+        limit: most items of the page.
+    """
+    last, items = rows[limit - 1][0] if len(rows) > limit else None, [text for _, text in rows[:limit]]
     return f'{{"items":[{",".join(items)}],"total":{total},"next":{canonical_json(last)}}}'

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sotopia_env.errors import InvalidValueError, Where
 from sotopia_env.service import live
@@ -36,46 +36,25 @@ _UPLOADS = 10_000
 _EXPORT_PAGE = 200
 
 
-class Filters(Body):
-    """Filters of a list of episodes, see :class:`EpisodeFilter`."""
+class Filters(EpisodeFilter):
+    """A filter of a list of episodes, and a page of it."""
 
-    run: str | None = None
-    tag: str | None = None
-    scenario: str | None = None
-    task: str | None = None
-    task_hash: str | None = None
-    policy: str | None = None
-    character: str | None = None
-    participant: str | None = None
-    status: str | None = None
-    stop: str | None = None
-    starred: bool | None = None
-    owner: str | None = None
-    dimension: str | None = None
-    evaluator: str | None = None
-    low: float | None = None
-    high: float | None = None
+    model_config = ConfigDict(defer_build=False)  # FastAPI reads its fields when routes are made
+
     after: str = Field(default="", max_length=80)
     limit: int = Field(default=50, ge=1, le=500)
-
-    def filter(self) -> EpisodeFilter:
-        """Returns the filter without the place in the list."""
-        return EpisodeFilter(**self.model_dump(exclude={"after", "limit"}))
 
 
 FiltersDep = Annotated[Filters, Query()]
 
 
 @router.get("/episodes", response_model=Page[EpisodeRow])
-async def list_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> Response:
+async def list_episodes(parts: ServicesDep, _: Reader, filters: FiltersDep) -> Response:
     """Lists episodes, filtered by any column; no record is read for it."""
-    only = wanted.filter()
     async with parts.database.read() as connection:
-        rows = await episode_lists.page(connection, only, after=wanted.after, limit=wanted.limit + 1)
-        total = await episode_lists.count(connection, only)
-    # One row more than the page was read, to know whether another page follows.
-    last = rows[wanted.limit - 1].id if len(rows) > wanted.limit else None
-    return json_answer(page_text([row.model_dump_json() for row in rows[: wanted.limit]], total, last))
+        rows = await episode_lists.page(connection, filters, after=filters.after, limit=filters.limit + 1)
+        total = await episode_lists.count(connection, filters)
+    return json_answer(page_text([(row.id, row.model_dump_json()) for row in rows], total, filters.limit))
 
 
 @router.get(
@@ -83,14 +62,14 @@ async def list_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> Re
     response_class=Response,
     responses={200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
 )
-async def export_episodes(parts: ServicesDep, _: Reader, wanted: FiltersDep) -> StreamingResponse:
+async def export_episodes(parts: ServicesDep, _: Reader, filters: FiltersDep) -> StreamingResponse:
     """Returns the records of all ended episodes of a list, one line each, as they are on disk."""
 
     async def lines() -> AsyncIterator[str]:
-        after, only = wanted.after, wanted.filter()
+        after = filters.after
         while True:
             async with parts.database.read() as connection:
-                rows = await episode_lists.page(connection, only, after=after, limit=_EXPORT_PAGE)
+                rows = await episode_lists.page(connection, filters, after=after, limit=_EXPORT_PAGE)
                 # A short transaction for each page, so that a long download does not hold a connection.
                 records = await episodes.lines_of(connection, [row.id for row in rows])
             for record in records:

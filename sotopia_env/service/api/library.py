@@ -10,7 +10,6 @@ from typing import Any, Literal
 from fastapi import APIRouter, Query, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env import tasks as shipped
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.records import canonical_json
 from sotopia_env.service.api.bodies import (
@@ -62,11 +61,10 @@ async def _page(
     after: str,
     limit: int,
 ) -> Response:
-    wanted = {name: value for name, value in filters.items() if value is not None}
-    found = await library.items(connection, kind, wanted, tags=tags, text=text, after=after, limit=limit + 1)
-    total = await library.count(connection, kind, wanted, tags=tags, text=text)
-    last = found[limit - 1].id if len(found) > limit else None
-    return json_answer(page_text([item_text(item) for item in found[:limit]], total, last))
+    filters = {name: value for name, value in filters.items() if value is not None}
+    rows = await library.items(connection, kind, filters, tags=tags, text=text, after=after, limit=limit + 1)
+    total = await library.count(connection, kind, filters, tags=tags, text=text)
+    return json_answer(page_text([(item.id, item_text(item)) for item in rows], total, limit))
 
 
 async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: str) -> Response:
@@ -75,20 +73,17 @@ async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: 
     names = {"codename": "name", "first_name": "name"}
     column = names.get(get_by, get_by)
     if column == "id":
-        return json_answer(page_text([item_text(await library.get(connection, kind, value))], 1, None))
-    if column == "tag":
-        found = await library.items(connection, kind, tags=[value], limit=500)
+        matches = [await library.get(connection, kind, value)]
+    elif column == "tag":
+        matches = await library.items(connection, kind, tags=[value], limit=500)
+    elif column not in kind.filters:
+        raise UnknownNameError(field="get_by", got=get_by, valid=["id", "tag", *kind.filters])
     else:
-        if column not in kind.filters:
-            raise UnknownNameError(field="get_by", got=get_by, valid=["id", "tag", *kind.filters])
-        is_number = column in ("age", "seats")
-        filters = {column: int(value) if is_number and value.isdecimal() and len(value) < 5 else value}
-        if is_number and isinstance(filters[column], str):
-            raise MissingError(f"{kind.name}: none has the {get_by} {value!r}")
-        found = await library.items(connection, kind, filters, limit=500)
-    if not found:
+        filters = {column: kind.value(column, value)}
+        matches = await library.items(connection, kind, filters, limit=500)
+    if not matches:
         raise MissingError(f"{kind.name}: none has the {get_by} {value!r}")
-    return json_answer(page_text([item_text(item) for item in found], len(found), None))
+    return json_answer(page_text([(item.id, item_text(item)) for item in matches], len(matches), len(matches)))
 
 
 def _created(response: Response, path: str, added: tuple[str, bool]) -> Created:
@@ -125,13 +120,6 @@ async def agents_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> R
         return await _by(connection, CHARACTERS, get_by, value)
 
 
-@router.get("/agents/{agent}", response_model=Stored[Character])
-async def agent(parts: ServicesDep, _: Reader, agent: str) -> Response:
-    """Returns a character, by its id or the beginning of its hash."""
-    async with parts.database.read() as connection:
-        return json_answer(item_text(await library.get(connection, CHARACTERS, agent)))
-
-
 @router.post("/agents", status_code=201, response_model=Created)
 async def add_agent(
     parts: ServicesDep,
@@ -143,13 +131,6 @@ async def add_agent(
     """Adds a character; one with equal content is not added again (200)."""
     async with parts.database.write() as connection:
         return _created(response, "agents", await library.put(connection, CHARACTERS, character, tags=tag))
-
-
-@router.delete("/agents/{agent}")
-async def delete_agent(parts: ServicesDep, _: Runner, agent: str) -> Created:
-    """Deletes a character, unless a relationship or a task refers to it (409)."""
-    async with parts.database.write() as connection:
-        return Created(id=await library.archive(connection, CHARACTERS, agent))
 
 
 # --- scenarios ----------------------------------------------------------------------------------------------------
@@ -199,13 +180,6 @@ async def scenarios_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -
         return await _by(connection, SCENARIOS, get_by, value)
 
 
-@router.get("/scenarios/{scenario}", response_model=Stored[Scenario])
-async def scenario(parts: ServicesDep, _: Reader, scenario: str) -> Response:
-    """Returns a scenario, by its id or the beginning of its hash."""
-    async with parts.database.read() as connection:
-        return json_answer(item_text(await library.get(connection, SCENARIOS, scenario)))
-
-
 @router.post("/scenarios", status_code=201, response_model=Created)
 async def add_scenario(
     parts: ServicesDep,
@@ -218,13 +192,6 @@ async def add_scenario(
     tags = [*tag, *scenario.tags]
     async with parts.database.write() as connection:
         return _created(response, "scenarios", await library.put(connection, SCENARIOS, scenario, tags=tags))
-
-
-@router.delete("/scenarios/{scenario}")
-async def delete_scenario(parts: ServicesDep, _: Runner, scenario: str) -> Created:
-    """Deletes a scenario, unless a task refers to it (409)."""
-    async with parts.database.write() as connection:
-        return Created(id=await library.archive(connection, SCENARIOS, scenario))
 
 
 # --- relationships ------------------------------------------------------------------------------------------------
@@ -249,10 +216,10 @@ async def relationship(parts: ServicesDep, _: Reader, agent_1_id: str, agent_2_i
     """Returns the relationship of two characters, in either order; 404 for strangers."""
     async with parts.database.read() as connection:
         people = [await library.get(connection, CHARACTERS, key) for key in (agent_1_id, agent_2_id)]
-        found = await library.relationship_of(connection, people[0].id, people[1].id)
-        if found is None:
+        match = await library.relationship_of(connection, people[0].id, people[1].id)
+        if match is None:
             raise MissingError(f"{people[0].name} and {people[1].name}: no relationship is known; they are strangers")
-        return json_answer(item_text(found))
+        return json_answer(item_text(match))
 
 
 @router.post("/relationship", status_code=201, response_model=Created)
@@ -260,13 +227,6 @@ async def add_relationship(parts: ServicesDep, _: Runner, response: Response, pa
     """Adds the relationship of two characters, in either order; a second one of the same pair is refused (409)."""
     async with parts.database.write() as connection:
         return _created(response, "relationship", await library.put_relationship(connection, pair))
-
-
-@router.delete("/relationship/{relationship}")
-async def delete_relationship(parts: ServicesDep, _: Runner, relationship: str) -> Created:
-    """Deletes a relationship."""
-    async with parts.database.write() as connection:
-        return Created(id=await library.archive(connection, RELATIONSHIPS, relationship))
 
 
 # --- tasks --------------------------------------------------------------------------------------------------------
@@ -288,13 +248,6 @@ async def list_tasks(
         return await _page(connection, TASKS, filters, tag, q, after, limit)
 
 
-@router.get("/tasks/{task}", response_model=Stored[Task])
-async def task(parts: ServicesDep, _: Reader, task: str) -> Response:
-    """Returns a task, by its id or the beginning of its hash."""
-    async with parts.database.read() as connection:
-        return json_answer(item_text(await library.get(connection, TASKS, task)))
-
-
 @router.post("/tasks", status_code=201, response_model=Created)
 async def add_task(
     parts: ServicesDep,
@@ -306,13 +259,6 @@ async def add_task(
     """Adds a task with its scenario and characters."""
     async with parts.database.write() as connection:
         return _created(response, "tasks", await library.put_task(connection, task, tags=tag))
-
-
-@router.delete("/tasks/{task}")
-async def delete_task(parts: ServicesDep, _: Runner, task: str) -> Created:
-    """Deletes a task; its scenario and characters stay."""
-    async with parts.database.write() as connection:
-        return Created(id=await library.archive(connection, TASKS, task))
 
 
 # --- dimensions ---------------------------------------------------------------------------------------------------
@@ -330,14 +276,42 @@ async def add_dimensions(parts: ServicesDep, _: Runner, response: Response, dime
         return _created(response, "evaluation_dimensions", await library.put_dimensions(connection, dimensions))
 
 
-@router.delete("/evaluation_dimensions/{dimensions}")
-async def delete_dimensions(parts: ServicesDep, _: Runner, dimensions: str) -> Created:
-    """Deletes a list of dimensions; evaluations that were made with it stay as they are."""
-    async with parts.database.write() as connection:
-        return Created(id=await library.archive(connection, DIMENSION_LISTS, dimensions))
+# --- one item of any kind -----------------------------------------------------------------------------------------
+_ITEMS: tuple[tuple[str, Kind[Any], Any, str], ...] = (
+    ("agents", CHARACTERS, Stored[Character], "unless a relationship or a task refers to it (409)"),
+    ("scenarios", SCENARIOS, Stored[Scenario], "unless a task refers to it (409)"),
+    ("relationship", RELATIONSHIPS, Stored[KnownPair], "so that its characters are strangers"),
+    ("tasks", TASKS, Stored[Task], "but not its scenario and characters"),
+    ("evaluation_dimensions", DIMENSION_LISTS, Stored[DimensionList], "but no evaluation that was made with it"),
+)
+"""Path, kind, response, and what deleting an item leaves or needs."""
 
 
-# --- built-in sets ---------------------------------------------------------------------------------------------------
+def _register(path: str, kind: Kind[Any], model: Any, rest: str) -> None:
+    """Registers the routes that return and delete one item of a kind."""
+    noun = kind.name.replace("_", " ")
+
+    @router.get(
+        f"/{path}/{{key}}",
+        name=f"get_{kind.name}",
+        response_model=model,
+        description=f"Returns a {noun}, by its id or the beginning of its hash.",
+    )
+    async def one(parts: ServicesDep, _: Reader, key: str) -> Response:
+        async with parts.database.read() as connection:
+            return json_answer(item_text(await library.get(connection, kind, key)))
+
+    @router.delete(f"/{path}/{{key}}", name=f"delete_{kind.name}", description=f"Deletes a {noun}, {rest}.")
+    async def delete(parts: ServicesDep, _: Runner, key: str) -> Created:
+        async with parts.database.write() as connection:
+            return Created(id=await library.archive(connection, kind, key))
+
+
+for _item in _ITEMS:
+    _register(*_item)
+
+
+# --- built-in sets ------------------------------------------------------------------------------------------------
 class Imported(Body):
     """How many items are new in the library."""
 
@@ -347,10 +321,5 @@ class Imported(Body):
 @router.post("/library/import/{name}")
 async def import_shipped(parts: ServicesDep, _: Runner, name: Literal["starter", "everyday"]) -> Imported:
     """Adds the characters, relationships and scenarios of a set that ships; existing items are not added again."""
-    sets = {
-        "starter": (shipped.starter_cast, shipped.starter_scenarios),
-        "everyday": (shipped.everyday_cast, shipped.everyday_scenarios),
-    }
-    cast, scenarios = sets[name]
     async with parts.database.write() as connection:
-        return Imported(added=await library.put_cast(connection, cast(), scenarios(), tags=[name]))
+        return Imported(added=await library.put_shipped(connection, name))

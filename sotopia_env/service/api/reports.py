@@ -57,7 +57,7 @@ class ComparingChart(Comparing):
 ComparingDep = Annotated[Comparing, Query()]
 
 
-async def compared(parts: Services, wanted: Comparing) -> Report:
+async def compared(parts: Services, query: Comparing) -> Report:
     """Returns the report of a comparison.
 
     Raises:
@@ -65,33 +65,33 @@ async def compared(parts: Services, wanted: Comparing) -> Report:
         InvalidValueError: nothing to compare, or no evaluator that all episodes share.
         UnknownNameError: an evaluator, a metric, a factor or a policy is not known.
     """
-    async with parts.database.read() as connection, _files(connection, wanted) as files:
+    async with parts.database.read() as connection, _files(connection, query) as files:
         spec = CompareSpec(
             runs=tuple(files),
-            evaluators=tuple(wanted.evaluator),
-            metrics=tuple(wanted.metric),
-            by=wanted.by,
-            baseline=wanted.baseline,
-            policies=tuple(wanted.policy),
-            partners=tuple(wanted.partner),
+            evaluators=tuple(query.evaluator),
+            metrics=tuple(query.metric),
+            by=query.by,
+            baseline=query.baseline,
+            policies=tuple(query.policy),
+            partners=tuple(query.partner),
         )
         # Intervals are bootstrapped, which takes seconds for large runs; the event loop must not wait.
         return await asyncio.to_thread(lambda: comparison_report(*spec.compare()))
 
 
 @asynccontextmanager
-async def _files(connection: AsyncConnection, wanted: Comparing) -> AsyncIterator[list[str]]:
+async def _files(connection: AsyncConnection, query: Comparing) -> AsyncIterator[list[str]]:
     """The directories of the runs, and a temporary file of the episodes with the tag."""
-    files = [(await runs.one(connection, run)).directory for run in wanted.run]
-    if not files and wanted.tag is None:
+    files = [(await runs.one(connection, run)).directory for run in query.run]
+    if not files and query.tag is None:
         raise InvalidValueError(field="run", expected="ids of runs, or a tag of episodes")
     with tempfile.TemporaryDirectory(prefix="sotopia-compare-") as folder:
-        if wanted.tag is not None:
-            only = EpisodeFilter(tag=wanted.tag, status="done")
+        if query.tag is not None:
+            only = EpisodeFilter(tag=query.tag, status="done")
             rows = await episode_lists.page(connection, only, limit=_MOST)
             lines = await episodes.lines_of(connection, [row.id for row in rows])
             if not lines:
-                raise InvalidValueError("no ended episode has it", field="tag", got=wanted.tag)
+                raise InvalidValueError("no ended episode has it", field="tag", got=query.tag)
             path = Path(folder, "episodes.jsonl")
             path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
             files.append(str(path))
@@ -99,19 +99,19 @@ async def _files(connection: AsyncConnection, wanted: Comparing) -> AsyncIterato
 
 
 @router.get("/compare")
-async def compare(parts: ServicesDep, _: Reader, wanted: ComparingDep) -> Response:
+async def compare(parts: ServicesDep, _: Reader, query: ComparingDep) -> Response:
     """Compares policies: ranks, intervals, paired differences, by evaluator; as JSON."""
-    return json_answer((await compared(parts, wanted)).json())
+    return json_answer((await compared(parts, query)).json())
 
 
 @router.get("/compare.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
-async def compare_csv(parts: ServicesDep, _: Reader, wanted: Annotated[ComparingSheet, Query()]) -> Response:
+async def compare_csv(parts: ServicesDep, _: Reader, query: Annotated[ComparingSheet, Query()]) -> Response:
     """Returns one sheet of a comparison as CSV; an unknown name is answered with the names that there are."""
-    report = await compared(parts, wanted)
+    report = await compared(parts, query)
     sheets = {item.name: item for item in report.sheets}
-    if wanted.sheet not in sheets:
-        raise UnknownNameError(field="sheet", got=wanted.sheet, valid=list(sheets))
-    return Response(sheets[wanted.sheet].csv(), media_type="text/csv; charset=utf-8")
+    if query.sheet not in sheets:
+        raise UnknownNameError(field="sheet", got=query.sheet, valid=list(sheets))
+    return Response(sheets[query.sheet].csv(), media_type="text/csv; charset=utf-8")
 
 
 @router.get(
@@ -120,12 +120,12 @@ async def compare_csv(parts: ServicesDep, _: Reader, wanted: Annotated[Comparing
     responses={200: {"content": {"image/svg+xml": {}, "image/png": {}}}},
 )
 async def compare_chart(
-    parts: ServicesDep, _: Reader, wanted: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
+    parts: ServicesDep, _: Reader, query: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
 ) -> Response:
     """Returns a chart of a comparison, the first one by default; an unknown name is answered with those there are."""
-    report = await compared(parts, wanted)
+    report = await compared(parts, query)
     charts = await asyncio.to_thread(report.charts)
-    name = wanted.chart or next(iter(charts), "")
+    name = query.chart or next(iter(charts), "")
     if name not in charts:
         raise UnknownNameError(field="chart", got=name, valid=list(charts))
     content = await asyncio.to_thread(figure_bytes, charts[name], form)

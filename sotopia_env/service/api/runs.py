@@ -113,20 +113,18 @@ async def add_run(
     parts: ServicesDep,
     principal: Runner,
     response: Response,
-    wanted: NewRun,
+    body: NewRun,
     dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting the run.")] = False,
 ) -> RunBegun | Forecast:
     """Starts a run: a worker plays it and records it in a run directory of its own."""
-    spec = settings_of(dict(wanted.spec), RunSpec, "")
+    spec = settings_of(dict(body.spec), RunSpec, "")
     if dry_run:
         async with parts.database.read() as connection:
             own = names.run_spec(parts.settings, spec)
-            own = await _with_tasks(parts, connection, own, wanted.tasks, "forecast")
+            own = await _with_tasks(parts, connection, own, body.tasks, "forecast")
         response.status_code = 200
         return as_forecast(await asyncio.to_thread(_forecast, parts, own))
-    run, planned = await begin_run(
-        parts, spec, name=wanted.name, owner=principal.id, tasks=wanted.tasks, tags=wanted.tag
-    )
+    run, planned = await begin_run(parts, spec, name=body.name, owner=principal.id, tasks=body.tasks, tags=body.tag)
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return RunBegun(run=run, planned=planned)
 
@@ -151,8 +149,7 @@ async def list_runs(
     async with parts.database.read() as connection:
         rows = await runs.page(connection, status=status, owner=owner, tag=tag, after=after, limit=limit + 1)
         total = await runs.count(connection, status=status, owner=owner, tag=tag)
-    last = rows[limit - 1].id if len(rows) > limit else None
-    return json_answer(page_text([row.model_dump_json() for row in rows[:limit]], total, last))
+    return json_answer(page_text([(row.id, row.model_dump_json()) for row in rows], total, limit))
 
 
 @router.get("/runs/{run}")

@@ -66,7 +66,7 @@ class Health(Body):
 async def health(parts: ServicesDep, response: Response) -> Health:
     """Returns whether the database responds, and how many jobs have waited over ten seconds; needs no token."""
     row = tables.job.c
-    late = select(func.count()).where(row.wanted > row.done, row.not_before < time.time() - 10, row.worker == "")
+    late = select(func.count()).where(row.requests > row.done, row.not_before < time.time() - 10, row.worker == "")
     try:
         async with parts.database.read() as connection:
             await connection.execute(text("SELECT 1"))
@@ -95,7 +95,7 @@ async def metrics(parts: ServicesDep, _: Reader) -> Response:
         for status, gauge in counted.values():
             for name, number in await connection.execute(select(status, func.count()).group_by(status)):
                 gauge.labels(name).set(number)
-        due = select(job.kind, func.count()).where(job.wanted > job.done).group_by(job.kind)
+        due = select(job.kind, func.count()).where(job.requests > job.done).group_by(job.kind)
         for kind, number in await connection.execute(due):
             jobs.labels(kind).set(number)
         spent.set((await connection.execute(select(func.coalesce(func.sum(tables.run.c.cost), 0.0)))).scalar_one())

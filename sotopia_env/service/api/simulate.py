@@ -111,87 +111,87 @@ def as_forecast(forecast: RunForecast) -> Forecast:
     )
 
 
-async def task_of(connection: AsyncConnection, wanted: Simulation) -> Task:
+async def task_of(connection: AsyncConnection, simulation: Simulation) -> Task:
     """Returns the task of a simulation.
 
     Raises:
         MissingError: a scenario, character or task is not in the library.
         InvalidValueError: not exactly one of task and scenario is given, or the characters do not fit the seats.
     """
-    if (wanted.task is None) == (wanted.scenario is None):
+    if (simulation.task is None) == (simulation.scenario is None):
         raise InvalidValueError(field="task", expected="a task, or a scenario with agents")
-    if isinstance(wanted.task, Task):
-        return wanted.task
-    if wanted.task is not None:
-        return (await library.get(connection, TASKS, wanted.task)).read()
-    assert wanted.scenario is not None
-    scenario = (await library.get(connection, SCENARIOS, wanted.scenario)).read()
-    if len(wanted.agents) != len(scenario.seats):
+    if isinstance(simulation.task, Task):
+        return simulation.task
+    if simulation.task is not None:
+        return (await library.get(connection, TASKS, simulation.task)).read()
+    assert simulation.scenario is not None
+    scenario = (await library.get(connection, SCENARIOS, simulation.scenario)).read()
+    if len(simulation.agents) != len(scenario.seats):
         expected = f"{len(scenario.seats)}, one for each seat of the scenario"
-        raise InvalidValueError(field="agents", expected=expected, got=len(wanted.agents))
-    if len(set(wanted.agents)) < len(wanted.agents):
+        raise InvalidValueError(field="agents", expected=expected, got=len(simulation.agents))
+    if len(set(simulation.agents)) < len(simulation.agents):
         raise InvalidValueError("a character cannot have two seats", field="agents")
-    cast = await library.cast_of(connection, wanted.agents)
-    return seat_characters(scenario, cast, range(len(wanted.agents)), scenario.id)
+    cast = await library.cast_of(connection, simulation.agents)
+    return seat_characters(scenario, cast, range(len(simulation.agents)), scenario.id)
 
 
 async def _dimensions(connection: AsyncConnection, key: str | None) -> tuple[CustomDimension, ...]:
     return () if not key else (await library.get(connection, DIMENSION_LISTS, key)).read().dimensions
 
 
-async def specs_of(parts: Services, connection: AsyncConnection, wanted: Simulation) -> list[LiveSpec]:
+async def specs_of(parts: Services, connection: AsyncConnection, simulation: Simulation) -> list[LiveSpec]:
     """Returns the episodes of a simulation; every name in them is known, and every length fits.
 
     Raises:
         MissingError: something is not in the library.
         InvalidValueError: something does not fit, or a name is not known.
     """
-    settings, task = parts.settings, await task_of(connection, wanted)
+    settings, task = parts.settings, await task_of(connection, simulation)
     seats = len(task.agents)
-    chosen = wanted.policies * seats if len(wanted.policies) == 1 else wanted.policies
+    chosen = simulation.policies * seats if len(simulation.policies) == 1 else simulation.policies
     if len(chosen) != seats:
         raise InvalidValueError(field="policies", expected=f"1 or {seats}, one for each seat", got=len(chosen))
-    evaluator = settings.evaluator if wanted.evaluator is None else wanted.evaluator
-    evaluator = names.with_dimensions(settings, evaluator, await _dimensions(connection, wanted.dimensions))
+    evaluator = settings.evaluator if simulation.evaluator is None else simulation.evaluator
+    evaluator = names.with_dimensions(settings, evaluator, await _dimensions(connection, simulation.dimensions))
     models = ModelPool(settings.models)
     chosen = [PERSON if name == LINK else name for name in chosen]
-    seated = names.policies(settings, models, chosen, wanted.manner)
+    seated = names.policies(settings, models, chosen, simulation.manner)
     names.evaluator(settings, models, evaluator, seated)
-    rules = wanted.rules or Rules()
+    rules = simulation.rules or Rules()
     has_person = PERSON in chosen
     return [
         LiveSpec(
             task=task,
             rules=rules,
             # Repeats differ by their seeds, and each can be reproduced alone.
-            seed=wanted.seed + repeat,
+            seed=simulation.seed + repeat,
             policies=dict(zip(task.agents, chosen, strict=True)),
             evaluator=evaluator,
-            manner=dict(wanted.manner),
-            turn_seconds=wanted.turn_seconds or (settings.turn_seconds if has_person else None),
-            on_timeout=wanted.on_timeout,
-            tag=wanted.tag,
+            manner=dict(simulation.manner),
+            turn_seconds=simulation.turn_seconds or (settings.turn_seconds if has_person else None),
+            on_timeout=simulation.on_timeout,
+            tag=simulation.tag,
         )
-        for repeat in range(wanted.repeats)
+        for repeat in range(simulation.repeats)
     ]
 
 
 async def begin_all(
-    parts: Services, principal: Principal, connection: AsyncConnection, wanted: Simulation
+    parts: Services, principal: Principal, connection: AsyncConnection, simulation: Simulation
 ) -> list[str]:
     """Begins the episodes of a simulation and returns their ids; its other errors are those of :func:`specs_of`.
 
     Raises:
         LimitError: the caller has as many live episodes as one may have.
     """
-    specs = await specs_of(parts, connection, wanted)
+    specs = await specs_of(parts, connection, simulation)
     running = await episode_lists.count(connection, EpisodeFilter(owner=principal.id, status="open"))
     most = parts.settings.live_episodes
     if running + len(specs) > most:
         raise LimitError(f"at most {most} live episodes at once; {running} are open: wait, stop some, or start a run")
     begun = []
     for spec in specs:
-        invited = [agent for agent, name in zip(spec.task.agents, cycle(wanted.policies)) if name == LINK]
+        invited = [agent for agent, name in zip(spec.task.agents, cycle(simulation.policies)) if name == LINK]
         guests = {agent: await studies.add_participant(connection, None) for agent in invited}
         begun.append(await live.begin(connection, spec, owner=principal.id, participants=guests))
     return begun
@@ -212,17 +212,17 @@ async def simulate(
     principal: Runner,
     request: Request,
     response: Response,
-    wanted: Simulation,
+    simulation: Simulation,
     dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting an episode.")] = False,
 ) -> Begun | Forecast:
     """Begins live episodes, with any number of seats, each a policy, a language model or a person."""
     if dry_run:
         async with parts.database.read() as connection:
-            specs = await specs_of(parts, connection, wanted)
+            specs = await specs_of(parts, connection, simulation)
         response.status_code = 200
         return as_forecast(await asyncio.to_thread(_forecast, parts, specs))
     async with parts.database.write() as connection:
-        begun = await begin_all(parts, principal, connection, wanted)
+        begun = await begin_all(parts, principal, connection, simulation)
         links = [link for episode in begun for link in await links_of(request, connection, episode)]
     response.headers["Location"] = f"/api/v1/episodes/{begun[0]}"
     return Begun(episodes=begun, links=links)
@@ -276,26 +276,28 @@ class NewEvaluation(Body):
     dimensions: str | None = Field(default=None, description="Id of a list of own dimensions.")
 
 
-async def _evaluate(parts: Services, response: Response, wanted: NewEvaluation, **target: str) -> JobBegun:
+async def _evaluate(parts: Services, response: Response, evaluation: NewEvaluation, **target: str) -> JobBegun:
     async with parts.database.write() as connection:
-        own = await _dimensions(connection, wanted.dimensions)
-        name = names.with_dimensions(parts.settings, wanted.evaluator, own)
+        own = await _dimensions(connection, evaluation.dimensions)
+        name = names.with_dimensions(parts.settings, evaluation.evaluator, own)
         spec = EvaluationSpec(evaluator=name, **target)
         return job_answer(response, await ask_to_evaluate(connection, parts.settings, spec))
 
 
 @router.post("/episodes/{episode}/evaluations", status_code=202)
 async def evaluate_episode(
-    parts: ServicesDep, _: Runner, response: Response, episode: str, wanted: NewEvaluation
+    parts: ServicesDep, _: Runner, response: Response, episode: str, evaluation: NewEvaluation
 ) -> JobBegun:
     """Evaluates an ended episode, beside the evaluations it has."""
-    return await _evaluate(parts, response, wanted, episode=episode)
+    return await _evaluate(parts, response, evaluation, episode=episode)
 
 
 @router.post("/runs/{run}/evaluations", status_code=202)
-async def evaluate_run(parts: ServicesDep, _: Runner, response: Response, run: str, wanted: NewEvaluation) -> JobBegun:
+async def evaluate_run(
+    parts: ServicesDep, _: Runner, response: Response, run: str, evaluation: NewEvaluation
+) -> JobBegun:
     """Evaluates all episodes of a run, beside the evaluations they have."""
-    return await _evaluate(parts, response, wanted, run=run)
+    return await _evaluate(parts, response, evaluation, run=run)
 
 
 class NewInterview(Body):
@@ -306,10 +308,10 @@ class NewInterview(Body):
 
 
 @router.post("/episodes/{episode}/interviews", status_code=202)
-async def interview(parts: ServicesDep, _: Runner, response: Response, episode: str, wanted: NewInterview) -> JobBegun:
+async def interview(parts: ServicesDep, _: Runner, response: Response, episode: str, body: NewInterview) -> JobBegun:
     """Interviews the seats of an ended episode; the answers are in the evaluation named `interview…` of its record."""
-    name = f"interview:{wanted.judge}" if wanted.judge else "interview"
-    name += f":interviewee={wanted.interviewee}" if wanted.interviewee else ""
+    name = f"interview:{body.judge}" if body.judge else "interview"
+    name += f":interviewee={body.interviewee}" if body.interviewee else ""
     return await _evaluate(parts, response, NewEvaluation(evaluator=name), episode=episode)
 
 
@@ -322,8 +324,8 @@ class NewDraft(Body):
 
 
 @router.post("/design", status_code=202)
-async def design(parts: ServicesDep, _: Runner, response: Response, wanted: NewDraft) -> JobBegun:
+async def design(parts: ServicesDep, _: Runner, response: Response, body: NewDraft) -> JobBegun:
     """Drafts simulations of a sentence; the job's result has `drafts` and `refused`, and nothing is stored."""
     async with parts.database.write() as connection:
-        spec = DraftSpec(text=wanted.text, model=wanted.model, n=wanted.n)
+        spec = DraftSpec(text=body.text, model=body.model, n=body.n)
         return job_answer(response, await ask_to_draft(connection, parts.settings, spec))

@@ -103,13 +103,15 @@ class _Simulation:
             await self.error("SIMULATION_ALREADY_STARTED", InvalidValueError("one simulation at a time", field="type"))
             return
         try:
-            wanted = Simulation.model_validate(data)
+            simulation = Simulation.model_validate(data)
         except ValidationError as error:
             raise invalid(error, Simulation.model_fields, data) from None
-        if wanted.repeats != 1:
-            raise InvalidValueError(field="repeats", expected="1: a connection shows one episode", got=wanted.repeats)
+        if simulation.repeats != 1:
+            raise InvalidValueError(
+                field="repeats", expected="1: a connection shows one episode", got=simulation.repeats
+            )
         async with self.parts.database.write() as connection:
-            (self.episode,) = await begin_all(self.parts, self.principal, connection, wanted)
+            (self.episode,) = await begin_all(self.parts, self.principal, connection, simulation)
         self._sender = asyncio.create_task(self._follow(self.episode))
 
     async def _stop(self) -> None:

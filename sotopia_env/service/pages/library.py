@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
-from sotopia_env import tasks as shipped
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.json_text import parse_json
 from sotopia_env.service.auth import Reader, Runner
@@ -62,9 +61,9 @@ async def _items(request: Request, parts: Services, page: str, q: str, tag: str,
     kind = PAGES[page]
     chosen = {name: value for name, value in request.query_params.items() if value and name in kind.filters}
     async with parts.database.read() as connection:
-        filters = {name: _value(kind, name, value) for name, value in chosen.items()}
+        filters = {name: kind.value(name, value) for name, value in chosen.items()}
         tags = [tag] if tag else []
-        found = await library.items(connection, kind, filters, tags=tags, text=q, after=after, limit=library.PAGE + 1)
+        rows = await library.items(connection, kind, filters, tags=tags, text=q, after=after, limit=library.PAGE + 1)
         total = await library.count(connection, kind, filters, tags=tags, text=q)
         menus = {name: await library.values(connection, kind, name) for name in kind.filters if name != "name"}
     fields = {"q": q, "tag": tag, **chosen}
@@ -72,8 +71,8 @@ async def _items(request: Request, parts: Services, page: str, q: str, tag: str,
         request,
         f"{page}.html",
         page=page,
-        items=found[: library.PAGE],
-        more=len(found) > library.PAGE,
+        items=rows[: library.PAGE],
+        more=len(rows) > library.PAGE,
         total=total,
         menus=menus,
         fields={name: value for name, value in fields.items() if value},
@@ -100,22 +99,12 @@ for _page in PAGES:
     _register(_page)
 
 
-def _value(kind: Kind[Any], name: str, text: str) -> str | int:
-    """A filter's value, as its column holds it."""
-    is_number = kind.table.c[name].type.python_type is int
-    if not is_number:
-        return text
-    if not text.isdecimal() or len(text) > 6:
-        raise InvalidValueError(field=name, expected="a whole number", got=text)
-    return int(text)
-
-
 @router.post("/library/import")
 async def import_shipped(parts: ServicesDep, _: Runner) -> Response:
     """Adds the characters, relationships and scenarios that ship with the package."""
     async with parts.database.write() as connection:
-        await library.put_cast(connection, shipped.starter_cast(), shipped.starter_scenarios(), tags=["starter"])
-        await library.put_cast(connection, shipped.everyday_cast(), shipped.everyday_scenarios(), tags=["everyday"])
+        await library.put_shipped(connection, "starter")
+        await library.put_shipped(connection, "everyday")
     return RedirectResponse("/scenarios", 303)
 
 

@@ -30,14 +30,14 @@ class Job:
         kind: which handler does it.
         target: the object it works on, usually an id.
         payload: JSON text.
-        wanted: how many requests for it had been made when it was claimed.
+        requests: how many requests for it had been made when it was claimed.
         attempts: how often it was claimed since it last succeeded, this time included.
     """
 
     kind: str
     target: str
     payload: str
-    wanted: int
+    requests: int
     attempts: int
 
     @property
@@ -53,17 +53,23 @@ async def request(
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     row = tables.job
     values = {"id": f"{kind}:{target}", "kind": kind, "target": target, "payload": payload}
-    new = dialect.insert(row).values(**values, wanted=1, done=0, attempts=0, not_before=not_before, stop=False)
-    # A request during the work raises `wanted` above the number that the worker has claimed, so the job is due again
+    new = dialect.insert(row).values(**values, requests=1, done=0, attempts=0, not_before=not_before, stop=False)
+    # A request during the work raises `requests` above the number that the worker has claimed, so the job is due again
     # when that worker finishes. A lease is not touched.
-    change = {"wanted": row.c.wanted + 1, "attempts": 0, "payload": payload, "not_before": not_before, "stop": False}
+    change = {
+        "requests": row.c.requests + 1,
+        "attempts": 0,
+        "payload": payload,
+        "not_before": not_before,
+        "stop": False,
+    }
     await connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=change))
 
 
 async def claim(connection: AsyncConnection, worker: str, kinds: tuple[str, ...] = ()) -> Job | None:
     """Leases a job that is due for :data:`LEASE` seconds and returns it; ``None`` when no job is due."""
     row, now = tables.job, time.time()
-    due = select(row.c.id).where(row.c.wanted > row.c.done, row.c.not_before <= now)
+    due = select(row.c.id).where(row.c.requests > row.c.done, row.c.not_before <= now)
     due = due.where((row.c.leased_until.is_(None)) | (row.c.leased_until < now))
     if kinds:
         due = due.where(row.c.kind.in_(kinds))
@@ -71,7 +77,7 @@ async def claim(connection: AsyncConnection, worker: str, kinds: tuple[str, ...]
     due = due.order_by(row.c.not_before, row.c.id).limit(1).with_for_update(skip_locked=True)
     change = update(row).where(row.c.id == due.scalar_subquery())
     change = change.values(worker=worker, leased_until=now + LEASE, attempts=row.c.attempts + 1)
-    columns = (row.c.kind, row.c.target, row.c.payload, row.c.wanted, row.c.attempts)
+    columns = (row.c.kind, row.c.target, row.c.payload, row.c.requests, row.c.attempts)
     job = (await connection.execute(change.returning(*columns))).one_or_none()
     return None if job is None else Job(*job)
 
@@ -103,7 +109,7 @@ async def finish(
     values: dict[str, object] = {"worker": "", "leased_until": None, "error": error, "result": result}
     # `done` becomes the number that was claimed and not the present one: requests since then are still to be done.
     if retry_after is None:
-        values |= {"done": job.wanted, "attempts": 0}
+        values |= {"done": job.requests, "attempts": 0}
     else:
         values |= {"not_before": time.time() + retry_after}
     # A worker that has lost its lease must not finish the job of the worker that has it now.
@@ -147,6 +153,6 @@ async def state_of(connection: AsyncConnection, job: str) -> JobState:
     if row is None:
         raise MissingError(f"job {job}: not found")
     state = "failed" if row.error else "done"
-    if row.wanted > row.done:
+    if row.requests > row.done:
         state = "running" if row.worker and (row.leased_until or 0.0) > time.time() else "queued"
     return JobState(id=job, kind=row.kind, target=row.target, state=state, error=row.error, result=row.result)

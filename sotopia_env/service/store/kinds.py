@@ -97,6 +97,18 @@ class Kind(Generic[RecordT]):
         # Only indexed columns: a filter by any other column would read the whole table.
         return tuple(column.name for column in self.table.columns if column.index)
 
+    def value(self, column: str, text: str) -> str | int:
+        """Returns the value of a filter that was written as text, as the column holds it.
+
+        Raises:
+            InvalidValueError: the column holds numbers, and ``text`` is not one.
+        """
+        if self.table.c[column].type.python_type is not int:
+            return text
+        if not text.isdecimal() or len(text) > 6:
+            raise InvalidValueError(field=column, expected="a whole number", got=text)
+        return int(text)
+
 
 CHARACTERS: Kind[Character] = Kind(
     "character",

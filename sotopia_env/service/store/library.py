@@ -13,12 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from sqlalchemy import Select, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sotopia_env import tasks
 from sotopia_env.errors import UnknownNameError
 from sotopia_env.records import read_record
 from sotopia_env.service.problems import ConflictError, MissingError
@@ -221,6 +222,13 @@ async def put_cast(
     entries = [(scenario, [*labels, *scenario.tags], ()) for scenario in scenarios]
     added = [*characters, *relationships, *await put_all(connection, SCENARIOS, entries)]
     return len({identity for identity, is_new in added if is_new})
+
+
+async def put_shipped(connection: AsyncConnection, name: Literal["starter", "everyday"]) -> int:
+    """Adds a built-in set, tagged with its name; returns how many items are new."""
+    if name == "starter":
+        return await put_cast(connection, tasks.starter_cast(), tasks.starter_scenarios(), tags=[name])
+    return await put_cast(connection, tasks.everyday_cast(), tasks.everyday_scenarios(), tags=[name])
 
 
 async def get(connection: AsyncConnection, kind: Kind[RecordT], key: str, *, archived: bool = False) -> Item[RecordT]:

@@ -245,7 +245,7 @@ job = Table(
     _text("kind"),
     _text("target"),
     _text("payload", server_default=""),
-    _count("wanted"),  # how often it was asked for; it is due while this is more than ``done``
+    _count("requests"),  # how often it was asked for; it is due while this is more than ``done``
     _count("done"),
     _count("attempts"),  # since the last success
     _flag("stop"),

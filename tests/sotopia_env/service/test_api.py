@@ -99,7 +99,7 @@ def test_an_empty_library_stays_empty_until_a_set_is_imported(sqlite_url: str, t
         castings = (await client.get(f"/scenarios/{scenarios['items'][0]['id']}/castings")).json()
         assert castings["total"] > 0
         problem(await client.get("/agents/secret/x"), 422)
-        problem(await client.get("/agents/age/old"), 404)
+        problem(await client.get("/agents/age/old"), 422)
 
     run(sqlite_url, tmp_path, work, workers=0)
 

@@ -55,7 +55,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("target", sa.Text(), nullable=False),
         sa.Column("payload", sa.Text(), server_default="", nullable=False),
-        sa.Column("wanted", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("requests", sa.Integer(), server_default="0", nullable=False),
         sa.Column("done", sa.Integer(), server_default="0", nullable=False),
         sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
         sa.Column("stop", sa.Boolean(), server_default=sa.false(), nullable=False),

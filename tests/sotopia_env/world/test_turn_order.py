@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sotopia_env import sotopia_v0
 from sotopia_env.errors import InvalidActionError
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.function_calls import FUNCTIONS, call_of, functions_of, with_calls
@@ -315,3 +316,30 @@ def test_a_time_survives_text_and_record(wait):
     action = Action(ActionType.SPEAK, "Hm.", wait=wait)
     assert parse(to_json(action)) == action
     assert ("wait" in to_json(action)) == (wait is not None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Environments
+@pytest.mark.parametrize("seats", [2, 5, 50])
+def test_one_at_a_time_and_in_parallel_the_same_actions_make_the_same_episode(seats):
+    options = {"task": verified_task("", seats), "turn_order": "reactive", "max_turns": 2 * seats + 10}
+    env, parallel = sotopia_v0.raw_env(**options), sotopia_v0.parallel_env(**options)
+    env.reset(seed=3)
+    parallel.reset(seed=3)
+    assert not env.metadata["is_parallelizable"]
+    steps = 0
+    while parallel.agents:
+        table = parallel.table
+        actions = {
+            agent: {"action_type": "speak", "argument": f"{steps}", "wait": 1 + steps % 4} for agent in table.acting
+        }
+        for agent in table.acting:
+            assert env.agent_selection == agent
+            env.step(actions[agent])
+        *_, infos = parallel.step(actions)
+        if parallel.agents:
+            assert [agent for agent in infos if infos[agent]["acting"]] == [*table.acting]
+        steps += 1
+    assert env.episode_state.turns == parallel.episode_state.turns
+    assert env.episode_state.stop is parallel.episode_state.stop is StopReason.TURN_LIMIT
+    assert steps == len({turn.round for turn in env.episode_state.turns})

@@ -238,6 +238,7 @@ def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
             raise UnauthorizedError("not authenticated: log in, or send `Authorization: Bearer TOKEN`")
         if scope not in principal.scopes:
             raise ForbiddenError(f"this needs the scope {scope!r}")
+        connection.state.principal = principal  # pages hide what this principal may not use
         return principal
 
     return check

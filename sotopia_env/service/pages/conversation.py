@@ -15,7 +15,8 @@ from sotopia_env.outcomes import Claims, TableView, Votes
 from sotopia_env.service.live import LiveEpisode
 from sotopia_env.service.store import episodes
 from sotopia_env.table import Table
-from sotopia_env.world import ActionType, Evaluation, Turn
+from sotopia_env.world import ActionType, Evaluation, Task, Turn
+from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.episode import RecordedTurn
 from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.reward import RANGES, Dimension
@@ -127,14 +128,26 @@ class ScoreCard:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerCard:
+    """An answer of an interview: who was asked about whom, the goal or question, the answer and its reason."""
+
+    who: str
+    about: str
+    text: str
+    answer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationCard:
-    """An evaluation: for each seat its scores, and its payoff if the outcome is verified."""
+    """An evaluation: scores and verified payoff of each seat, and the answers of an interview."""
 
     evaluator: str
     unscored: str
     comment: str
     outcome: str
     seats: tuple[tuple[SeatCard, tuple[ScoreCard, ...], str], ...]
+    answers: tuple[AnswerCard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,4 +360,16 @@ def _evaluation(evaluation: Evaluation, table: Table, cards: tuple[SeatCard, ...
         seats.append((card, scores, gain))
     outcome = evaluation.outcome
     words = "" if outcome is None else f"{outcome.reason} · efficiency {outcome.efficiency:.0%}"
-    return EvaluationCard(evaluation.evaluator, evaluation.unscored or "", evaluation.comment, words, tuple(seats))
+    answers = tuple(_answer(item, table.task) for item in evaluation.answers if item.asked)
+    return EvaluationCard(
+        evaluation.evaluator, evaluation.unscored or "", evaluation.comment, words, tuple(seats), answers
+    )
+
+
+def _answer(item: InterviewAnswer, task: Task) -> AnswerCard:
+    interview, seat = task.scenario.interview, task.scenario.seats[task.seat_of[item.about]]
+    # An answer on private information exists only where the scenario has an interview.
+    text = seat.goals[item.index] if item.view or interview is None else interview.questions[item.index].text
+    answer = item.choice or {True: "yes", False: "no", None: "no answer"}[item.value]
+    who = task.names.get(item.respondent, item.respondent.replace("_", " "))
+    return AnswerCard(who, task.names[item.about], text, answer, item.reason)

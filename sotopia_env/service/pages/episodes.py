@@ -6,23 +6,26 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Form, Header, Query, Request
+from fastapi import APIRouter, Depends, Form, Header, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ValidationError
 
+from sotopia_env import naming
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
 from sotopia_env.service.api.episodes import resume_episode
-from sotopia_env.service.api.simulate import SeatLink, new_links
+from sotopia_env.service.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.pages import conversation
 from sotopia_env.service.pages.conversation import Conversation
 from sotopia_env.service.pages.rendering import STATIC, fragment, render
-from sotopia_env.service.store import comments, episode_lists, episodes, events
+from sotopia_env.service.store import comments, episode_lists, episodes, events, jobs, library
 from sotopia_env.service.store import tags as tag_store
 from sotopia_env.service.store.episode_lists import EpisodeFilter
+from sotopia_env.service.store.kinds import DIMENSION_LISTS
 from sotopia_env.table import Table
 
 router = APIRouter()
@@ -56,10 +59,10 @@ async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = 
 
 @router.get("/episodes/{episode}")
 async def page(
-    request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: Annotated[str, Query()] = ""
+    request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: str = "", job: str = ""
 ) -> HTMLResponse:
     """One episode: its transcript, state of the protocol and evaluations, updated live."""
-    return await _page(request, parts, principal, episode, seat)
+    return await _page(request, parts, principal, episode, seat, job=job)
 
 
 async def _page(
@@ -69,6 +72,8 @@ async def _page(
     episode: str,
     seat: str = "",
     links: Sequence[SeatLink] = (),
+    job: str = "",
+    problem: str = "",
 ) -> HTMLResponse:
     wanted, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
     async with parts.database.read() as connection:
@@ -78,6 +83,8 @@ async def _page(
         remarks = await comments.of(connection, episode)
         people = await episodes.participants(connection, episode)
         guests = await episodes.guests(connection, episode)
+        lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+        state = await jobs.state_of(connection, job) if job else None
     view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
     # A seat that was given to nobody is every researcher's.
     mine = [agent for agent, name in policies.items() if name == episodes.PERSON]
@@ -85,6 +92,7 @@ async def _page(
     return render(
         request,
         "episode.html",
+        422 if problem else 200,
         c=view,
         row=row,
         newer=newer,
@@ -94,7 +102,41 @@ async def _page(
         mine=mine,
         guests=guests,
         links={link.agent: link.address for link in links},
+        job=state,
+        problem=problem,
+        lists=lists,
+        evaluators=naming.EVALUATOR_NAMES,
+        models=parts.settings.model_names,
     )
+
+
+@router.get("/episodes/{episode}/evaluations")
+async def evaluations(request: Request, parts: ServicesDep, _: Reader, episode: str, job: str) -> HTMLResponse:
+    """The part of the page that waits for an evaluation."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+        state = await jobs.state_of(connection, job)
+    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+    return render(request, "_evaluations.html", c=view, job=state)
+
+
+@router.post("/episodes/{episode}/evaluations")
+async def evaluate(
+    request: Request,
+    parts: ServicesDep,
+    runner: Runner,
+    episode: str,
+    evaluator: Annotated[str, Form(min_length=1, max_length=2000)],
+    dimensions: Annotated[str, Form(max_length=80)] = "",
+) -> Response:
+    """Asks for an evaluation or an interview of an ended episode."""
+    wanted = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
+    try:
+        begun = await evaluate_episode(parts, runner, Response(), episode, wanted)
+    except InvalidValueError as error:
+        return await _page(request, parts, runner, episode, problem=str(error))
+    return RedirectResponse(f"/episodes/{episode}?job={begun.job}#evaluations-heading", 303)
 
 
 async def _exists(parts: ServicesDep, episode: str) -> str:

@@ -66,7 +66,9 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         status: HTTP status.
         values: the variables of the template; one that it uses and does not get is an error.
     """
-    text = templates.get_template(template).render(request=request, path=request.url.path, **values)
+    principal = getattr(request.state, "principal", None)
+    reading = principal is not None and "run" not in principal.scopes
+    text = templates.get_template(template).render(request=request, path=request.url.path, reading=reading, **values)
     return HTMLResponse(text, status)
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from sotopia_env import naming, tasks
-from sotopia_env.errors import SotopiaError
+from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.runs import RunSpec
 from sotopia_env.service.api import runs as api
 from sotopia_env.service.api.runs import NewRun
-from sotopia_env.service.api.simulate import Forecast
+from sotopia_env.service.api.simulate import Forecast, NewEvaluation, evaluate_run
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.pages.rendering import render
-from sotopia_env.service.store import episode_lists, runs
+from sotopia_env.service.problems import ConflictError
+from sotopia_env.service.store import episode_lists, jobs, library, runs
 from sotopia_env.service.store.episode_lists import EpisodeFilter
+from sotopia_env.service.store.kinds import DIMENSION_LISTS
 from sotopia_env.settings import settings_of
 from sotopia_env.storage import read_failures
 
@@ -100,26 +102,47 @@ async def _forecast(parts: Services, principal: Principal, fields: dict[str, str
     return answer
 
 
-async def _values(parts: Services, run: str) -> dict[str, Any]:
+async def _values(parts: Services, run: str, job: str = "") -> dict[str, Any]:
     async with parts.database.read() as connection:
         row = await runs.one(connection, run)
         mine = EpisodeFilter(run=run)
         newest = await episode_lists.page(connection, mine, limit=10)
         total = await episode_lists.count(connection, mine)
+        lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+        state = await jobs.state_of(connection, job) if job else None
     failures = read_failures(row.directory) if row.directory and Path(row.directory).is_dir() else ()
-    return {"run": row, "newest": newest, "total": total, "failures": failures[-_FAILURES:]}
+    menus = {"lists": lists, "evaluators": naming.EVALUATOR_NAMES, "models": parts.settings.model_names, "problem": ""}
+    return {"run": row, "newest": newest, "total": total, "failures": failures[-_FAILURES:], "job": state, **menus}
 
 
 @router.get("/runs/{run}")
-async def page(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
+async def page(request: Request, parts: ServicesDep, _: Reader, run: str, job: str = "") -> HTMLResponse:
     """One run: its progress, cost and failures."""
-    return render(request, "run.html", **await _values(parts, run))
+    return render(request, "run.html", **await _values(parts, run, job))
 
 
 @router.get("/runs/{run}/progress")
-async def progress(request: Request, parts: ServicesDep, _: Reader, run: str) -> HTMLResponse:
+async def progress(request: Request, parts: ServicesDep, _: Reader, run: str, job: str = "") -> HTMLResponse:
     """The part of the page that changes during the run."""
-    return render(request, "_run.html", **await _values(parts, run))
+    return render(request, "_run.html", **await _values(parts, run, job))
+
+
+@router.post("/runs/{run}/evaluations")
+async def evaluate(
+    request: Request,
+    parts: ServicesDep,
+    runner: Runner,
+    run: str,
+    evaluator: Annotated[str, Form(min_length=1, max_length=2000)],
+    dimensions: Annotated[str, Form(max_length=80)] = "",
+) -> Response:
+    """Asks for an evaluation or interviews of all episodes of a run."""
+    wanted = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
+    try:
+        begun = await evaluate_run(parts, runner, Response(), run, wanted)
+    except (InvalidValueError, ConflictError) as error:
+        return render(request, "run.html", 422, **{**await _values(parts, run), "problem": str(error)})
+    return RedirectResponse(f"/runs/{run}?job={begun.job}", 303)
 
 
 @router.post("/runs/{run}/stop")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, SotopiaError
 from sotopia_env.json_text import decode_json
-from sotopia_env.records import invalid
+from sotopia_env.records import Record, invalid
 from sotopia_env.service.api import simulate as api
 from sotopia_env.service.api.simulate import Forecast, Simulation
 from sotopia_env.service.auth import Reader, Runner
@@ -26,9 +27,11 @@ from sotopia_env.service.store.episodes import PERSON
 from sotopia_env.service.store.kinds import CHARACTERS, DIMENSION_LISTS, SCENARIOS, TASKS
 from sotopia_env.service.work.drafting import DraftSpec, ask_to_draft
 from sotopia_env.world import Rules, Task, TurnOrder
+from sotopia_env.world.reward import CustomDimension
 from sotopia_env.yaml_text import parse_yaml, to_yaml
 
 router = APIRouter()
+_RULES = TypeAdapter(Rules)
 _WORDS = {"me": PERSON, api.LINK: api.LINK}
 _MENU = 500
 """Items of the library that a menu lists."""
@@ -42,7 +45,29 @@ async def form(
     episode: Annotated[str, Query(max_length=80)] = "",
 ) -> HTMLResponse:
     """The form of a simulation; with ``episode``, the one that it began at its right."""
-    return await _page(request, parts, dict(request.query_params), episode=episode)
+    fields = dict(request.query_params)
+    kept = await _kept(parts, fields["task"]) if fields.get("task") else {}
+    return await _page(request, parts, {**kept, **fields}, episode=episode)
+
+
+async def _kept(parts: Services, task: str) -> dict[str, str]:
+    """The fields of the form that a task of the library brings along: its rules and its dimensions."""
+    async with parts.database.read() as connection:
+        columns = (await library.get(connection, TASKS, task)).columns
+    rules = _rules(columns["rules"])
+    fields = {"rules": columns["rules"], "turn_order": rules.turn_order.value, "max_turns": str(rules.max_turns or "")}
+    # Own dimensions need a judge, so one is proposed.
+    if columns["dimensions"] and parts.settings.model_names:
+        fields["evaluator"] = f"judge:{parts.settings.model_names[0]}"
+    return {**fields, "dimensions": columns["dimensions"]}
+
+
+def _rules(text: str) -> Rules:
+    """The rules of play in a JSON text; the default ones for an empty text."""
+    try:
+        return _RULES.validate_json(text or "{}")
+    except ValidationError as error:
+        raise invalid(error) from None
 
 
 async def _page(
@@ -73,6 +98,7 @@ async def _page(
         "simulate.html",
         422 if error else 200,
         fields=fields,
+        rules=decode_json(fields.get("rules") or "{}"),
         menus=menus,
         seats=seats,
         c=view,
@@ -126,7 +152,11 @@ def _wanted(fields: Mapping[str, str]) -> Simulation:
         values["turn_seconds"] = 60.0 * _whole("minutes", fields["minutes"])
     limit = fields.get("max_turns", "").strip()
     order = fields.get("turn_order") or TurnOrder.ROUND_ROBIN.value
-    values["rules"] = Rules(turn_order=TurnOrder(order), max_turns=_whole("max_turns", limit) if limit else None)
+    values["rules"] = dataclasses.replace(
+        _rules(fields.get("rules", "")),
+        turn_order=TurnOrder(order),
+        max_turns=_whole("max_turns", limit) if limit else None,
+    )
     try:
         return Simulation(**values)
     except ValidationError as error:
@@ -221,20 +251,28 @@ async def save(
 ) -> Response:
     """Adds an edited draft to the library, and opens the form that plays it on request."""
     try:
-        task = _drafted(parse_yaml(draft, "draft"))
+        content = _drafted(parse_yaml(draft, "draft"))
+        rules = _RULES.dump_json(content.rules, exclude_defaults=True).decode()
         async with parts.database.write() as connection:
-            identity, _is_new = await library.put_task(connection, task, tags=["drafted"])
+            identity, _is_new = await library.put_task(
+                connection, content.tasks[0], tags=["drafted"], rules=rules, dimensions=content.dimensions
+            )
     except SotopiaError as error:
         return render(request, "design.html", 422, **await _draft_values(parts, "", problem=str(error), draft=draft))
     return RedirectResponse(f"/simulate?task={identity}" if then == "run" else f"/tasks/{identity}", 303)
 
 
-def _drafted(content: Any) -> Task:
-    """The one task of a task file."""
-    listed = content.get("tasks") if isinstance(content, Mapping) else None
-    if not isinstance(listed, list) or len(listed) != 1:
-        raise InvalidValueError(field="tasks", expected="a list of one task")
+class _Draft(Record):
+    """The content of a task file with one task."""
+
+    tasks: tuple[Task]
+    rules: Rules = Rules()
+    dimensions: tuple[CustomDimension, ...] = ()
+
+
+def _drafted(content: Any) -> _Draft:
+    """The task of a task file, with its rules and dimensions."""
     try:
-        return Task.model_validate(listed[0])
+        return _Draft.model_validate(content)
     except ValidationError as error:
         raise invalid(error) from None

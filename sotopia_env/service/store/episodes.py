@@ -154,6 +154,7 @@ async def add_all_recorded(
         keys = [episode.key for episode, _ in entries]
         query = select(row.c.key, row.c.id).where(row.c.run == run, row.c.key.in_(keys))
         present = {item.key: item.id for item in await connection.execute(query)}
+        entries = await _with_own(connection, present, entries)
     # Ids of one millisecond are random in their last digits; sorted ones list the episodes in their order here.
     drawn = sorted(tables.new_id() for _ in entries)
     ids = [present.get(episode.key, identity) for identity, (episode, _) in zip(drawn, entries, strict=True)]
@@ -188,6 +189,27 @@ async def add_all_recorded(
         connection, [(identity, item.evaluations) for identity, (item, _) in zip(ids, entries, strict=True)]
     )
     return [(identity, episode.key not in present) for identity, (episode, _) in zip(ids, entries, strict=True)]
+
+
+async def _with_own(
+    connection: AsyncConnection, present: Mapping[str, str], entries: Sequence[tuple[Episode, str]]
+) -> list[tuple[Episode, str]]:
+    """Adds to records of a run directory the evaluations that were made of them here, which the directory lacks."""
+    column = tables.document.c
+    query = select(column.episode, column.record).where(column.episode.in_(present.values()))
+    stored = {row.episode: row.record for row in await connection.execute(query)}
+    merged = []
+    for episode, line in entries:
+        text = (line or to_line(episode)).rstrip("\n")
+        before = stored.get(present.get(episode.key, ""), text)
+        known = {evaluation.evaluator for evaluation in episode.evaluations}
+        # Most lines have not changed, and are not parsed.
+        earlier = () if before == text else read_episode(before, f"episode {episode.key}").evaluations
+        own = [evaluation for evaluation in earlier if evaluation.evaluator not in known]
+        for evaluation in own:
+            episode = episode.with_evaluation(evaluation)
+        merged.append((episode, "" if own else line))
+    return merged
 
 
 async def line_of(connection: AsyncConnection, episode: str) -> str:

@@ -37,6 +37,7 @@ from sotopia_env.service.store.kinds import (
     RecordT,
 )
 from sotopia_env.world import Cast, Scenario, Task
+from sotopia_env.world.reward import CustomDimension
 
 PAGE = 50
 """Items on a page of a list, unless another number is asked for."""
@@ -170,12 +171,41 @@ async def relationship_of(connection: AsyncConnection, first: str, second: str) 
     return matches[0] if matches else None
 
 
-async def put_task(connection: AsyncConnection, task: Task, *, tags: Iterable[str] = ()) -> tuple[str, bool]:
-    """Adds a task with its scenario and characters; returns the same as :func:`put`."""
+async def put_task(
+    connection: AsyncConnection,
+    task: Task,
+    *,
+    tags: Iterable[str] = (),
+    rules: str = "",
+    dimensions: tuple[CustomDimension, ...] = (),
+) -> tuple[str, bool]:
+    """Adds a task with its scenario and characters.
+
+    Args:
+        connection: a writing transaction.
+        task: the task.
+        tags: tags of the task.
+        rules: the rules of play that its simulations begin with, as JSON text.
+        dimensions: its own dimensions, which are added as a list with the task's name.
+
+    Returns:
+        The same as :func:`put`.
+
+    Raises:
+        ConflictError: another list of dimensions has the task's name.
+    """
     scenario, _ = await put(connection, SCENARIOS, task.scenario, tags=task.scenario.tags)
     characters = await put_all(connection, CHARACTERS, [(character, (), ()) for character in task.characters])
     uses = [("scenario", scenario), *(("character", identity) for identity, _ in characters)]
-    return await put(connection, TASKS, task, tags=tags, uses=uses)
+    own = ""
+    if dimensions:
+        own, _ = await put_dimensions(connection, DimensionList(name=task.id, dimensions=dimensions), tags=tags)
+        uses.append(("dimension_list", own))
+    identity, is_new = await put(connection, TASKS, task, tags=tags, uses=uses)
+    if rules or own:
+        change = update(tables.task).where(tables.task.c.id == identity)
+        await connection.execute(change.values(rules=rules, dimensions=own))
+    return identity, is_new
 
 
 async def put_dimensions(

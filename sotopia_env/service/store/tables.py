@@ -95,6 +95,8 @@ task = _item(
     "task",
     _text("scenario", index=True),
     Column("seats", Integer, nullable=False, index=True),
+    _text("rules", server_default=""),  # what a draft brought along: rules of play, as JSON …
+    _text("dimensions", server_default=""),  # … and the id of a list of dimensions
 )
 dimension_list = _item("dimension_list")
 

@@ -12,13 +12,14 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.records import Record, read_record
 from sotopia_env.runs import evaluate_episode, evaluate_run
+from sotopia_env.service.problems import ConflictError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, events, jobs, runs, tables
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.store.jobs import Job
 from sotopia_env.service.work import names
 from sotopia_env.service.work.batch import index
-from sotopia_env.storage import read_manifest
+from sotopia_env.storage import check_run, read_manifest
 
 EVALUATE = "evaluate"
 """The job that adds an evaluation to an episode or to all episodes of a run."""
@@ -43,7 +44,8 @@ async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings
 
     Raises:
         MissingError: the episode or run does not exist, or the episode has not ended.
-        InvalidValueError: the evaluator is unknown.
+        InvalidValueError: the evaluator is unknown, or the run's directory is not there.
+        ConflictError: the run was read from a file and has no directory.
     """
     models = ModelPool(settings.models)
     if names.evaluator(settings, models, spec.evaluator) is None:
@@ -51,7 +53,10 @@ async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings
     if spec.episode:
         await episodes.line_of(connection, spec.episode)
     else:
-        await runs.one(connection, spec.run)
+        row = await runs.one(connection, spec.run)
+        if not row.directory:
+            raise ConflictError(f"run {spec.run} has no directory: evaluate its episodes one at a time")
+        check_run(Path(row.directory))  # an imported one may have been moved since
     target = tables.new_id()
     await jobs.request(connection, EVALUATE, target, spec.model_dump_json())
     return f"{EVALUATE}:{target}"

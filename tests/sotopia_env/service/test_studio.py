@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from sotopia_env import tasks as shipped
+from sotopia_env.service import auth
 from sotopia_env.service.store import library
 from sotopia_env.service.store.kinds import CHARACTERS, SCENARIOS
 from sotopia_env.world import Action, ActionType
@@ -183,4 +184,33 @@ def test_a_stopped_episode_goes_on_from_its_page(studio: Studio, ids: dict[str, 
     expect(page.locator("#status")).to_contain_text("waiting")
     studio.act(episode, Action(ActionType.SPEAK, "Once more."), 2)
     expect(page.locator("#transcript > .turn")).to_have_count(4)
+    studio.check(page)
+
+
+def test_a_viewer_sees_no_form_that_would_be_refused(studio: Studio, ids: dict[str, str]) -> None:
+    async def session() -> str:
+        async with studio.database.write() as connection:
+            return await auth.open_session(connection, "viewer", "viewer")
+
+    page = studio.guest()
+    page.context.add_cookies([{"name": "studio", "value": studio.do(session()), "url": studio.address}])
+    shown = (
+        "/",
+        "/episodes/{episode}",
+        "/scenarios",
+        "/scenarios/{scenario}",
+        "/characters/{character}",
+        "/tasks/{task}",
+    )
+    for address in (*shown, "/runs", "/dimensions", "/studies", "/simulate?task={task}", "/design"):
+        answer = page.goto(studio.address + address.format(**ids))
+        assert answer is not None
+        assert answer.status == 200, address
+        expect(page.locator("form[method=post]:visible")).to_have_count(0)
+        for link in page.locator("a:visible").all():
+            target = str(link.get_attribute("href"))
+            assert "/new" not in target, address
+            assert not target.startswith("/simulate"), address
+    page.goto(f"{studio.address}/episodes/{ids['episode']}")
+    expect(page.locator("#transcript > .turn").first).to_be_visible()
     studio.check(page)

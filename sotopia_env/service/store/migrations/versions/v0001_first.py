@@ -164,6 +164,8 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("scenario", sa.Text(), nullable=False),
         sa.Column("seats", sa.Integer(), nullable=False),
+        sa.Column("rules", sa.Text(), server_default="", nullable=False),
+        sa.Column("dimensions", sa.Text(), server_default="", nullable=False),
         sa.Column("record", sa.Text(), nullable=False),
         sa.Column("created", sa.Float(), nullable=False),
         sa.Column("archived", sa.Float(), nullable=True),

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.json_text import decode_json
+from sotopia_env.json_text import decode_json, parse_json
 from sotopia_env.records import Record, invalid
 from sotopia_env.service.api import simulate as api
 from sotopia_env.service.api.simulate import Forecast, Simulation
@@ -65,7 +65,7 @@ async def _kept(parts: Services, task: str) -> dict[str, str]:
 def _rules(text: str) -> Rules:
     """The rules of play in a JSON text; the default ones for an empty text."""
     try:
-        return _RULES.validate_json(text or "{}")
+        return _RULES.validate_python(parse_json(text or "{}", "rules", InvalidValueError))
     except ValidationError as error:
         raise invalid(error) from None
 
@@ -98,7 +98,7 @@ async def _page(
         "simulate.html",
         422 if error else 200,
         fields=fields,
-        rules=decode_json(fields.get("rules") or "{}"),
+        rules=parse_json(fields.get("rules") or "{}", "rules", InvalidValueError),
         menus=menus,
         seats=seats,
         c=view,

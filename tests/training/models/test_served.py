@@ -135,3 +135,38 @@ def test_it_judges_and_a_verdict_is_in_range_or_missing_with_a_reason(model, dir
     evaluation = asyncio.run(table.evaluate(judge))
     assert evaluation.unscored or all(0 <= score.value <= 10 for score in evaluation.scores)
     assert evaluation.unscored is None or evaluation.unscored.strip()
+
+
+def test_in_the_studio_it_plays_live_and_judges_a_dimension_of_ones_own(base, directory, tmp_path):
+    pytest.importorskip("sqlalchemy", reason="needs sotopia-env[serve]")
+    from tests.sotopia_env.service.test_api import studio
+
+    task = tasks.generate("bargaining", 1, seed=3)[0].model_dump(mode="json")
+    warmth = {"name": "warmth", "low": 0, "high": 5, "instruction": "How warm is the agent?"}
+    wanted = {
+        "task": task,
+        "policies": [f"local/{directory}:format=brief,max_tokens=40,reasks=0,temperature=0.7", "linear"],
+        "rules": {"max_turns": 2},
+        "evaluator": f"judge:local/{directory}:dimensions=(goal),max_tokens=60,reasks=0",
+    }
+    models = {"api_base": base, "timeout": SECONDS}
+
+    async def play():
+        async with studio(f"sqlite:///{tmp_path}/studio.db", tmp_path, models=models) as client:
+            own = await client.post("/evaluation_dimensions/", json={"name": "mine", "dimensions": [warmth]})
+            begun = await client.post("/simulate", json=wanted | {"dimensions": own.json()["id"]})
+            assert begun.status_code == 202, begun.text
+            episode = begun.json()["episodes"][0]
+            for _ in range(SECONDS):
+                state = (await client.get(f"/simulation_status/{episode}")).json()
+                if state["status"] in ("done", "failed"):
+                    break
+                await asyncio.sleep(1)
+            assert state["status"] == "done", state
+            return (await client.get(f"/episodes/{episode}/record")).json()
+
+    record = asyncio.run(play())
+    assert record["turns"][0]["generation"]["text"]
+    (evaluation,) = record["evaluations"]
+    assert [one["name"] for one in evaluation["dimensions"]] == ["warmth"] or evaluation["unscored"]
+    assert evaluation["unscored"] or {score["dimension"] for score in evaluation["scores"]} == {"goal", "warmth"}

@@ -112,7 +112,7 @@ class _View:
         suite, rating = self.card.suite, self.rating
         return (
             f"{suite.about}\n"
-            f"{len(self.order)} policies, {len(self.pool)} reference opponents, {rating.tasks} tasks, "
+            f"Policies rated: {len(self.order)}; {len(self.pool)} reference opponents, {rating.tasks} tasks, "
             f"{len({row.key for row in self.rows})} episodes. Payoff: {suite.metric}, of the policy's own seat.\n"
             "Ratings estimate the mean payoff over this pool and these kinds of task, not over other opponents. "
             f"Intervals are 95 %, over tasks (sandwich, Student's t with {rating.tasks - 1} degrees of freedom). "
@@ -121,14 +121,15 @@ class _View:
 
     def ratings(self) -> Sheet:
         """The strengths with groups, ranks and Elo points."""
-        elo = bradley_terry(self.rows, self.order)
+        alone = Missing("one policy")
+        elo = bradley_terry(self.rows, self.order) if len(self.order) > 1 else {}
         clean = self._clean_means()
         rows: list[tuple[Value, ...]] = []
         for policy in self.order:
             rank = self.rating.ranks[policy]
-            strength = self.rating.strengths[policy] if len(self.order) > 1 else Missing("one policy")
+            strength = self.rating.strengths[policy] if elo else alone
             values = (self.rating.groups[policy], rank.places, self.rating.means[policy], strength)
-            rows.append((self.label[policy], *values, clean.get(policy), _elo(elo[policy])))
+            rows.append((self.label[policy], *values, clean.get(policy), _elo(elo[policy]) if elo else alone))
         return Sheet(
             "ratings",
             ("policy", "group", "rank", "mean", "strength", "clean_mean", "elo"),

@@ -5,7 +5,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from sotopia_env.arena import SUITES, Card, Suite, card_of_runs, freeze, load_suite, merged_cards, read_card
+from sotopia_env.arena import (
+    SUITES,
+    Card,
+    Suite,
+    card_of_runs,
+    card_report,
+    freeze,
+    load_suite,
+    merged_cards,
+    read_card,
+)
 from sotopia_env.arena.card import CARD_FILE
 from sotopia_env.cli.app import app
 from sotopia_env.errors import InvalidValueError, UnknownNameError
@@ -84,6 +94,15 @@ def test_a_card_holds_what_was_rated(folder, tmp_path):
     assert len(card.rated) == 3
     failed = {row.policy: row.illegal for row in card.rows if row.illegal}
     assert not failed or set(failed) <= {identity for identity in card.rated if "random" in identity}
+
+
+def test_one_policy_has_a_mean_and_no_strength(folder, recwarn):
+    report = card_report(read_card(folder / "second"), power=True)
+    (row,) = next(sheet for sheet in report.sheets if sheet.name == "ratings").records()
+    assert row["mean_low"] < row["mean_mean"] < row["mean_high"]
+    assert row["strength"] is None is row["elo"]
+    assert set(report.charts()) == {"ratings", "matrix"}
+    assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
 
 
 def test_results_merge_in_any_order_and_only_once(folder, tmp_path):

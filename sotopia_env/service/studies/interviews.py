@@ -47,8 +47,8 @@ def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator
     """The questions of the interview evaluator to a seat, without those on goals that the person does not know."""
     briefing = episode.table.observe(agent).briefing
     for number, goal in enumerate(briefing.goals, start=1):
-        name, text = f"{agent}.{INTERVIEW}goal_{number}", "Did you reach this goal?"
-        yield Question(name=name, text=text, note=goal, kind="choice", options=YES_NO)
+        name, text = f"{agent}.{INTERVIEW}goal_{number}", f"Your goal was: {goal} Did you reach it?"
+        yield Question(name=name, text=text, kind="choice", options=YES_NO)
     task = episode.spec.task
     interview = task.scenario.interview
     for number, item in enumerate(() if interview is None else interview.questions, start=1):

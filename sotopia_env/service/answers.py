@@ -14,7 +14,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from sotopia_env.errors import (
@@ -28,6 +27,7 @@ from sotopia_env.errors import (
 )
 from sotopia_env.records import invalid_of
 from sotopia_env.service.problems import ConflictError, ForbiddenError, LimitError, MissingError, UnauthorizedError
+from sotopia_env.service.store.engine import UNREACHABLE
 from sotopia_env.world.taskset import FIELD_NAMES
 
 logger = logging.getLogger(__name__)
@@ -114,11 +114,13 @@ def install(app: FastAPI, page: Render) -> None:
             details["detail"] = f"{request.url.path}: page not found"
         return await answer(request, details, dict(error.headers or {}))
 
-    @app.exception_handler(SQLAlchemyError)
-    async def no_database(request: Request, error: SQLAlchemyError) -> Response:
-        logger.error("request %s %s: the database failed", request.method, _route(request), exc_info=error)
-        detail = "the database does not answer, or cannot be written; nothing was saved, so try again in a moment"
-        return await answer(request, {"type": "about:blank", "title": "no database", "status": 503, "detail": detail})
+    async def no_storage(request: Request, error: Exception) -> Response:
+        logger.error("request %s %s: database or disk failed", request.method, _route(request), exc_info=error)
+        detail = "the database or the disk does not answer, or is full; nothing was saved, so try again in a moment"
+        return await answer(request, {"type": "about:blank", "title": "no storage", "status": 503, "detail": detail})
+
+    for kind in UNREACHABLE:  # a PostgreSQL server that is down is an OSError of the driver
+        app.add_exception_handler(kind, no_storage)
 
     @app.exception_handler(Exception)
     async def fault(request: Request, error: Exception) -> Response:

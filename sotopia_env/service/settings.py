@@ -20,7 +20,9 @@ class ServiceSettings(Settings):
         model_names: language models that the pages list, such as ``local/my-model``; any other name can be typed.
         evaluator: the default evaluator of episodes.
         design_model: the language model that drafts scenarios; the first of ``model_names`` by default.
-        concurrency: number of jobs that one worker process carries out at once.
+        concurrency: number of jobs that one worker process carries out at once: live episodes, batch runs (each with a
+            concurrency of its own), evaluations and drafts. They wait for models most of the time, so 16 keep a model
+            server busy; further jobs queue, and more workers take them.
         turn_seconds: the default time limit of a person's turn.
         live_episodes: the most live episodes of one user at once.
         accounts: whether users log in with a password; without accounts, the one-time address admits an administrator.

@@ -388,22 +388,6 @@ def test_a_message_of_bytes_does_not_break_a_socket(sqlite_url: str, tmp_path: P
         asyncio.run(talk(address, token))
 
 
-def test_a_database_that_cannot_be_written_is_said_in_a_sentence(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object) -> str:
-        raise OperationalError("INSERT", {}, Exception("database or disk is full"))
-
-    async def work(place: Studio) -> None:
-        client = await program(place, "read")
-        monkeypatch.setattr(auth, "add_token", fail)
-        answer = await client.post("/api/v1/tokens", json={"scopes": ["read"]})
-        assert answer.status_code == 503
-        assert answer.headers["content-type"] == "application/problem+json"
-
-    run(sqlite_url, work)
-
-
 def test_values_that_no_column_holds_are_an_error_about_the_value(url: str) -> None:
     async def work(place: Studio) -> None:
         with pytest.raises(InvalidValueError):

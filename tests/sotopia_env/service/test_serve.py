@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -12,8 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from sotopia_env import naming, tasks
+from sotopia_env.service.answers import PROBLEM
 from tests.sotopia_env.service.conftest import free_port
 
 
@@ -72,6 +76,42 @@ def test_a_worker_that_is_killed_is_started_again(sqlite_url: str) -> None:
         server.wait(20)
         server.stdout.close()
     assert not any(map(_alive, again))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the disk of a running process is limited by prlimit")
+def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: Path) -> None:
+    token = _run("token", "test", "--scopes", "read,run", "--database", sqlite_url).stdout.strip()
+    port = free_port()
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", str(port), "--workers", "0"]
+    command += ["--database", sqlite_url, "--set", f"data={tmp_path}"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    server.stdout.readline()
+    people = [person.model_dump(mode="json") for person in tasks.starter_cast().characters[:2]]
+    headers, retries = {"authorization": f"Bearer {token}"}, httpx.HTTPTransport(retries=8)
+    base = f"http://127.0.0.1:{port}/api/v1"
+    try:
+        with httpx.Client(base_url=base, headers=headers, transport=retries, timeout=30) as http:
+            assert http.post("/agents", json=people[0]).status_code == 201
+            task = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).model_dump(mode="json")
+            stored = http.post("/tasks", json=task).json()["id"]
+            before = http.get("/agents").json()["total"]
+            limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, limits[1]))  # from now on every write fails
+            run = {"spec": {"policies": ["boulware"], "tasks": "bargaining"}, "tasks": [stored]}
+            answer = http.post("/agents", json=people[1])
+            assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM)
+            answer = http.post("/runs", json=run)  # its tasks are a file
+            assert (answer.is_error, answer.headers["content-type"]) == (True, PROBLEM)
+            assert (http.get("/agents").json()["total"], http.get("/runs").json()["total"]) == (before, 0)
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
+            assert http.post("/agents", json=people[1]).status_code == 201
+            assert http.post("/runs", json=run).status_code == 202
+            assert http.get("/agents").json()["total"] == before + 1
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stdout.close()
 
 
 def test_a_port_that_is_taken_is_the_only_message(sqlite_url: str) -> None:

@@ -214,3 +214,12 @@ def test_a_viewer_sees_no_form_that_would_be_refused(studio: Studio, ids: dict[s
     page.goto(f"{studio.address}/episodes/{ids['episode']}")
     expect(page.locator("#transcript > .turn").first).to_be_visible()
     studio.check(page)
+
+
+def test_an_ended_episode_is_evaluated_again_on_its_page(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    page.goto(f"{studio.address}/episodes/{ids['episode']}")
+    page.get_by_label("Evaluator").fill("diligence")
+    page.get_by_role("button", name="Evaluate").click()
+    expect(page.get_by_role("region", name="Evaluation by diligence")).to_be_visible()  # without a reload
+    studio.check(page)

@@ -21,11 +21,12 @@ from sotopia_env.world.scenario import Task
 CARD_FILE = "card.json"
 
 
-class Failures(Record):
-    """Episodes of a policy's name that could not be finished, by the kind of failure."""
+class FailedEpisode(Record):
+    """An episode that could not be finished, with the names of its policies and the kind of failure."""
 
-    policy: str
-    kinds: dict[str, int]
+    key: str
+    policies: tuple[str, ...]
+    kind: str
 
 
 class Card(Record):
@@ -35,13 +36,13 @@ class Card(Record):
         suite: the suite, with the hashes of its tasks and of its pool's behaviour.
         code: the versions of the package that played the episodes.
         rows: the results of seats.
-        failures: the episodes that failed, by policy.
+        failures: the episodes that failed and have no rows.
     """
 
     suite: Suite
     code: tuple[str, ...]
     rows: tuple[Row, ...]
-    failures: tuple[Failures, ...] = ()
+    failures: tuple[FailedEpisode, ...] = ()
 
     @cached_property
     def rated(self) -> tuple[str, ...]:
@@ -67,9 +68,13 @@ class Card(Record):
             )
         )
 
+    def failures_of(self, name: str) -> Counter[str]:
+        """Returns the number of failed episodes with a policy of this name, by kind."""
+        return Counter(item.kind for item in self.failures if name in item.policies)
+
     def _incomplete(self, policy: str, rows: Sequence[Row]) -> InvalidValueError:
         name, expected = policy_name(policy), self.suite.expected(policy)
-        failed = sum((Counter(item.kinds) for item in self.failures if item.policy == name), Counter[str]())
+        failed = self.failures_of(name)
         kinds = f" ({', '.join(f'{count} {kind}' for kind, count in failed.most_common(2))})" if failed else ""
         return InvalidValueError(
             f"{sum(failed.values())} episodes of it failed{kinds}",
@@ -136,13 +141,14 @@ def _of_run(path: Path) -> Card:
             yield episode.model_copy(update={"task": task})
 
     rows = rows_of(episodes(), suite.evaluator, suite.metric)
-    kinds: dict[str, Counter[str]] = {}
+    failed = [FailedEpisode(key=item.key, policies=item.policies, kind=item.kind) for item in read_failures(path)]
+    return Card(suite=suite, code=tuple(sorted(code)), rows=tuple(rows), failures=_outstanding(failed, rows))
+
+
+def _outstanding(failures: Iterable[FailedEpisode], rows: Iterable[Row]) -> tuple[FailedEpisode, ...]:
+    """Each failed episode once, without those that were played after all."""
     done = {row.key for row in rows}
-    for failure in read_failures(path):
-        for name in dict.fromkeys(failure.policies) if failure.key not in done else ():
-            kinds.setdefault(name, Counter())[failure.kind] += 1
-    failures = tuple(Failures(policy=name, kinds=dict(counts)) for name, counts in sorted(kinds.items()))
-    return Card(suite=suite, code=tuple(sorted(code)), rows=tuple(rows), failures=failures)
+    return tuple({item.key: item for item in failures if item.key not in done}.values())
 
 
 def merged_cards(cards: Sequence[Card]) -> Card:
@@ -167,14 +173,11 @@ def merged_cards(cards: Sequence[Card]) -> Card:
                 got=Verbatim(got),
                 hint="add only one of them",
             )
-    kinds: dict[str, Counter[str]] = {}
-    for failure in (item for card in cards for item in card.failures):
-        kinds.setdefault(failure.policy, Counter()).update(failure.kinds)
     return Card(
         suite=first.suite,
         code=tuple(sorted({version for card in cards for version in card.code})),
         rows=tuple(rows.values()),
-        failures=tuple(Failures(policy=name, kinds=dict(counts)) for name, counts in kinds.items()),
+        failures=_outstanding((item for card in cards for item in card.failures), rows.values()),
     )
 
 

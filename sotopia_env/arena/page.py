@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.arena.card import CARD_FILE, Card, label_of
 from sotopia_env.arena.process import PROCESS
 from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
-from sotopia_env.arena.rows import Row
+from sotopia_env.arena.rows import Row, policy_name
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.quoting import disarm_line
@@ -237,7 +237,7 @@ class _View:
             own = [row for row in self.card.rows if row.policy == policy]
             turns, texts = sum(row.turns for row in own), sum(row.texts for row in own)
             expected = self.card.suite.expected(policy)
-            failed = sum(sum(f.kinds.values()) for f in self.card.failures if f.policy == self.label[policy])
+            failed = sum(self.card.failures_of(policy_name(policy)).values())
             seconds = _total([row.seconds for row in own if row.texts])
             rows.append(
                 (

@@ -16,7 +16,7 @@ from sotopia_env.arena import (
     merged_cards,
     read_card,
 )
-from sotopia_env.arena.card import CARD_FILE
+from sotopia_env.arena.card import CARD_FILE, FailedEpisode
 from sotopia_env.cli.app import app
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage import read_run
@@ -163,3 +163,12 @@ def test_seats_whose_opponent_failed_can_be_left_out(folder):
     marked = Card(suite=card.suite, code=card.code, rows=rows)
     clean = marked.of_play("pool", clean=True)
     assert {row.key for row in marked.of_play("pool")} - {row.key for row in clean} == failed
+
+
+def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):
+    card = read_card(folder / "second")
+    failures = tuple(
+        FailedEpisode(key=key, policies=("random", "liar"), kind="Timeout") for key in ("lost", card.rows[0].key)
+    )
+    failed = card.model_copy(update={"failures": failures})
+    assert merged_cards([failed, failed]).failures_of("random") == {"Timeout": 1}

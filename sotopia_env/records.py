@@ -76,6 +76,15 @@ def _writable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _as_read_back(value: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(canonical_json(_writable(value)))  # noqa: TID251 - it was written just now
+    return content
+
+
+def _sorted(value: dict[str, str]) -> dict[str, str]:
+    return dict(sorted(value.items()))
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
 MOST_CHARACTERS = 80
 """Maximum number of characters in a name or an id."""
@@ -94,11 +103,20 @@ JsonObject = Annotated[
     AfterValidator(_writable),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
+# Policies and prompts list the keys of what a task says. A task that was written and read must be played alike, so its
+# keys have the order of the file from the start.
+SortedObject = Annotated[
+    dict[str, Any],
+    BeforeValidator(json_or_value),
+    AfterValidator(_as_read_back),
+    PlainSerializer(canonical_json, return_type=str, when_used="json"),
+]
 
 
 TextMap = Annotated[
     dict[Name, Line],
     BeforeValidator(json_or_value),
+    AfterValidator(_sorted),
     PlainSerializer(canonical_json, return_type=str, when_used="json"),
 ]
 

@@ -22,11 +22,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
 from sotopia_env.records import (
-    JsonObject,
     Label,
     Line,
     Name,
     Record,
+    SortedObject,
     SourcedRecord,
     TextMap,
     canonical_json,
@@ -172,7 +172,7 @@ class Seat(Record):
     goals: tuple[Line, ...] = Field(min_length=1)
     hints: tuple[Line, ...] = ()
     private_info: Line = ""
-    private_data: JsonObject = Field(default_factory=dict)
+    private_data: SortedObject = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -256,7 +256,7 @@ class Scenario(SourcedRecord):
     context: Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
     seats: tuple[Seat, ...] = Field(min_length=2)
     constraints: Constraints = Constraints()
-    shared_data: JsonObject = Field(default_factory=dict)
+    shared_data: SortedObject = Field(default_factory=dict)
     max_turns: int | None = Field(default=None, ge=1)
     private_messages: bool = False
     source: Line = ""

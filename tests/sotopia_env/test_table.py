@@ -19,13 +19,13 @@ from sotopia_env.errors import (
     UnknownNameError,
 )
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.naming import make_policy
+from sotopia_env.naming import make_policy, task_set
 from sotopia_env.policies import Policy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
 from sotopia_env.table import DEFAULT_RULES
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
-from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, TurnOrder
+from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, Task, TurnOrder
 from sotopia_env.world.dynamics import StopReason
 from tests.errors import raises
 
@@ -283,3 +283,16 @@ def test_a_model_gets_its_own_text_back_byte_for_byte_and_nobody_elses(format, o
         with pytest.raises(IndexError):
             play(resumed, again, other)
         assert again.requests[-1].messages == first.requests[-1].messages
+
+
+def test_a_task_that_is_read_back_is_played_alike(tmp_path):
+    """Policies list what they know in the order of its keys, and prompts list attributes; neither may change."""
+    for task in [*task_set("mutual_friend", 3, 0, "medium"), *list(task_set("everyday", None, 0, "medium"))[:6]]:
+        again = Task.model_validate_json(task.model_dump_json())
+        tables = [Table(one, Rules(max_turns=6), seed=1) for one in (task, again)]
+        for table in tables:
+            asyncio.run(table.play(make_policy("linear" if task.protocol else "sharer")))
+        assert tables[0].turns == tables[1].turns
+        assert [tables[0].observe(a).messages for a in task.agents] == [
+            tables[1].observe(a).messages for a in task.agents
+        ]

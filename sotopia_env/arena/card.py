@@ -127,11 +127,11 @@ def read_card(path: Path) -> Card:
 
 def _of_run(path: Path) -> Card:
     suite = read_record(Suite, read_text(path / SUITE_FILE), path / SUITE_FILE)
-    known, code, tasks = set(suite.hashes), set[str](), dict[str, Task]()
+    hashes, code, tasks = set(suite.hashes), set[str](), dict[str, Task]()
 
     def episodes() -> Iterator[Episode]:
         for episode in read_run(path):
-            if episode.task.content_hash not in known:
+            if episode.task.content_hash not in hashes:
                 where = Where(path, record=f"episode {episode.key!r}")
                 hint = "remove the line, and continue the run"
                 raise InvalidValueError("its task is not one of the suite", field="task", hint=hint, where=where)
@@ -163,9 +163,9 @@ def merged_cards(cards: Sequence[Card]) -> Card:
         _check_same(first.suite, other.suite)
     rows: dict[tuple[str, int], Row] = {}
     for row in (row for card in cards for row in card.rows):
-        known = rows.setdefault((row.key, row.seat), row)
-        if (known.payoff, known.turns, known.values) != (row.payoff, row.turns, row.values):
-            _, expected, got = first_difference("row", known.model_dump(), row.model_dump())
+        earlier = rows.setdefault((row.key, row.seat), row)
+        if (earlier.payoff, earlier.turns, earlier.values) != (row.payoff, row.turns, row.values):
+            _, expected, got = first_difference("row", earlier.model_dump(), row.model_dump())
             raise InvalidValueError(
                 "two results disagree about the same episode, so their code or models differ",
                 field=f"episode {row.key!r}",

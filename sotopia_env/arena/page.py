@@ -180,8 +180,8 @@ class _View:
     @staticmethod
     def _mean(rows: Sequence[Row], name: str = "") -> float | None:
         values = [row.values.get(name) if name else row.payoff for row in rows]
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
+        numbers = [value for value in values if value is not None]
+        return sum(numbers) / len(numbers) if numbers else None
 
     def _means(self, name: str, title: str, names: Sequence[str], notes: tuple[str, ...] = ()) -> Sheet:
         used = [item for item in names if any(item in row.values for row in self.rows)]

@@ -82,9 +82,9 @@ def rate(rows: Sequence[Row]) -> Rating:
     clusters = np.unique([row.task for row in scored], return_inverse=True)[1]
     fit = _fit(np.hstack(columns), y, clusters, count)
     level = np.concatenate([np.zeros(len(policies)), *(part.mean(axis=0) for part in _grids(columns[1:]))])
-    wanted = np.hstack([np.eye(len(policies)), np.zeros((len(policies), len(level) - len(policies)))])
-    means = (wanted + level) @ fit.beta
-    centred = wanted - wanted.mean(axis=0)
+    effects = np.hstack([np.eye(len(policies)), np.zeros((len(policies), len(level) - len(policies)))])
+    means = (effects + level) @ fit.beta
+    centred = effects - effects.mean(axis=0)
     if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
         raise InvalidValueError(
             "two policies have no opponent in common, even through others",
@@ -95,7 +95,7 @@ def rate(rows: Sequence[Row]) -> Rating:
     strengths = {p: fit.estimate(c, n[p], _LEVEL) for p, c in zip(policies, centred, strict=True)}
     order = sorted(policies, key=lambda p: (-strengths[p].mean, p))
     pairs = list(itertools.combinations(order, 2))
-    at = {policy: wanted[index] for index, policy in enumerate(policies)}
+    at = {policy: effects[index] for index, policy in enumerate(policies)}
     gaps = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL) for a, b in pairs}
     strict = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL / len(pairs)) for a, b in pairs}
     ranks = {rank.policy: rank for rank in ranking(strengths, strict)}
@@ -256,14 +256,14 @@ def needs(
     if not errors:
         return []
     spread = float(np.median(errors)) * math.sqrt(rating.tasks)
-    found = []
+    needs = []
     for difference in differences:
         tasks = 2
         # The t distribution widens with fewer tasks, so that the number appears on both sides.
         while _detectable(spread, tasks) > difference and tasks < 10**6:
             tasks = max(tasks + 1, int(tasks * 1.01))
-        found.append(Need(difference, tasks, round(tasks * episodes_per_task)))
-    return found
+        needs.append(Need(difference, tasks, round(tasks * episodes_per_task)))
+    return needs
 
 
 def _detectable(spread: float, tasks: int) -> float:

@@ -84,7 +84,7 @@ def rows_of(episodes: Iterable[Episode], evaluator: str, metric: str = SHARE) ->
 
     def measured() -> Iterator[Episode]:
         for episode in episodes:
-            measures.update({(episode.key, agent): found for agent, found in process(episode).items()})
+            measures.update({(episode.key, agent): values for agent, values in process(episode).items()})
             yield episode
 
     by_key: dict[str, list[SeatResult]] = {}

@@ -56,7 +56,7 @@ async def compare(request: Request, parts: ServicesDep, _: Reader, wanted: Annot
             report = await compared(parts, wanted)
         except SotopiaError as error:
             problem, status = str(error), status_of(error)
-    shown = [] if report is None else [part_of(part) for part in report.parts if part]
+    sections = [] if report is None else [part_of(part) for part in report.parts if part]
     return render(
         request,
         "compare.html",
@@ -65,7 +65,7 @@ async def compare(request: Request, parts: ServicesDep, _: Reader, wanted: Annot
         runs=rows,
         tags=tags,
         factors=FACTORS,
-        parts=shown,
+        parts=sections,
         charts=await _charts(report),
         sheets=[] if report is None else [sheet.name for sheet in report.sheets],
         query=urlencode([(name, value) for name, value in request.query_params.multi_items() if value]),

@@ -251,20 +251,22 @@ async def load(connection: AsyncConnection, identity: str, status: str) -> tuple
 
 def _seats(table: Table, policies: Mapping[str, str], briefing: Briefing | None) -> Iterator[SeatCard]:
     task = table.task
-    known = {} if briefing is None else {partner.agent: partner for partner in briefing.partners}
-    for place, agent in enumerate(task.agents):
+    partners = {} if briefing is None else {partner.agent: partner for partner in briefing.partners}
+    for number, agent in enumerate(task.agents):
         profile, policy = "", ""
         goals: tuple[str, ...] = ()
         if briefing is None:
-            seat = task.scenario.seats[place]
-            profile, policy = describe(task.characters[place], OWN_FIELDS), policies.get(agent, "")
+            seat = task.scenario.seats[number]
+            profile, policy = describe(task.characters[number], OWN_FIELDS), policies.get(agent, "")
             goals = (*seat.goals, *([f"Only they know: {seat.private_info}"] if seat.private_info else []))
         elif agent == briefing.agent:
             profile = briefing.profile
             goals = (*briefing.goals, *([f"Only you know: {briefing.private_info}"] if briefing.private_info else []))
         else:
-            profile = known[agent].text.removeprefix(f"{task.names[agent]}: ")
-        yield SeatCard(agent, place % COLOURS, task.names[agent], policy, profile, goals, agent not in table.state.left)
+            profile = partners[agent].text.removeprefix(f"{task.names[agent]}: ")
+        yield SeatCard(
+            agent, number % COLOURS, task.names[agent], policy, profile, goals, agent not in table.state.left
+        )
 
 
 def _turn(
@@ -303,15 +305,15 @@ def _whole_table(table: Table) -> TableView | None:
     votes, claims = first.votes, first.claims
     if votes is not None:
         # Each seat sees its own secret vote, so the votes are on the diagonal of the views.
-        own = tuple(view.votes.cast[place] if view.votes else None for place, view in enumerate(views.values()))
+        own = tuple(view.votes.cast[number] if view.votes else None for number, view in enumerate(views.values()))
         votes = Votes(votes.agents, own, votes.absent)
     if claims is not None:
-        known = [view.claims for view in views.values() if view.claims is not None]
+        views_of_claims = [view.claims for view in views.values() if view.claims is not None]
         claims = Claims(
             claims.claimed,
-            {agent: left for item in known for agent, left in item.tries_left.items()},
-            {agent: wrong for item in known for agent, wrong in item.wrong.items()},
-            tuple(dict.fromkeys(agent for item in known for agent in item.right)),
+            {agent: left for item in views_of_claims for agent, left in item.tries_left.items()},
+            {agent: wrong for item in views_of_claims for agent, wrong in item.wrong.items()},
+            tuple(dict.fromkeys(agent for item in views_of_claims for agent in item.right)),
         )
     result = next((view.result for view in views.values() if view.result), "")
     return first._replace(
@@ -345,7 +347,7 @@ def _table(view: TableView, seats: Mapping[str, SeatCard]) -> TableCard:
 def _evaluation(evaluation: Evaluation, table: Table, cards: tuple[SeatCard, ...]) -> EvaluationCard:
     ranges = {dimension.name: (dimension.low, dimension.high) for dimension in evaluation.dimensions}
     seats = []
-    for place, card in enumerate(cards):
+    for number, card in enumerate(cards):
         scores = tuple(
             ScoreCard(
                 str(score.dimension).replace("_", " "),
@@ -356,7 +358,9 @@ def _evaluation(evaluation: Evaluation, table: Table, cards: tuple[SeatCard, ...
             for score in evaluation.by_agent.get(card.agent, {}).values()
         )
         outcome = evaluation.outcome
-        gain = "" if outcome is None else f"payoff {outcome.payoffs[place]:g} · {outcome.shares[place]:.0%} of the best"
+        gain = ""
+        if outcome is not None:
+            gain = f"payoff {outcome.payoffs[number]:g} · {outcome.shares[number]:.0%} of the best"
         seats.append((card, scores, gain))
     outcome = evaluation.outcome
     words = "" if outcome is None else f"{outcome.reason} · efficiency {outcome.efficiency:.0%}"

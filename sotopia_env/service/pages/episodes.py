@@ -47,10 +47,10 @@ def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
 @router.get("/episodes")
 async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = "") -> HTMLResponse:
     """The list of episodes, filtered by a form."""
-    wanted, fields = _filter(dict(request.query_params))
+    conditions, fields = _filter(dict(request.query_params))
     async with parts.database.read() as connection:
-        rows = await episode_lists.page(connection, wanted, after=after, limit=episode_lists.PAGE + 1)
-        total = await episode_lists.count(connection, wanted)
+        rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
+        total = await episode_lists.count(connection, conditions)
         menus = {name: await episode_lists.values(connection, name) for name in _SHOWN}
     more = len(rows) > episode_lists.PAGE
     rows = rows[: episode_lists.PAGE]
@@ -75,11 +75,11 @@ async def _page(
     job: str = "",
     problem: str = "",
 ) -> HTMLResponse:
-    wanted, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
+    conditions, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
     async with parts.database.read() as connection:
         row = await episode_lists.one(connection, episode)
         table, policies, event = await conversation.load(connection, episode, row.status)
-        newer, older = await episode_lists.neighbours(connection, wanted, episode)
+        newer, older = await episode_lists.neighbours(connection, conditions, episode)
         remarks = await comments.of(connection, episode)
         people = await episodes.participants(connection, episode)
         guests = await episodes.guests(connection, episode)
@@ -131,9 +131,9 @@ async def evaluate(
     dimensions: Annotated[str, Form(max_length=80)] = "",
 ) -> Response:
     """Asks for an evaluation or an interview of an ended episode."""
-    wanted = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
+    evaluation = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
     try:
-        begun = await evaluate_episode(parts, runner, Response(), episode, wanted)
+        begun = await evaluate_episode(parts, runner, Response(), episode, evaluation)
     except InvalidValueError as error:
         return await _page(request, parts, runner, episode, problem=str(error))
     return RedirectResponse(f"/episodes/{episode}?job={begun.job}#evaluations-heading", 303)

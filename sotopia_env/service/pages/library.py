@@ -290,10 +290,10 @@ async def add_task(request: Request, parts: ServicesDep, _: Runner) -> Response:
             record = (await library.get(connection, SCENARIOS, key)).read()
             chosen = [fields.get(f"character.{index}", "") for index in range(len(record.seats))]
             cast = await library.cast_of(connection, chosen)
-            known = {tie.seats: tie for tie in cast.relationships}
+            by_seats = {tie.seats: tie for tie in cast.relationships}
             pairs = itertools.combinations(range(len(chosen)), 2)
             # A task needs a relationship for every pair; without one in the library they are strangers.
-            ties = [known.get(pair) or {"seats": pair, "kind": RelationshipKind.STRANGER} for pair in pairs]
+            ties = [by_seats.get(pair) or {"seats": pair, "kind": RelationshipKind.STRANGER} for pair in pairs]
             name = f"{record.id}:{'+'.join(person.first_name for person in cast.characters)}"[:80]
             values = {"id": name, "scenario": record, "characters": cast.characters, "relationships": ties}
             form = edited(Task, values, fields)

@@ -137,9 +137,9 @@ async def evaluate(
     dimensions: Annotated[str, Form(max_length=80)] = "",
 ) -> Response:
     """Asks for an evaluation or interviews of all episodes of a run."""
-    wanted = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
+    evaluation = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
     try:
-        begun = await evaluate_run(parts, runner, Response(), run, wanted)
+        begun = await evaluate_run(parts, runner, Response(), run, evaluation)
     except (InvalidValueError, ConflictError) as error:
         return render(request, "run.html", 422, **{**await _values(parts, run), "problem": str(error)})
     return RedirectResponse(f"/runs/{run}?job={begun.job}", 303)

@@ -155,7 +155,7 @@ async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episo
     fields = {name: str(value) for name, value in (await request.form()).items()}
     # A draft of an earlier turn may arrive late and must not appear in the next one.
     if fields.pop("turn", "") == str(len(state.table.turns)):
-        kept = {name: value for name, value in fields.items() if name not in ("key", "shown", "form")}
+        typed = {name: value for name, value in fields.items() if name not in ("key", "shown", "form")}
         async with parts.database.write() as connection:
-            await drafts.save(connection, person.id, _form(state, agent), kept)
+            await drafts.save(connection, person.id, _form(state, agent), typed)
     return Response(status_code=204)

@@ -46,8 +46,8 @@ async def form(
 ) -> HTMLResponse:
     """The form of a simulation; with ``episode``, the one that it began at its right."""
     fields = dict(request.query_params)
-    kept = await _kept(parts, fields["task"]) if fields.get("task") else {}
-    return await _page(request, parts, {**kept, **fields}, episode=episode)
+    defaults = await _kept(parts, fields["task"]) if fields.get("task") else {}
+    return await _page(request, parts, {**defaults, **fields}, episode=episode)
 
 
 async def _kept(parts: Services, task: str) -> dict[str, str]:
@@ -119,13 +119,13 @@ async def _seats(connection: AsyncConnection, fields: Mapping[str, str]) -> list
         task = (await library.get(connection, TASKS, fields["task"])).read()
         pairs = zip(task.characters, task.scenario.seats, strict=True)
         return [
-            {"name": character.name, "goals": seat.goals, "colour": place % COLOURS}
-            for place, (character, seat) in enumerate(pairs)
+            {"name": character.name, "goals": seat.goals, "colour": number % COLOURS}
+            for number, (character, seat) in enumerate(pairs)
         ]
     if fields.get("scenario"):
         scenario = (await library.get(connection, SCENARIOS, fields["scenario"])).read()
         return [
-            {"name": "", "goals": seat.goals, "colour": place % COLOURS} for place, seat in enumerate(scenario.seats)
+            {"name": "", "goals": seat.goals, "colour": number % COLOURS} for number, seat in enumerate(scenario.seats)
         ]
     return []
 
@@ -174,23 +174,23 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
     """Begins a simulation, or shows a forecast of its cost."""
     fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
-        wanted = _wanted(fields)
+        simulation = _wanted(fields)
         if "forecast" in fields:
-            forecast = await api.simulate(parts, principal, request, Response(), wanted, dry_run=True)
+            forecast = await api.simulate(parts, principal, request, Response(), simulation, dry_run=True)
             assert isinstance(forecast, Forecast)
             return await _page(request, parts, fields, forecast=forecast)
         async with parts.database.write() as connection:
-            begun = await api.begin_all(parts, principal, connection, wanted)
+            begun = await api.begin_all(parts, principal, connection, simulation)
     except SotopiaError as error:
         return await _page(request, parts, fields, error=error)
     if len(begun) > 1:
         return RedirectResponse("/episodes?status=open", 303)
-    if api.LINK in wanted.policies:
+    if api.LINK in simulation.policies:
         # 307 repeats the POST there: that page shows the links, and its reload begins no other episode.
         return RedirectResponse(f"/episodes/{begun[0]}/links", 307)
-    if PERSON in wanted.policies:
-        return RedirectResponse(f"/seat/{begun[0]}/agent_{wanted.policies.index(PERSON)}", 303)
-    chosen = f"task={wanted.task}" if wanted.task else f"scenario={wanted.scenario}"
+    if PERSON in simulation.policies:
+        return RedirectResponse(f"/seat/{begun[0]}/agent_{simulation.policies.index(PERSON)}", 303)
+    chosen = f"task={simulation.task}" if simulation.task else f"scenario={simulation.scenario}"
     return RedirectResponse(f"/simulate?{chosen}&episode={begun[0]}", 303)
 
 

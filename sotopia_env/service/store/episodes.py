@@ -202,10 +202,10 @@ async def _with_own(
     for episode, line in entries:
         text = (line or to_line(episode)).rstrip("\n")
         before = stored.get(present.get(episode.key, ""), text)
-        known = {evaluation.evaluator for evaluation in episode.evaluations}
+        names = {evaluation.evaluator for evaluation in episode.evaluations}
         # Most lines have not changed, and are not parsed.
         earlier = () if before == text else read_episode(before, f"episode {episode.key}").evaluations
-        own = [evaluation for evaluation in earlier if evaluation.evaluator not in known]
+        own = [evaluation for evaluation in earlier if evaluation.evaluator not in names]
         for evaluation in own:
             episode = episode.with_evaluation(evaluation)
         merged.append((episode, "" if own else line))

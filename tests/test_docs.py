@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from scripts.family_pages import pages, stale
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
 from sotopia_env.json_text import decode_json
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.yaml_text import parse_yaml
+from studies.family_pages import pages, stale
 from tests.sotopia_env.importers.test_published_set import mirror
 
 ROOT = Path(__file__).parent.parent
@@ -251,4 +251,4 @@ def test_yaml_blocks_are_yaml(code):
 
 
 def test_the_pages_of_the_families_are_what_the_code_says():
-    assert stale(pages()) == [], "run python -m scripts.family_pages"
+    assert stale(pages()) == [], "run python -m studies.family_pages"

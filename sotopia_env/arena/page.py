@@ -150,7 +150,11 @@ class _View:
         rows = self.card.of_play("pool", clean=True)
         if len({row.task for row in rows}) < 2:
             return {}
-        return {policy: item.mean for policy, item in rate(rows).means.items()}
+        try:
+            rating = rate(rows)
+        except InvalidValueError:  # what is left does not connect the policies
+            return {}
+        return {policy: item.mean for policy, item in rating.means.items()}
 
     def beats(self) -> Sheet:
         """How often each policy gets more than each other."""

@@ -176,7 +176,8 @@ def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None
 
     Ties count half. ``None`` if nothing matches.
     """
-    sides = [{_match(row): row for row in rows if row.policy == name} for name in (first, second)]
+    scored = [row for row in rows if row.payoff is not None]  # an unscored seat is no loss
+    sides = [{_match(row): row for row in scored if row.policy == name} for name in (first, second)]
     keys = [key for key in sides[0] if key in sides[1]]
     if not keys:
         return None

@@ -442,8 +442,9 @@ async def resume(connection: AsyncConnection, episode: str) -> None:
     live = await LiveEpisode.load(connection, episode, lock=True)
     if live.status not in ("failed", "stopped"):
         raise ConflictError(f"episode {episode} is {live.status}: only a failed or stopped one can be resumed")
+    if live.spec.study:
+        raise ConflictError(f"episode {episode} belongs to a study, whose participant has gone on")
     live.status = "running"
     await live.append(connection, len(live.table.turns), set(live.table.pending))
-    change = update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None)
-    await connection.execute(change)
+    await connection.execute(update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None))
     await jobs.request(connection, ADVANCE, episode)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sotopia_env.people.seat_form import TermField, TurnView, action_choices, move_choices, term_fields, turn_view
 from sotopia_env.service.live import LiveEpisode
-from sotopia_env.world import Observation
+from sotopia_env.world import Observation, TurnOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
     observation = live.table.observe(agent)
     names = live.spec.task.names
     acting = agent in live.awaited
+    is_reactive = live.table.state.rules.turn_order is TurnOrder.REACTIVE
     # Observations list moves even between turns; a form that cannot be sent would only mislead.
     menu = observation.moves if acting else None
     return SeatPage(
@@ -53,7 +54,8 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         turns=tuple(turn_view(turn, names, agent) for turn in observation.turns),
         count=len(live.table.turns),
         acting=acting,
-        thinking=() if live.ended else tuple(names[other] for other in live.table.acting if other != agent),
+        # In reactive order, who acts now is an appointment that the others do not know of.
+        thinking=() if live.ended or is_reactive else tuple(names[o] for o in live.table.acting if o != agent),
         ended=live.ended,
         actions=tuple(action_choices(observation)) if acting else (),
         moves=tuple(move_choices(menu)) if menu else (),

@@ -99,13 +99,15 @@ class Worker:
     async def _carry_out(self, job: Job) -> None:
         stop = Stop()
         lease = asyncio.create_task(self._keep_lease(job, stop))
-        error, retry_after, result = "", None, ""
+        # Until an outcome is recorded, the job is to be tried again: recording it may fail, too.
+        error, result = "", ""
+        retry_after: float | None = 2.0
         try:
             outcome = await attempt(self.handlers[job.kind](job, stop), None)
             if isinstance(outcome, Exception):
                 error, retry_after = await self._failed(job, outcome)
             else:
-                result = outcome or ""
+                result, retry_after = outcome or "", None
         except FATAL as problem:
             error, retry_after = await self._failed(job, problem)
         except asyncio.CancelledError:
@@ -123,7 +125,7 @@ class Worker:
             return "", None
         reason = f"{type(problem).__name__}: {problem}"
         logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
-        passing = isinstance(problem, (ModelCallError, OSError, InUseError)) and not isinstance(problem, FATAL)
+        passing = isinstance(problem, (ModelCallError, InUseError, *UNREACHABLE)) and not isinstance(problem, FATAL)
         # 2, 4 and 8 seconds: an outage of a model is often over by then.
         if passing and job.attempts < ATTEMPTS:
             return reason, 2.0**job.attempts

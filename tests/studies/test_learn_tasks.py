@@ -62,7 +62,7 @@ def test_every_seat_is_told_a_plan_that_is_good_for_it_and_leaves_its_partner_so
         space = spec.space_by_id
         for number, seat in enumerate(task.scenario.seats):
             terms = seat.private_data[PLAN]
-            assert f"Your plan: {json.dumps(terms)}." == seat.private_info
+            assert json.loads(seat.private_info.removeprefix("Your plan: ").removesuffix(".")) == terms
             own, partner = (
                 [spec.worth[of].value(space, each, f"agent_{of}") - spec.worth[of].disagreement for each in outcomes]
                 for of in (number, 1 - number)

@@ -23,7 +23,11 @@ def installed(tmp_path):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     site = tmp_path / "site"
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        shutil.copytree(ROOT / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
+        if (ROOT / package).is_dir():
+            shutil.copytree(ROOT / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            site.mkdir(exist_ok=True)
+            shutil.copy(ROOT / package, site / package)
     for source, target in project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items():
         shutil.copytree(ROOT / source, site / target)
     info = site / "sotopia_env-0.1.0.dist-info"

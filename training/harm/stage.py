@@ -126,7 +126,8 @@ def _write(file: Path, identity: str, samples: Sequence[Sample]) -> None:
 def _read(file: Path, identity: str) -> list[Sample] | None:
     if not file.is_file():
         return None
-    head, *lines = (decode_json(line) for line in file.read_text(encoding="utf-8").splitlines())
+    # Not splitlines: texts of models contain other ends of lines.
+    head, *lines = (decode_json(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
     if head["weights"] != identity:
         raise InvalidValueError(
             "its answers are of other weights", field="models", hint="choose another name or another output", where=file

@@ -19,7 +19,7 @@ from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
 from sotopia_env.service import live
 from sotopia_env.service.api.bodies import Body, StrictRoute
 from sotopia_env.service.auth import Principal, Reader, Runner
-from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.context import Services, ServicesDep, public_address
 from sotopia_env.service.live import LiveSpec
 from sotopia_env.service.problems import LimitError
 from sotopia_env.service.store import episode_lists, events, jobs, library, studies
@@ -201,7 +201,7 @@ async def links_of(request: Request, connection: AsyncConnection, episode: str) 
     """Returns a new link for each seat of an episode to which a person is invited; earlier links expire."""
     links = await opening.seat_links(connection, episode)
     return [
-        SeatLink(episode=episode, agent=agent, address=f"{request.base_url}p/{secret}")
+        SeatLink(episode=episode, agent=agent, address=f"{public_address(request)}/p/{secret}")
         for agent, secret in links.items()
     ]
 

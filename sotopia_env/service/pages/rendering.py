@@ -67,7 +67,8 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         values: the variables of the template; one that it uses and does not get is an error.
     """
     principal = getattr(request.state, "principal", None)
-    reading = principal is not None and "run" not in principal.scopes
+    # Participants have neither scope; the forms on their pages are theirs.
+    reading = principal is not None and "read" in principal.scopes and "run" not in principal.scopes
     text = templates.get_template(template).render(request=request, path=request.url.path, reading=reading, **values)
     return HTMLResponse(text, status)
 

@@ -133,7 +133,7 @@ async def evaluate(
     parts: ServicesDep,
     runner: Runner,
     run: str,
-    evaluator: Annotated[str, Form(min_length=1, max_length=2000)],
+    evaluator: Annotated[str, Form(min_length=1, max_length=2000, pattern=r"\S")],
     dimensions: Annotated[str, Form(max_length=80)] = "",
 ) -> Response:
     """Asks for an evaluation or interviews of all episodes of a run."""

@@ -1,7 +1,7 @@
 """Writes the page of each task family, docs/families/NAME.md, and their index, from the code and from a played episode.
 
-    python -m scripts.family_pages          # writes them
-    python -m scripts.family_pages --check  # exit code 1 if a page differs from the code
+    python -m studies.family_pages          # writes them
+    python -m studies.family_pages --check  # exit code 1 if a page differs from the code
 
 A page has the family's docstring, the spaces of its environment, its moves, the payoffs of one task at its reference
 points, what a seat reads first, and the transcript of that task played by scripts.
@@ -61,7 +61,7 @@ def page(name: str) -> str:
 
 def _about(name: str, task: Task) -> Iterator[str]:
     about = _docstring(name)
-    yield f"<!-- written by scripts/family_pages.py -->\n# {name}\n"
+    yield f"<!-- written by studies/family_pages.py -->\n# {name}\n"
     yield markdown(about[0].upper() + about[1:])
     yield f'\n```python\nfrom sotopia_env import sotopia_v0\n\nenv = sotopia_v0.env(task="{name}:level=hard")\n```\n'
     yield from table_rows([["", ""], *([key, value] for key, value in _facts(name, task))])
@@ -153,7 +153,7 @@ def index() -> str:
     for name in FAMILIES:
         kind = _spec(tasks.generate(name, 1, seed=SEED)[0]).protocol.kind
         rows.append([f"[`{name}`]({name}.md)", _docstring(name).partition("\n")[0].rstrip("."), kind])
-    return "\n".join(["<!-- written by scripts/family_pages.py -->", INTRODUCTION, *table_rows(rows), SETS])
+    return "\n".join(["<!-- written by studies/family_pages.py -->", INTRODUCTION, *table_rows(rows), SETS])
 
 
 INTRODUCTION = """# Task families
@@ -187,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parser.parse_args(arguments).check:
         names = stale(texts)
         for name in names:
-            print(f"docs/families/{name} is out of date: run python -m scripts.family_pages")
+            sys.stdout.write(f"docs/families/{name} is out of date: run python -m studies.family_pages\n")
         return bool(names)
     FOLDER.mkdir(exist_ok=True)
     for path, text in texts.items():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars
 import pytest
 
-from scripts import measure_turns
 from sotopia_env.json_text import decode_json
+from studies import turn_worth
 
 
 def test_a_stopped_data_set_goes_on_and_a_larger_one_adds_to_it(tmp_path, monkeypatch):
-    measured, whole = [], measure_turns.measure
+    measured, whole = [], turn_worth.measure
 
     async def measure(number, options):
         if len(measured) == 2:
@@ -18,12 +18,12 @@ def test_a_stopped_data_set_goes_on_and_a_larger_one_adds_to_it(tmp_path, monkey
         measured.append(number)
         return await whole(number, options)
 
-    monkeypatch.setattr(measure_turns, "measure", measure)
+    monkeypatch.setattr(turn_worth, "measure", measure)
     arguments = ["--out", str(tmp_path), "--samples", "2", "--turns"]
     with pytest.raises(KeyboardInterrupt):
-        measure_turns.main([*arguments, "60"])
-    monkeypatch.setattr(measure_turns, "measure", whole)
-    measure_turns.main([*arguments, "60"])
+        turn_worth.main([*arguments, "60"])
+    monkeypatch.setattr(turn_worth, "measure", whole)
+    turn_worth.main([*arguments, "60"])
     table = polars.read_parquet(tmp_path / "turns.parquet")
     assert len(table) >= 60
     assert measured == [0, 1]
@@ -37,5 +37,5 @@ def test_a_stopped_data_set_goes_on_and_a_larger_one_adds_to_it(tmp_path, monkey
     assert any(other["gain"]), "another action than the policy's own is worth more or less"
     assert all("action_type" in decode_json(text) for text in table["action"])
     before = table["episode"].n_unique()
-    measure_turns.main([*arguments, "90"])
+    turn_worth.main([*arguments, "90"])
     assert polars.read_parquet(tmp_path / "turns.parquet")["episode"].n_unique() > before

@@ -1,4 +1,4 @@
-"""Makes a data set of turns with measured worth: ``python scripts/measure_turns.py --out data/turns``.
+"""Makes a data set of turns with measured worth: ``python studies/turn_worth.py --out data/turns``.
 
 Policies play tasks of several families. In a share of the turns (``--explore``), another policy of the list acts in
 place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
@@ -57,7 +57,7 @@ Correlation with `gain`, mean of the families, 95 % intervals over tasks: `stand
 | `gain`, `low`, `high` | the seat's expected reward after the turn minus before it, and its 95 % interval |
 | `reward` | the seat's reward at the end of the episode, in [0, 1] |
 
-All people are invented. Made by `scripts/measure_turns.py` of sotopia-env {{version}}, seed {{seed}}.
+All people are invented. Made by `studies/turn_worth.py` of sotopia-env {{version}}, seed {{seed}}.
 """
 
 
@@ -199,7 +199,7 @@ def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
 
     rows = [row for episode in measured for row in episode.rows]
     parquet.write_table(pa.Table.from_pylist([row.model_dump() for row in rows]), options.out / "turns.parquet")
-    certain = [row for row in rows if row.low is not None and not row.low <= 0 <= row.high]
+    certain = [row for row in rows if row.low is not None and row.high is not None and not row.low <= 0 <= row.high]
     settings = decode_json(identity(options))
     played = sum(episode.continuations for episode in measured)
     card = fill(

@@ -10,6 +10,7 @@ the change of its expected reward by continuations of the seats' own policies, w
 
 import argparse
 import asyncio
+import importlib.util
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -239,6 +240,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     options.families, options.policies = options.families.split(","), options.policies.split(",")
+    if importlib.util.find_spec("pyarrow") is None:
+        parser.error("parquet needs pyarrow: pip install pyarrow")
     options.out.mkdir(parents=True, exist_ok=True)
     write(options, list(episodes(options)))
     return 0

@@ -165,6 +165,7 @@ async def record_run(place: Served) -> str:
 
 
 def annotate(page: Page, goal: int) -> None:
+    expect(page.locator(".form-section")).not_to_have_count(0)  # `all` does not wait
     for section in page.locator(".form-section").all():
         for number, reason in enumerate(section.get_by_role("textbox").all()):
             reason.fill(f"Held out for the price that was wanted, number {number}.")

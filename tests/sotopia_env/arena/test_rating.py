@@ -108,3 +108,13 @@ def test_the_forecast_of_tasks_reaches_its_power():
         gap = rate(arena(1000 + seed, need.tasks, strengths, 2)).gaps
         found += any(not item.low <= 0 <= item.high for item in gap.values())
     assert 0.7 <= found / 100 <= 0.9
+
+
+def test_an_unscored_seat_is_neither_a_win_nor_a_loss():
+    rows = []
+    for match in range(10):
+        common = {"key": "k", "task": f"t{match}", "seat": 0, "first": True, "seed": match, "opponent": "o"}
+        for policy, payoff in (("a", 0.2), ("b", None if match % 2 else 0.3)):
+            rows.append(Row(**common, policy=policy, payoff=payoff, opponent_payoff=0))
+    result = superiority(rows, "a", "b")
+    assert (result.n, result.mean) == (5, 0.0)

@@ -7,9 +7,11 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.exc import OperationalError
 
 from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
@@ -249,3 +251,23 @@ def test_an_episode_that_is_stopped_takes_no_more_turns(sqlite_url: str) -> None
             assert len((await until(database, episode, "agent_0")).table.turns) == 2
 
     asyncio.run(play())
+
+
+def test_a_passing_error_of_the_database_ends_no_episode(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance, problems = Worker._advance, [OperationalError("INSERT", {}, Exception("database or disk is full"))]
+
+    async def failing(self: Worker, *arguments: Any) -> Any:
+        if problems:
+            raise problems.pop()
+        return await advance(self, *arguments)
+
+    monkeypatch.setattr(Worker, "_advance", failing)
+
+    async def work() -> None:
+        async with working(sqlite_url) as database:
+            episode = await begin(database, spec())
+            state = await until(database, episode, "agent_0")
+            assert state.status == "waiting"
+
+    asyncio.run(work())
+    assert not problems

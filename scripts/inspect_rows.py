@@ -48,10 +48,10 @@ def main() -> int:
         settings = read_settings(find_configuration(options.config), BehaviorCloningSettings, options.set)
         printed = show(settings, max(0, options.row), options.count)
     except SotopiaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"sotopia: {error}", file=sys.stderr)
         return 2
     if not printed:
-        print(f"error: --row {options.row}: the data has fewer rows", file=sys.stderr)
+        print(f"sotopia: --row {options.row}: the data has fewer rows", file=sys.stderr)
     return 0 if printed else 2
 
 

@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m train
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in STAGES:
-        sys.stderr.write(f"error: {disarm(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
+        sys.stderr.write(f"sotopia: {disarm(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
         return 2
     if "--list" in words:
         sys.stdout.write(listed_configurations(name))

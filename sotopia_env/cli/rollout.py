@@ -159,6 +159,8 @@ def rollout(
         return
     # A list, so that a failure in one spec does not keep the others from being played.
     failed = [play_spec(spec, directory, workers, verbose, share) for spec in specs]
+    following = ("show", "compare") if share is None else ("merge",)
+    typer.echo("next: " + ", ".join(f"`sotopia {name} {shlex.quote(str(directory))}`" for name in following))
     if any(failed):
         raise typer.Exit(1)
 

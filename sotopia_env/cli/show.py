@@ -86,19 +86,19 @@ def _find(run: Path, name: str) -> Episode | FailureRecord:
     matches: dict[str, Episode | FailureRecord] = {
         failure.key: failure for failure in _failures(run) if failure.key.startswith(name)
     }
-    # A recorded episode takes the place of its earlier failures.
-    matches |= {item.key: item for index, item in enumerate(read_run(run)) if _fits(name, index, item.key)}
+    count = 0
+    for item in read_run(run):
+        if str(count) == name or item.key.startswith(name):
+            matches[item.key] = item  # a recorded episode takes the place of its earlier failures
+        count += 1
     # A complete key may also be the beginning of other keys.
     exact = [matches[name]] if name in matches else list(matches.values())
     if len(exact) != 1:
+        index = f"an index from 0 to {count - 1} or " if count else ""
         raise InvalidValueError(
             field="episode",
-            expected=f"an index or the beginning of one key in {run}",
-            got=Verbatim(f"{name!r}, which matches {len(exact)}"),
+            expected=f"{index}the beginning of one key in {run}",
+            got=Verbatim(f"{name!r}, which matches {len(exact)} episodes"),
             hint=f"`sotopia show {run}` lists them",
         )
     return exact[0]
-
-
-def _fits(name: str, index: int, key: str) -> bool:
-    return str(index) == name or key.startswith(name)

@@ -39,7 +39,7 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
         parts += [by, *_ranking_parts(item), common_note(item) if item is first else "", *_level_parts(item)]
         parts += [*_policy_parts(item), *_family_parts(item)]
     parts += [
-        WEIGHTS,
+        WEIGHTS + _open_ranges(first),
         _turn_sheet(first),
         *_partner_parts(comparisons),
         *_difference_parts(comparisons),
@@ -64,6 +64,12 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
     if first.outcomes_by:
         lines.append(f"verified outcomes by: {disarm_line(', '.join(first.outcomes_by))}")
     return "\n".join(lines)
+
+
+def _open_ranges(comparison: Comparison) -> str:
+    """Returns a note on the metrics without a lowest value, whose means and intervals may be below 0."""
+    names = [name for name, (low, _) in comparison.ranges.items() if low is None]
+    return f"\n(below 0 where agreements are worth less than none: {', '.join(names)})" if names else ""
 
 
 def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:

@@ -170,5 +170,5 @@ def _interrupted_stage(output: Path) -> Path:
 
 
 def _report(sentence: str, code: int) -> int:
-    sys.stderr.write(f"error: {disarm(sentence)}\n")
+    sys.stderr.write(f"sotopia: {disarm(sentence)}\n")
     return code

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -346,6 +348,17 @@ def test_a_report_that_cannot_be_written_is_one_sentence(
     assert f"{place}/comparison.txt" in result.stderr
 
 
+def test_rollout_ends_with_commands_that_go_on(tmp_path: Path, task_file: Path) -> None:
+    out = tmp_path / "a run"  # a name that a shell would split
+    command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out]
+    for part, names in (([], ["show", "compare"]), (["--part", "1/1"], ["merge"])):
+        last = sotopia(*command, *part).output.splitlines()[-1]
+        following = [shlex.split(quoted) for quoted in re.findall("`(.+?)`", last)]
+        assert [words[:2] for words in following] == [["sotopia", name] for name in names]
+        for words in following:
+            sotopia(*words[1:])
+
+
 def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "run"
     command = ["rollout", "--policy", "silent,leaver", "--tasks", task_file, "--evaluator", "none", "--out", out]
@@ -439,8 +452,8 @@ def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) 
     assert len(listed) == 6
     key = listed[2].split("\t")[1]
     assert sotopia("show", run, key).output == sotopia("show", run, 2).output
-    assert "which matches 6" in sotopia("show", run, "s", code=2).stderr
-    assert "which matches 0" in sotopia("show", run, "nope", code=2).stderr
+    for name in ("s", "nope", "6"):  # matches six, and none
+        assert "0 to 5" in sotopia("show", run, name, code=2).stderr
 
 
 def test_compare_prints_tables_or_json_and_writes_a_report(tmp_path: Path, run: Path) -> None:

@@ -225,6 +225,25 @@ def test_success_and_shares_come_from_the_verified_outcome_by_seat_and_family(
     assert mean(compare(later, evaluator="fixed"), "a") == 5.0
 
 
+def test_an_interval_below_0_belongs_to_a_metric_that_the_report_names() -> None:
+    """An agreement may be worth less than none: such a metric has no lowest value, and its interval may go below 0."""
+    plans = plan_episodes([make_task(f"s{number}") for number in range(3)], [(A, B)], both_seats=False)
+    results = [outcome(True, (worth, worth), worth) for worth in (1.0, 0.9, -0.5)]
+    result = compare([scored(plan, (5.0, 5.0), verified) for plan, verified in zip(plans, results, strict=True)])
+    cell = result.cell("a", "efficiency")
+    assert cell is not None
+    assert cell.estimate.low is not None
+    assert cell.estimate.low < 0
+    assert result.ranges["efficiency"] == (None, 1)
+    # Every other interval is within its range, and every metric that may leave 0 downwards is named below the tables.
+    named = comparison_report(result).text().split(METHOD)[1].splitlines()[1]
+    for item in result.cells:
+        low, high = result.ranges[item.metric]
+        assert low is None or item.estimate.low is None or item.estimate.low >= low
+        assert high is None or item.estimate.high is None or item.estimate.high <= high
+        assert (item.metric in named) is (low is None)
+
+
 def test_overall_is_the_mean_of_seven_and_absent_with_fewer() -> None:
     (episode,) = run_episodes([EpisodePlan(make_task(), (A, B))]).episodes
     partial = Evaluation(evaluator="v", scores=(Score(agent="agent_0", dimension=DIMENSIONS[-1], value=7.0),))

@@ -229,6 +229,6 @@ def test_scripts_say_what_is_wrong_before_anything_heavy_is_imported(script, tmp
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
     )
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.startswith("sotopia: ")
     assert ended.stderr.count("\n") == 1
     assert ended.stdout == "[]\n"

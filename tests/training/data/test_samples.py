@@ -270,5 +270,5 @@ def test_a_row_beyond_the_last_is_refused_in_one_sentence(inspect, capsys, tmp_p
     assert inspect("--row", 100_000) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "error: --row 100000: the data has fewer rows\n"
+    assert said.err == "sotopia: --row 100000: the data has fewer rows\n"
     assert not (tmp_path / "never").exists()

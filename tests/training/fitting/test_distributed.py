@@ -109,7 +109,7 @@ def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_m
     settings = cloning(tiny_model, expert_run, tmp_path / "bc")
     codes, said = launched([[*ACCELERATE, *options]], "train_bc.py", settings, tmp_path)
     assert codes != [0]
-    assert "error: launch: " in said
+    assert "sotopia: launch: " in said
     assert "torchrun" in said
     assert not (tmp_path / "bc").exists()
 

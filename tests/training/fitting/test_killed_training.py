@@ -72,7 +72,7 @@ def test_a_killed_script_and_one_ended_by_a_batch_system_go_on_where_they_were(s
 
     code, said = ended(stage, signal.SIGTERM)
     assert code == 143, said
-    assert said.count("error: stopped") == 1
+    assert said.count("sotopia: stopped") == 1
     assert "Traceback" not in said
     assert begun_at(said) == (left, left + 1)
     later = int(stage.last_checkpoint().name.removeprefix("checkpoint-"))

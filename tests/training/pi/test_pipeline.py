@@ -324,7 +324,7 @@ def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, 
         env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
         ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
         assert ended.returncode == 2
-        assert re.match(f"error: {said}", ended.stderr)
+        assert re.match(f"sotopia: {said}", ended.stderr)
     else:
         code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
         assert code == (0 if said is None else 2)

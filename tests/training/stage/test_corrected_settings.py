@@ -152,8 +152,8 @@ def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(script, changes, t
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    (sentence,) = re.findall(r"^error: (.*)$", ended.stderr, re.MULTILINE)
-    assert ended.stderr.endswith(f"error: {sentence}\n")
+    (sentence,) = re.findall(r"^sotopia: (.*)$", ended.stderr, re.MULTILINE)
+    assert ended.stderr.endswith(f"sotopia: {sentence}\n")
     assert told in sentence.replace(f"{tmp_path}/", "")
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""

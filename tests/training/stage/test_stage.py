@@ -150,7 +150,7 @@ def test_a_checkpoint_has_the_random_state_of_every_process(tmp_path, monkeypatc
     ("raised", "code", "told"),
     [
         (None, 0, ""),
-        (InvalidValueError("size: expected less"), 2, "error: size: expected less"),
+        (InvalidValueError("size: expected less"), 2, "sotopia: size: expected less"),
         (KeyboardInterrupt(), 130, "the same command continues"),
         (RuntimeError("CUDA out of memory. Tried to allocate"), 1, "halve the batch"),
         (MemoryError(), 1, "No checkpoint was complete yet"),

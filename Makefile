@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PLAYING := $(VENV)/.playing
-OLDEST := $(VENV)/gymnasium-1.2.2
+RLLIB := $(VENV)/rllib
 VLLM_SET := $(VENV)/vllm-set
 
 ADAPTERS := inspect openenv otree skyrl verifiers
@@ -42,13 +42,14 @@ learn: $(STAMP) ## train a tiny model through every stage, three seeds, and writ
 learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
-soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ray, environments on the oldest Gymnasium, training on vLLM's set
+soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ray, RLlib and environments on the oldest Gymnasium, training on vLLM's set
 	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_ray_executor.py
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(OLDEST) gymnasium==1.2.2
-	PYTHONPATH=$(OLDEST) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
-	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs
+	@# RLlib, with the Ray from above; it pins the oldest Gymnasium that we support.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(RLLIB) -r tests/adapters/rllib/requirements.txt
+	PYTHONPATH=$(RLLIB) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
+	PYTHONPATH=$(RLLIB) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs tests/adapters/rllib
 	@# These packages, which training imports, have other versions when vLLM is installed; vLLM itself needs a GPU.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training

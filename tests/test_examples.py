@@ -12,8 +12,8 @@ from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 OPTIONS = {"learn_to_bargain.py": ["--episodes", "20"]}
-# They need Stable-Baselines3 and RLlib: tests/sotopia_env/envs/test_moves_env.py runs the first as far as it goes without,
-# tests/adapters/rllib the second.
+# They need Stable-Baselines3 and RLlib: tests/sotopia_env/envs/test_moves_env.py runs the first as far as it goes
+# without, tests/adapters/rllib the second.
 ELSEWHERE = {"ppo_moves.py", "rllib_moves.py"}
 
 

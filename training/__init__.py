@@ -2,5 +2,5 @@
 
 Reading order: samples, filtering, attribution, reward_design, models, behavior_cloning, reward_model, grpo, policy.
 Importing the package, its settings or its samples does not import torch: functions that need torch, transformers, trl
-or peft import them when they are called. ``pip install "sotopia-env[train]"`` installs these packages.
+or peft import them when they are called. The extra ``train`` installs these packages.
 """

@@ -1,6 +1,6 @@
 """Adapters to other projects' trainers, evaluators and experiments.
 
-Each module needs the extra of its library: ``pip install 'sotopia-env[inspect]'`` for Inspect.
+Each module needs the extra of its library: ``pip install -e '.[inspect]'`` in a checkout, for Inspect.
 """
 
 from sotopia_env.adapters.seat import Seat, rows

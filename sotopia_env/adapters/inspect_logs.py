@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.adapters.extras import extra
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.extras import extra
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.storage import RUN, read_manifest, read_run
 from sotopia_env.table import Table

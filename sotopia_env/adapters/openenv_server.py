@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from sotopia_env import naming, tasks
-from sotopia_env.adapters.extras import extra
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
 from sotopia_env.adapters.seat import Seat
 from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.extras import extra
 from sotopia_env.waiting import wait
 from sotopia_env.world import Rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.adapters.extras import extra
+from sotopia_env.extras import extra
 
 with extra("openenv"):
     from openenv.core.client_types import StepResult

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.adapters.extras import extra
 from sotopia_env.adapters.seat import Seat
+from sotopia_env.extras import extra
 from sotopia_env.world import DIMENSIONS
 
 with extra("tinker"):

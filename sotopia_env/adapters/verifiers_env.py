@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from sotopia_env.adapters.extras import extra
 from sotopia_env.credit import standing_rewards
 from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.errors import PolicyError
+from sotopia_env.extras import extra
 from sotopia_env.naming import make_evaluator, make_policy, task_set
 from sotopia_env.policies import Decision
 from sotopia_env.records import read_record

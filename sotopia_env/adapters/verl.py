@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from sotopia_env.adapters.extras import extra
 from sotopia_env.adapters.seat import Seat
+from sotopia_env.extras import extra
 
 with extra("verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register

@@ -19,6 +19,7 @@ from sotopia_env.cli import arena, compare, evaluate, importing, models, people,
 from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.extras import install_command
 from sotopia_env.quoting import disarm
 from sotopia_env.records import code_version, invalid_part
 from sotopia_env.service import commands as service
@@ -98,7 +99,7 @@ def train(ctx: typer.Context) -> None:
     """
     entry = next(iter(entry_points(group="sotopia.commands", name="train")), None)
     if entry is None:
-        raise SotopiaError("train: no package with training stages is installed; pip install 'sotopia-env[train]'")
+        raise SotopiaError(f"train: no package with training stages is installed; {install_command('train')}")
     raise typer.Exit(entry.load()(ctx.args, "sotopia train"))
 
 

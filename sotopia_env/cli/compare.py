@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sotopia_env.cli.options import ChartFormats, Seed, chart_formats, need, path_argument, path_option, put_out
+from sotopia_env.extras import install_command
 
 DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
 
@@ -106,7 +107,7 @@ def demo(
         pairs = [f"{name} vs conceder" for name in (model, "linear", "random-offers")]
         rollout(out=out, policy=[], matchup=pairs, tasks="bargaining", n=n, seed=seed, max_turns=8)
     compare([out], out=out / "report")
-    typer.echo(f"\nRead it in a browser: sotopia view {out}   (needs pip install 'sotopia-env[serve]')")
+    typer.echo(f"\nRead it in a browser: sotopia view {out}   (needs {install_command('serve')})")
     typer.echo(f"episodes: {out / 'episodes.jsonl'}; read one with: sotopia show {out} 0")
     typer.echo(f"report:   {out / 'report'} (tables as text, CSV and JSON; charts as PNG)")
 

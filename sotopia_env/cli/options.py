@@ -11,6 +11,7 @@ import typer
 
 from sotopia_env.cli.plain_help import PACE
 from sotopia_env.errors import FieldError, InvalidValueError, SotopiaError
+from sotopia_env.extras import install_command
 
 if TYPE_CHECKING:
     from sotopia_env.reports.sheet import Report
@@ -151,7 +152,5 @@ def need(command: str, *modules: str) -> None:
     """Raises a :class:`SotopiaError` that names the extra to install when ``scipy`` or ``matplotlib`` is missing."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
-        extra = "analysis" if "scipy" in missing else "charts"
-        raise SotopiaError(
-            f"{command} needs {' and '.join(missing)}, not installed; pip install 'sotopia-env[{extra}]'"
-        )
+        install = install_command("analysis" if "scipy" in missing else "charts")
+        raise SotopiaError(f"{command} needs {' and '.join(missing)}, not installed; {install}")

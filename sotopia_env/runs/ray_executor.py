@@ -25,6 +25,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.concurrency import Progress, Stop, stop_on_signals
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError, check_whole
+from sotopia_env.extras import install_command
 from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.parts import Part, merge_parts
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
@@ -121,7 +122,7 @@ def load_ray() -> ModuleType:
         return importlib.import_module("ray")
     except ImportError:
         problem = "the Ray executor needs the package ray, which is not installed"
-        raise InvalidValueError(problem, hint="pip install 'sotopia-env[ray]'") from None
+        raise InvalidValueError(problem, hint=install_command("ray")) from None
 
 
 def run_on_ray(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import typer
 
 from sotopia_env.errors import InvalidValueError, SotopiaError
+from sotopia_env.extras import install_command
 
 if TYPE_CHECKING:
     from sotopia_env.service.settings import ServiceSettings
@@ -55,7 +56,7 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     # The settings need no package of the extra: without this check the first import of one would be a traceback.
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise SotopiaError(f"the studio needs {', '.join(missing)}: pip install 'sotopia-env[serve]'")
+        raise SotopiaError(f"the studio needs {', '.join(missing)}: {install_command('serve')}")
     from sotopia_env.service.settings import ServiceSettings
     from sotopia_env.settings import overridden, read_values, settings_of
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.extras import extra
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.world import ChatMessage
@@ -291,7 +292,8 @@ def _trainer(frame: TrainingRun, rows: Dataset, validation: Dataset | None = Non
 
 def trainer_arguments(settings: BehaviorCloningSettings) -> Any:
     """Returns TRL's arguments."""
-    from trl import SFTConfig
+    with extra("train"):
+        from trl import SFTConfig
 
     # The length of rows is already checked, and packing would mix conversations.
     decided = {"max_length": None, "completion_only_loss": True, "packing": False}

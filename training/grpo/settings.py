@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, field_validator
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.envs import EpisodeReward
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.extras import extra, install_command
 from sotopia_env.naming import make_evaluator
 from sotopia_env.settings import Settings
 from sotopia_env.world import Scalarisation
@@ -156,9 +157,7 @@ def check(settings: GRPOSettings) -> None:
         raise InvalidValueError("both are needed for mode 'single-turn'", field="data, reward.model")
     _check_mode(settings)
     if settings.constrained and not is_available():
-        raise InvalidValueError(
-            "true needs llguidance", field="constrained", hint="install it with: pip install llguidance"
-        )
+        raise InvalidValueError("true needs llguidance", field="constrained", hint=install_command("constrained"))
     if settings.keep == "best" and settings.dev is None:
         raise InvalidValueError("'best' needs dev episodes", field="keep", hint="set dev, or keep: last")
     if isinstance(settings.keep, int):
@@ -264,7 +263,8 @@ def trainer_arguments(settings: GRPOSettings, prompt: PromptSettings | None = No
         InvalidValueError: an argument is of another type, out of bounds, or contradicts another one.
     """
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # TRL is pinned, because rollout_func is experimental
-    from trl.trainer.grpo_config import GRPOConfig
+    with extra("train"):
+        from trl.trainer.grpo_config import GRPOConfig
 
     decided: dict[str, Any] = {"max_completion_length": settings.max_answer or (prompt or PromptSettings()).max_answer}
     if settings.trainer.get("beta"):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, UnknownNameError, first_line
+from sotopia_env.extras import install_command
 from training.harm.settings import Benchmark, HarmSettings
 from training.harm.toxicity import Toxicity
 
@@ -47,7 +48,7 @@ def check_installed() -> None:
     try:
         import lm_eval  # noqa: F401
     except ImportError:
-        raise InvalidValueError("benchmarks need lm-eval", hint="pip install 'sotopia-env[harm]'") from None
+        raise InvalidValueError("benchmarks need lm-eval", hint=install_command("harm")) from None
 
 
 def check_tasks(settings: HarmSettings) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.errors import ContextLengthError, InvalidValueError
+from sotopia_env.extras import install_command
 from sotopia_env.policies import turn_seed
 from sotopia_env.world import ChatMessage
 from training.models.batching import Batcher
@@ -209,9 +210,7 @@ def is_constrained(choice: Constrained) -> bool:
     if choice not in get_args(Constrained):
         raise InvalidValueError(field="constrained", got=choice, valid=get_args(Constrained))
     if choice == "on" and not is_available():
-        raise InvalidValueError(
-            "'on' needs llguidance", field="constrained", hint="install it with: pip install llguidance"
-        )
+        raise InvalidValueError("'on' needs llguidance", field="constrained", hint=install_command("constrained"))
     return choice != "off" and is_available()
 
 

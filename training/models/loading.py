@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.errors import InvalidValueError, first_line
+from sotopia_env.extras import install_command
 from sotopia_env.json_text import read_json
 from sotopia_env.settings import settings_of
 from training.models.gguf_files import check_whole_model, converted, gguf_file, quiet_bars, smol_directory
@@ -149,9 +150,7 @@ def check_installed() -> None:
     """Raises :class:`InvalidValueError` if the packages that read models are missing."""
     missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if missing:
-        raise InvalidValueError(
-            f"models in this process need {' and '.join(missing)}", hint="pip install 'sotopia-env[train]'"
-        )
+        raise InvalidValueError(f"models in this process need {' and '.join(missing)}", hint=install_command("train"))
 
 
 def find_model(directory: str | Path) -> Path:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, JsonValue, model_validator
 
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.extras import extra
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import read_json
 from sotopia_env.reports import pearson, spearman
@@ -288,7 +289,8 @@ def trainer_arguments(settings: RewardModelSettings, validated: bool | None = No
         settings: the settings of the stage.
         validated: whether there are validation rows; ``None`` before the rows are read.
     """
-    from transformers import TrainingArguments
+    with extra("train"):
+        from transformers import TrainingArguments
 
     output = StageDirectory(Path(settings.output), "", settings).checkpoints
     validated = settings.validation > 0 if validated is None else validated

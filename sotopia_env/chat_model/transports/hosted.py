@@ -22,6 +22,7 @@ from sotopia_env.chat_model.transports.form import RequestForm, messages_of, set
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
 from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, nearest_name
+from sotopia_env.extras import install_command
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def load_litellm() -> ModuleType:
         import litellm
     except ImportError:
         raise InvalidValueError(
-            "models of providers need the package litellm, which is not installed: pip install 'sotopia-env[hosted]'"
+            f"models of providers need the package litellm, which is not installed: {install_command('hosted')}"
         ) from None
 
     litellm.telemetry = False

@@ -8,6 +8,7 @@ import pytest
 
 from sotopia_env.chat_model import Price, check, make_model
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.extras import install_command
 from sotopia_env.records import package_versions
 from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, WAYS
@@ -240,7 +241,7 @@ main()
     ("model", "code", "sentence"),
     [
         ("local/tiny", 0, ""),
-        ("openai/gpt-4o", 2, "litellm, which is not installed: pip install 'sotopia-env[hosted]'"),
+        ("openai/gpt-4o", 2, install_command("hosted")),
     ],
 )
 def test_a_run_without_litellm(serve, tmp_path, model, code, sentence):

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli import options as command_options
 from sotopia_env.cli.app import app
+from sotopia_env.extras import install_command
 from sotopia_env.naming.grammar import split_names
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.policies.policy import Decision
@@ -554,5 +555,5 @@ def test_a_missing_extra_is_one_sentence_before_anything_is_done(command, tmp_pa
     monkeypatch.setattr(command_options, "find_spec", lambda module: None)
     said = sotopia(*command, code=2).stderr
     assert "matplotlib" in said
-    assert "pip install 'sotopia-env[charts]'" in said
+    assert install_command("charts") in said
     assert list((tmp_path / "runs").iterdir()) == []

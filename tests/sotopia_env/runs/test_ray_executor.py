@@ -16,6 +16,7 @@ import pytest
 from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.extras import install_command
 from sotopia_env.runs import run_episodes
 from sotopia_env.runs.parts import PARTS, Part
 from sotopia_env.runs.ray_executor import PartTask, load_ray, play_part
@@ -36,7 +37,7 @@ def command(api_base: str, run: Path, *more: object) -> list[object]:
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with raises(InvalidValueError, hint="pip install 'sotopia-env[ray]'"):
+    with raises(InvalidValueError, hint=install_command("ray")):
         load_ray()
     assert builtins.__import__("sotopia_env")
 

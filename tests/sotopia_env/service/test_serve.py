@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from sotopia_env import naming, tasks
+from sotopia_env.extras import install_command
 from sotopia_env.service.answers import PROBLEM
 from tests.sotopia_env.service.conftest import free_port
 
@@ -165,5 +166,5 @@ def test_without_the_extra_a_command_says_what_to_install(command: list[str], tm
     run = f"{hide}sys.argv[1:] = {command!r}; from sotopia_env.cli.app import main; main()"
     result = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert result.returncode == 2, result.stderr
-    assert "sotopia-env[serve]" in result.stderr
+    assert install_command("serve") in result.stderr
     assert "Traceback" not in result.stderr

@@ -9,6 +9,7 @@ import pytest
 from sotopia_env import Table, naming, tasks
 from sotopia_env.chat_model import make_model
 from sotopia_env.errors import InvalidValueError, ModelRefusedError, UnknownNameError
+from sotopia_env.extras import install_command
 from sotopia_env.naming.models import with_directories
 from sotopia_env.world import Rules
 from tests.errors import raises
@@ -177,7 +178,7 @@ def test_without_torch_the_extra_that_brings_it_is_named(directory, monkeypatch)
     directory()
     found = loading.importlib.util.find_spec
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
-    with raises(InvalidValueError, hint="pip install 'sotopia-env[train]'"):
+    with raises(InvalidValueError, hint=install_command("train")):
         naming.make_policy("./bc")
 
 

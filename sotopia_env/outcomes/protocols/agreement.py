@@ -96,7 +96,7 @@ class Agreement(Protocol[AgreementState]):
         seat: str,
         move: Move,
         visible_to: Collection[str] | None = None,
-        seen: AgreementState | None = None,
+        basis: AgreementState | None = None,
     ) -> tuple[AgreementState, Effect]:
         """See :meth:`Protocol.apply`."""
         if seat not in self.names:
@@ -108,7 +108,7 @@ class Agreement(Protocol[AgreementState]):
             return self._propose(state, seat, move, visible_to)
         if kind is not ACCEPT and kind is not REJECT and kind is not WITHDRAW:
             self._refuse_kind(move)
-        offer = self._offer(state, seat, move, state if seen is None else seen)
+        offer = self._offer(state, seat, move, state if basis is None else basis)
         act = self._accept if kind is ACCEPT else self._reject if kind is REJECT else self._withdraw
         return act(state, seat, offer)
 
@@ -190,14 +190,14 @@ class Agreement(Protocol[AgreementState]):
             return state
         return from_fields(AgreementState, ((), state.last, state.absent, tuple(equals)))
 
-    def _offer(self, state: AgreementState, seat: str, move: Move, seen: AgreementState) -> Offer:
+    def _offer(self, state: AgreementState, seat: str, move: Move, basis: AgreementState) -> Offer:
         number = offer_number(move.kind, move.content)
         if number is True:
-            number = self._only_offer(seat, move.kind, seen)
-        before = next((offer for offer in seen.offers if offer.number == number), None)
+            number = self._only_offer(seat, move.kind, basis)
+        before = next((offer for offer in basis.offers if offer.number == number), None)
         if before is None or not _is_open(before, seat, move.kind):
-            self._refuse_offer(seat, move.kind, number, before, seen)
-        if seen is state:
+            self._refuse_offer(seat, move.kind, number, before, basis)
+        if basis is state:
             return before
         # The offer in ``state`` includes the answers that this and earlier seats have given in the same round.
         offer = next((offer for offer in state.offers if offer.number == number), None)
@@ -207,14 +207,14 @@ class Agreement(Protocol[AgreementState]):
             self._refuse_offer(seat, move.kind, number, offer, state)
         return offer
 
-    def _only_offer(self, seat: str, kind: MoveKind, seen: AgreementState) -> int:
-        offers = _open_offers(seen, seat, kind)
+    def _only_offer(self, seat: str, kind: MoveKind, basis: AgreementState) -> int:
+        offers = _open_offers(basis, seat, kind)
         if len(offers) != 1:
             raise InvalidMoveError(f"true needs exactly one open offer, and {_open_text(offers)}", field=kind)
         return offers[0].number
 
     def _refuse_offer(
-        self, seat: str, kind: MoveKind, number: int, offer: Offer | None, seen: AgreementState
+        self, seat: str, kind: MoveKind, number: int, offer: Offer | None, basis: AgreementState
     ) -> NoReturn:
         # A private offer to others must look as if it did not exist.
         if offer is None or not offer.visible_to(seat):
@@ -225,7 +225,9 @@ class Agreement(Protocol[AgreementState]):
             reason = "is your own, which you accepted by proposing it"
         else:
             reason = "has your answer already"
-        raise InvalidMoveError(f"offer #{number} {reason}", field=kind, hint=_open_text(_open_offers(seen, seat, kind)))
+        raise InvalidMoveError(
+            f"offer #{number} {reason}", field=kind, hint=_open_text(_open_offers(basis, seat, kind))
+        )
 
     def _accept(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
         move, phrase = Move(ACCEPT, offer.number), f"accepts #{offer.number}"

@@ -70,7 +70,7 @@ class Ballot(Protocol[BallotState]):
         seat: str,
         move: Move,
         visible_to: Collection[str] | None = None,
-        seen: BallotState | None = None,
+        basis: BallotState | None = None,
     ) -> tuple[BallotState, Effect]:
         """See :meth:`Protocol.apply`; a vote counts regardless of who sees the turn."""
         self._check_seat(seat)

@@ -82,7 +82,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         seat: str,
         move: Move,
         visible_to: Collection[str] | None = None,
-        seen: ClaimsState | None = None,
+        basis: ClaimsState | None = None,
     ) -> tuple[ClaimsState, Effect]:
         """See :meth:`Protocol.apply`; a claim counts regardless of who sees the turn."""
         self._check_seat(seat)

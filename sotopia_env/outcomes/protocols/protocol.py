@@ -105,7 +105,7 @@ class Protocol(ABC, Generic[S]):
 
     @abstractmethod
     def apply(
-        self, state: S, seat: str, move: Move, visible_to: Collection[str] | None = None, seen: S | None = None
+        self, state: S, seat: str, move: Move, visible_to: Collection[str] | None = None, basis: S | None = None
     ) -> tuple[S, Effect]:
         """Returns the state after ``move``, and the effect of the move.
 
@@ -114,8 +114,8 @@ class Protocol(ABC, Generic[S]):
             seat: the seat that makes the move.
             move: the move as it was read; it need not be in normal form.
             visible_to: the agents that see the turn; ``None`` means all.
-            seen: the state that the seat knew when it decided: in a simultaneous round the one before the round. Offers
-                made or removed since then cannot be answered: within a round, the first in seat order wins.
+            basis: the state that the seat knew when it decided: in a simultaneous round the one before the round.
+                Offers made or removed since then cannot be answered: within a round, the first in seat order wins.
 
         Raises:
             InvalidMoveError: the move is not open, with the reason; the state is untouched.

@@ -70,13 +70,13 @@ class Play:
             acts.append((rng.choice(agents), move, audience, rng.random() < 0.5))
         return acts
 
-    def act(self, seat: str, move: Move | None, audience: list[str] | None, seen: Any = None) -> str:
+    def act(self, seat: str, move: Move | None, audience: list[str] | None, basis: Any = None) -> str:
         """Applies one act; returns its line, or why it was refused."""
         if move is None:
             self.state = self.protocol.leave(self.state, seat)
             return "leaves"
         try:
-            self.state, effect = self.protocol.apply(self.state, seat, move, audience, seen)
+            self.state, effect = self.protocol.apply(self.state, seat, move, audience, basis)
         except InvalidMoveError as error:
             return f"refused: {error}"
         return effect.text
@@ -97,8 +97,8 @@ def is_open(protocol: AnyProtocol, menu: Any, move: Move) -> bool:
 @settings(max_examples=60, deadline=None)
 def test_the_menu_is_exactly_what_apply_accepts(protocol: AnyProtocol, seed: int) -> None:
     play = Play(protocol, seed)
-    for seat, drawn, audience, _ in play.acts(12):
-        play.act(seat, drawn, audience)
+    for seat, proposal, audience, _ in play.acts(12):
+        play.act(seat, proposal, audience)
         before = pickle.dumps(play.state)
         menu = protocol.menu(play.state, seat)
         for move in MOVES:
@@ -116,11 +116,11 @@ def test_the_menu_is_exactly_what_apply_accepts(protocol: AnyProtocol, seed: int
 @settings(max_examples=150, deadline=None)
 def test_settled_is_final_and_leaving_twice_is_leaving_once(protocol: AnyProtocol, seed: int) -> None:
     play, result, settled = Play(protocol, seed), None, False
-    seen = play.state
+    basis = play.state
     for seat, move, audience, opens in play.acts(40):
-        seen = play.state if opens else seen
+        basis = play.state if opens else basis
         before, outcome = play.state, protocol.outcome(play.state)
-        line = play.act(seat, move, audience, seen)
+        line = play.act(seat, move, audience, basis)
         assert not line.startswith("refused") or play.state is before
         if settled:
             assert (protocol.settled(play.state), outcome) == (True, result)
@@ -135,15 +135,15 @@ def test_settled_is_final_and_leaving_twice_is_leaving_once(protocol: AnyProtoco
 
 @given(protocol=protocols("agreement"), seed=SEEDS)
 @settings(max_examples=250, deadline=None)
-def test_nobody_is_bound_who_did_not_bind_himself(protocol: AnyProtocol, seed: int) -> None:
+def test_a_seat_is_bound_by_its_own_moves_only(protocol: AnyProtocol, seed: int) -> None:
     play = Play(protocol, seed)
     bound: set[tuple[str, int]] = set()  # seat and price, from the effects alone
     prices: dict[int, int] = {}
-    seen = play.state
+    basis = play.state
     for seat, move, audience, opens in play.acts(40):
-        seen = play.state if opens else seen
+        basis = play.state if opens else basis
         last = play.state.last
-        line = play.act(seat, move, audience, seen)
+        line = play.act(seat, move, audience, basis)
         if move is None:
             bound = {(agent, value) for agent, value in bound if agent != seat or protocol.settled(play.state)}
         elif line.startswith("refused"):
@@ -162,7 +162,7 @@ def test_nobody_is_bound_who_did_not_bind_himself(protocol: AnyProtocol, seed: i
 
 
 def views(protocol: AnyProtocol, state: Any, seat: str) -> tuple[Any, ...]:
-    """Everything that ``seat`` can learn of ``state``: table, menu, and what each move would come to."""
+    """Everything that ``seat`` can learn of ``state``: table, menu, and the prospect of each move."""
     table, menu = protocol.table(state, seat), protocol.menu(state, seat)
     lines = []
     for move in MOVES:
@@ -176,13 +176,13 @@ def views(protocol: AnyProtocol, state: Any, seat: str) -> tuple[Any, ...]:
 def check_secrets(protocol: AnyProtocol, seed: int, hidden: Callable[[Any], Any]) -> None:
     """Two worlds that differ only in what the last seat may not see are one to it."""
     play, other, viewer = Play(protocol, seed), Play(protocol, seed), protocol.agents[-1]
-    seen = other_seen = play.state
+    basis = other_basis = play.state
     for seat, move, audience, opens in play.acts(25):
         if opens:
-            seen, other_seen = play.state, other.state
+            basis, other_basis = play.state, other.state
         unseen = seat != viewer and move is not None and _is_hidden(protocol, play.state, audience, viewer)
-        line = play.act(seat, move, audience, seen)
-        other_line = other.act(seat, hidden(move) if unseen else move, audience, other_seen)
+        line = play.act(seat, move, audience, basis)
+        other_line = other.act(seat, hidden(move) if unseen else move, audience, other_basis)
         assert line == other_line or unseen or seat != viewer
         if protocol.kind == "agreement" or not protocol.settled(play.state):
             assert views(protocol, play.state, viewer) == views(protocol, other.state, viewer)

@@ -118,13 +118,13 @@ def test_an_agreement_needs_the_moves_of_the_seats_themselves(spec: OutcomeSpec,
     protocol = make_protocol(spec, names(len(spec.worth)))
     state, moves = protocol.initial(), set()
     for _ in range(60):
-        seen = state
+        basis = state
         for seat in protocol.agents:  # simultaneous rounds
-            move = protocol.menu(seen, seat).sample(rng)
+            move = protocol.menu(basis, seat).sample(rng)
             if move is None:
                 continue
             try:
-                after, effect = protocol.apply(state, seat, move, None, seen)
+                after, effect = protocol.apply(state, seat, move, None, basis)
             except InvalidMoveError:
                 continue
             terms = effect.move.content if move.kind is MoveKind.PROPOSE else None

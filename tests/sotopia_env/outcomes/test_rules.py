@@ -1,4 +1,4 @@
-"""The rules of each protocol, case by case: a script of moves, and what it comes to."""
+"""The rules of each protocol, case by case: a script of moves and its outcome."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def play(spec: OutcomeSpec, script: Sequence[Step]) -> tuple[Any, Any, list[str]
     protocol = make_protocol(spec, names(len(spec.worth)))
     state, refusals = protocol.initial(), []
     for step in script:
-        seen = state if isinstance(step, list) else None
+        basis = state if isinstance(step, list) else None
         for seat, move, *audience in step if isinstance(step, list) else [step]:
             agent = f"agent_{seat}"
             if move == LEAVES:
@@ -31,7 +31,7 @@ def play(spec: OutcomeSpec, script: Sequence[Step]) -> tuple[Any, Any, list[str]
                 continue
             visible_to = [f"agent_{other}" for other in audience[0]] if audience else None
             try:
-                state, _ = protocol.apply(state, agent, read_move(move), visible_to, seen)
+                state, _ = protocol.apply(state, agent, read_move(move), visible_to, basis)
             except InvalidMoveError as error:
                 refusals.append(str(error))
     return protocol, state, refusals
@@ -41,7 +41,7 @@ AGREEMENTS: list[tuple[str, OutcomeSpec, list[Any], int | None, list[int], int]]
     # what, specification, script, price agreed on, numbers of the open offers, refusals
     ("accepted by number", price(), [(0, P1), (1, A1)], 1, [], 0),
     ("accepted as the only one", price(), [(0, P1), (1, {"accept": True})], 1, [], 0),
-    ("nobody accepts alone", price(), [(0, P1), (0, A1)], None, [1], 1),
+    ("one seat cannot accept alone", price(), [(0, P1), (0, A1)], None, [1], 1),
     ("a counter-offer leaves the other's standing", price(), [(0, P1), (1, P2), (1, A1)], 1, [], 0),
     ("a new offer replaces the own older one", price(), [(0, P1), (0, P2), (1, A1)], None, [2], 1),
     ("a repeated offer keeps its number", price(), [(0, P1), (0, P1), (1, A1)], 1, [], 0),
@@ -55,7 +55,7 @@ AGREEMENTS: list[tuple[str, OutcomeSpec, list[Any], int | None, list[int], int]]
     ("true needs exactly one", price(3), [(0, P1), (1, P2), (2, {"accept": True})], None, [1, 2], 1),
     ("three seats need three", price(3), [(0, P1), (1, A1)], None, [1], 0),
     ("three seats agree", price(3), [(0, P1), (1, A1), (2, A1)], 1, [], 0),
-    ("nobody accepts twice", price(3), [(0, P1), (1, A1), (1, A1)], None, [1], 1),
+    ("a seat accepts once", price(3), [(0, P1), (1, A1), (1, A1)], None, [1], 1),
     ("who accepted cannot reject", price(3), [(0, P1), (1, A1), (1, R1)], None, [1], 1),
     ("equal offers of two, accepted by the third", price(3), [(0, P1), (1, P1), (2, A1)], 1, [], 0),
     ("a withdrawn equal offer counts no more", price(3), [(0, P1), (1, P1), (0, W1), (2, A2)], None, [2], 0),
@@ -82,12 +82,12 @@ AGREEMENTS: list[tuple[str, OutcomeSpec, list[Any], int | None, list[int], int]]
     ("a quorum out of reach", price(3, **OF_3), [(0, P1), (1, R1), (2, R1)], None, [], 0),
     ("acceptances leave", price(4, needs={"quorum": 3}), [(0, P1), (1, A1), (1, LEAVES), (2, A1)], None, [1], 0),
     ("too few are left", price(3, needs={"quorum": 3}), [(0, P1), (1, LEAVES)], None, [], 0),
-    ("a private offer that misses somebody", price(3), [(0, P1, [1])], None, [], 1),
+    ("a private offer that misses a seat", price(3), [(0, P1, [1])], None, [], 1),
     ("a private offer that misses the veto", price(3, **VETO), [(1, P1, [2])], None, [], 1),
     ("a private offer to too few", price(4, needs={"quorum": 3}), [(0, P1, [1])], None, [], 1),
     ("a private offer", price(3, **OF_3), [(0, P1, [1]), (1, A1)], 1, [], 0),
     ("a private offer of others", price(3, **OF_3), [(0, P1, [1]), (2, A1)], None, [1], 1),
-    ("a private offer to everybody", price(3), [(0, P1, [1, 2]), (1, A1), (2, A1, [0])], 1, [], 0),
+    ("a private offer to all seats", price(3), [(0, P1, [1, 2]), (1, A1), (2, A1, [0])], 1, [], 0),
     ("private and public equals", price(3, **OF_3), [(0, P1, [1]), (2, P1)], None, [1, 2], 0),
     ("only the last offer is open", price(**LATEST), [(0, P1), (1, P2), (1, A1)], None, [2], 1),
     ("the last offer is accepted", price(**LATEST), [(0, P1), (1, P2), (0, A2)], 2, [], 0),
@@ -149,7 +149,7 @@ BALLOTS: list[tuple[str, OutcomeSpec, list[Any], str | None, bool, int]] = [
     # what, specification, script, option, closed, refusals
     ("plurality", ballot(), [(0, V["park"]), (1, V["park"]), (2, V["zoo"])], "park", True, 0),
     ("a tie", ballot(), [(0, V["park"]), (1, V["museum"]), (2, V["zoo"])], None, True, 0),
-    ("what stands at the end", ballot(), [(0, V["park"])], "park", False, 0),
+    ("one vote of three", ballot(), [(0, V["park"])], "park", False, 0),
     ("no votes", ballot(), [], None, False, 0),
     ("majority is of all seats", ballot(rule="majority"), [(0, V["park"])], None, False, 0),
     ("majority", ballot(rule="majority"), [(0, V["park"]), (1, V["park"])], "park", False, 0),

@@ -89,13 +89,13 @@ def test_a_grid_that_cannot_be_is_refused(fields: dict[str, Any], field: str) ->
 
 @given(
     step=st.integers(1, 999),
-    places=st.integers(0, 6),
+    decimals=st.integers(0, 6),
     low=st.integers(-(10**6), 10**6),
     count=st.integers(0, 10**6),
     index=st.integers(0, 10**6),
 )
-def test_numbers_are_exact(step: int, places: int, low: int, count: int, index: int) -> None:
-    scale = Decimal(1).scaleb(-places)
+def test_numbers_are_exact(step: int, decimals: int, low: int, count: int, index: int) -> None:
+    scale = Decimal(1).scaleb(-decimals)
     issue = NumberIssue(name="x", low=low * scale, high=(low + count * step) * scale, step=step * scale)
     value = issue.value_at(min(index, count))
     assert issue.read(value, SEATS) == value
@@ -208,7 +208,7 @@ def test_a_name_that_several_seats_bear_is_not_guessed() -> None:
     for name in ("ANA", "Ben"):
         with raises(InvalidMoveError, field="wood"):
             issue.read({name: 3}, twins)
-    # An agent id is read as one, even where it is somebody's name too.
+    # An agent id is read as one, even if it is also a character's name.
     assert issue.read({"agent_1": 3}, {"agent_0": "agent_1", "agent_1": "Ben"}) == {"agent_0": 0, "agent_1": 3}
 
 

@@ -95,7 +95,7 @@ FRIENDS = (
     _friends(("Ann Lee", "Elm", "cat"), ("Cy Fox", "Elm", "dog"), ("Di Poe", "Ash", "hen")),
     _friends(("Ed Low", "Elm", "cat"), ("Cy Fox", "Oak", "cat"), ("Di Poe", "Ash", "hen")),
 )
-"""Di Poe stands on both lists; the two Cy Fox are two people."""
+"""Di Poe is on both lists; the two Cy Fox are two people."""
 CLAIMS = {
     "protocol": {"kind": "claims", "candidates": ["Ann Lee", "Cy Fox", "Di Poe", "Ed Low"], "answer": "Di Poe"},
     "worth": [{"right": 1, "wrong": -0.25}] * 2,

@@ -42,10 +42,10 @@ def observations(of: Task, seed: int, rules: Rules) -> Iterator[Observation]:
     policies = [make_policy(name) for name in ("random", "linear", "random-offers")]
     while table.acting:
         agent = table.acting[0]
-        seen = table.observe(agent)
-        yield seen
+        observation = table.observe(agent)
+        yield observation
         number = turn_seed(seed, len(table.turns), 0)
-        decision = asyncio.run(policies[number % 3].act(seen, number))
+        decision = asyncio.run(policies[number % 3].act(observation, number))
         leaves = decision.action.action_type is ActionType.LEAVE and number % 4
         table.answer(agent, Action(ActionType.SPEAK, "Not yet.") if leaves else decision.action)
 
@@ -58,8 +58,8 @@ def text(rng: random.Random, schema: dict[str, Any]) -> str:
 
 def draw(schema: dict[str, Any], rng: random.Random) -> Any:
     """A value that ``schema`` admits; every keyword of ours has a meaning here, and any other is an error."""
-    known = {"anyOf", "type", "enum", "properties", "required", "additionalProperties", "items", "maxItems"}
-    assert set(schema) <= known | {"minLength", "maxLength", "minimum", "maximum", "multipleOf"}, schema
+    keywords = {"anyOf", "type", "enum", "properties", "required", "additionalProperties", "items", "maxItems"}
+    assert set(schema) <= keywords | {"minLength", "maxLength", "minimum", "maximum", "multipleOf"}, schema
     if "anyOf" in schema:
         return draw(rng.choice(schema["anyOf"]), rng)
     if "enum" in schema:
@@ -84,13 +84,13 @@ def draw(schema: dict[str, Any], rng: random.Random) -> Any:
 def test_everything_that_the_schema_admits_is_read(of: Task, order: TurnOrder) -> None:
     rng = random.Random(7)
     for seed in range(3):
-        for seen in observations(of, seed, Rules(max_turns=8, turn_order=order, end_when_settled=False)):
-            schema = action_schema(seen, rng.choice([None, 1, 40]))
+        for observation in observations(of, seed, Rules(max_turns=8, turn_order=order, end_when_settled=False)):
+            schema = action_schema(observation, rng.choice([None, 1, 40]))
             validator = jsonschema.Draft202012Validator(schema)
             for _ in range(12):
                 value = draw(schema, rng)
                 validator.validate(value)
-                action = seen.parse(json.dumps(value))
+                action = observation.parse(json.dumps(value))
                 assert isinstance(action, Action), (value, action)
                 assert action.move is None or action.action_type not in WORDLESS
 
@@ -101,9 +101,9 @@ def test_every_move_that_a_script_makes_is_admitted(of: Task) -> None:
         table, policy = Table(of, Rules(max_turns=8), seed), make_policy(name)
         while table.acting:
             agent = table.acting[0]
-            seen = table.observe(agent)
-            action = asyncio.run(policy.act(seen, turn_seed(seed, len(table.turns), 0))).action
-            jsonschema.Draft202012Validator(action_schema(seen)).validate(json.loads(to_json(action)))
+            observation = table.observe(agent)
+            action = asyncio.run(policy.act(observation, turn_seed(seed, len(table.turns), 0))).action
+            jsonschema.Draft202012Validator(action_schema(observation)).validate(json.loads(to_json(action)))
             table.answer(agent, action)
 
 

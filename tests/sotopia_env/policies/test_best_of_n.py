@@ -35,10 +35,10 @@ class ByText:
     table: Mapping[str, float]
     name: str = "by-text"
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    seen: list[Any] = field(default_factory=list)
+    candidates: list[Any] = field(default_factory=list)
 
     async def score(self, observation, decisions) -> Sequence[float]:
-        self.seen.append([decision.action.argument for decision in decisions])
+        self.candidates.append([decision.action.argument for decision in decisions])
         return [self.table.get(decision.action.argument, 0.0) for decision in decisions]
 
 
@@ -48,7 +48,7 @@ def candidates(*texts: str, reasks: int = 0) -> LLMPolicy:
 
 
 @pytest.mark.parametrize(
-    ("texts", "table", "chosen"),
+    ("texts", "table", "best"),
     [
         (("a", "b", "c"), {"a": 1, "b": 3, "c": 2}, "b"),
         (("a", "b", "c"), {"a": -5, "b": -7, "c": -6}, "a"),
@@ -56,12 +56,12 @@ def candidates(*texts: str, reasks: int = 0) -> LLMPolicy:
         (("a", "b", "c"), {"b": 2, "c": 2}, "b"),
     ],
 )
-def test_the_best_candidate_is_taken_and_all_are_paid_for(texts, table, chosen):
+def test_the_best_candidate_is_taken_and_all_are_paid_for(texts, table, best):
     policy = BestOfNPolicy(candidates(*map(speech, texts)), 3, ByText(table))
     decision = decide(policy, observed(task()))
-    assert decision.action == Action(ActionType.SPEAK, chosen)
+    assert decision.action == Action(ActionType.SPEAK, best)
     generation = decision.generation
-    assert (generation.text, generation.candidates, generation.model) == (speech(chosen), 3, "m")
+    assert (generation.text, generation.candidates, generation.model) == (speech(best), 3, "m")
     usage = generation.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cost) == (300, 21, 0.75)
     assert generation.latency > 0
@@ -70,7 +70,7 @@ def test_the_best_candidate_is_taken_and_all_are_paid_for(texts, table, chosen):
 def test_an_unusable_candidate_wins_only_among_its_like():
     scorer = ByText({"": 9.0, "a": 1.0})
     decision = decide(BestOfNPolicy(candidates(BAD, speech("a"), BAD), 3, scorer), observed(task()))
-    assert (decision.action.argument, scorer.seen, decision.generation.candidates) == ("a", [["a"]], 3)
+    assert (decision.action.argument, scorer.candidates, decision.generation.candidates) == ("a", [["a"]], 3)
     decision = decide(BestOfNPolicy(candidates(BAD, BAD), 2, scorer), observed(task()))
     assert decision.action == NO_ACTION
     assert decision.generation.parse_failure is not None
@@ -85,9 +85,11 @@ def test_candidates_have_seeds_of_their_own_and_the_first_has_the_policys():
 
 
 def test_one_candidate_changes_nothing():
-    seen = observed(task())
+    observation = observed(task())
     for seed in range(20):
-        assert act(BestOfNPolicy(make("random"), 1, ByText({})), seen, seed) == act(make("random"), seen, seed)
+        assert act(BestOfNPolicy(make("random"), 1, ByText({})), observation, seed) == act(
+            make("random"), observation, seed
+        )
 
 
 def test_candidates_are_asked_for_at_once():
@@ -123,16 +125,16 @@ GONE = ModelCallError("gone", kind="connection")
 
 
 @pytest.mark.parametrize(
-    ("failures", "chosen", "kinds"),
+    ("failures", "argument", "kinds"),
     [
         ({0: GONE}, "c", ["connection"]),
         ({2: GONE}, "b", ["connection"]),
         ({1: GONE, 2: ContextLengthError("too long")}, "a", ["connection", "PolicyError"]),
     ],
 )
-def test_a_candidate_that_fails_for_good_is_recorded_and_the_rest_go_on(failures, chosen, kinds):
+def test_a_candidate_that_fails_for_good_is_recorded_and_the_rest_go_on(failures, argument, kinds):
     decision = decide(BestOfNPolicy(failing_on(failures), 3, ByText({"b": 1, "c": 2})), observed(task()))
-    assert decision.action.argument == chosen
+    assert decision.action.argument == argument
     assert decision.generation.candidates == 3 - len(failures)
     assert [error.kind for error in decision.errors] == kinds
     assert all("candidate failed: " in error.message for error in decision.errors)
@@ -175,7 +177,7 @@ def test_candidates_that_cannot_differ_are_refused():
 
 
 @pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, 3.0], [float("nan"), 1.0], [float("inf"), 1.0], []])
-def test_scores_that_are_none_end_the_turn(scores):
+def test_invalid_scores_end_the_turn(scores):
     class Broken(ByText):
         async def score(self, observation, decisions):
             return scores
@@ -245,14 +247,14 @@ def say(text: str) -> Action:
         ((), {"vote": "park"}, 0.0),
     ],
 )
-def test_a_move_is_worth_what_it_would_come_to(history, move, expected):
-    seen = observed(one_number(), *history)
-    assert worths(seen, moving(**move)) == pytest.approx([expected])
+def test_a_move_is_worth_its_prospect(history, move, expected):
+    observation = observed(one_number(), *history)
+    assert worths(observation, moving(**move)) == pytest.approx([expected])
 
 
 def test_words_and_leaving_are_worth_nothing():
-    seen = observed(one_number(), NO_ACTION, OFFER)
-    assert worths(seen, say("I accept your offer of 14!"), Action(ActionType.LEAVE), NO_ACTION) == [0.0] * 3
+    observation = observed(one_number(), NO_ACTION, OFFER)
+    assert worths(observation, say("I accept your offer of 14!"), Action(ActionType.LEAVE), NO_ACTION) == [0.0] * 3
 
 
 def test_what_is_worse_than_no_agreement_scores_below_nothing():
@@ -264,8 +266,8 @@ def test_what_is_worse_than_no_agreement_scores_below_nothing():
 
 
 def test_a_vote_is_worth_its_option():
-    seen = observed(verified(ballot()), moving(vote="park"), moving(vote="zoo"))
-    scores = worths(seen, *(moving(vote=option) for option in ("museum", "Zoo", "park")))
+    observation = observed(verified(ballot()), moving(vote="park"), moving(vote="zoo"))
+    scores = worths(observation, *(moving(vote=option) for option in ("museum", "Zoo", "park")))
     assert scores == pytest.approx([1.0, 0.5, -0.5])
     mine = observed(verified(ballot()), moving(vote="park"), NO_ACTION, NO_ACTION)
     assert worths(mine, moving(vote=None)) == [0.0]
@@ -279,9 +281,9 @@ def test_it_says_so_where_there_are_no_offers(of, kind):
 
 def test_the_best_of_many_random_offers_asks_for_more():
     greedy = BestOfNPolicy(make("random-offers"), 8, OfferWorth())
-    seen, seeds = observed(one_number()), range(10)
+    observation, seeds = observed(one_number()), range(10)
     first = {
-        policy.name: sum(worths(seen, act(policy, seen, seed))[0] for seed in seeds)
+        policy.name: sum(worths(observation, act(policy, observation, seed))[0] for seed in seeds)
         for policy in (make("random-offers"), greedy)
     }
     assert first[greedy.name] > first["random-offers"] + 1

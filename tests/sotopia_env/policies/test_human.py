@@ -17,15 +17,15 @@ PRIVATE = task(3, scenario=scenario(3, private_messages=True))
 
 def at_the_keyboard(*answers, of=None, rules=None):
     """What the person does who types these lines and then ends the input, and all that was shown."""
-    left, shown = list(answers), []
+    left, screen = list(answers), []
 
     def read(prompt):
-        shown.append(prompt)
+        screen.append(prompt)
         if not left:
             raise EOFError
         return left.pop(0)
 
-    return act(HumanPolicy(read, shown.append), observed(of or task(), rules=rules)), shown
+    return act(HumanPolicy(read, screen.append), observed(of or task(), rules=rules)), screen
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,17 @@ def test_recipients(answer, to):
 
 
 def test_the_observation_without_the_instructions_for_models_and_the_reasons_are_shown():
-    _, shown = at_the_keyboard("shout", "1")
-    assert observed(task()).text.startswith(shown[0])
-    assert shown[0].endswith("Turn #1 is yours.")
-    assert any("got 'shout'" in text for text in shown)
+    _, screen = at_the_keyboard("shout", "1")
+    assert observed(task()).text.startswith(screen[0])
+    assert screen[0].endswith("Turn #1 is yours.")
+    assert any("got 'shout'" in text for text in screen)
 
 
 def test_only_available_types_can_be_chosen():
     rules = Rules(action_types=(SPEAK,))
-    action, shown = at_the_keyboard("leave", "2", "Hi.", rules=rules)
+    action, screen = at_the_keyboard("leave", "2", "Hi.", rules=rules)
     assert action == Action(SPEAK, "Hi.")
-    assert "leave" not in shown[1]
+    assert "leave" not in screen[1]
     assert at_the_keyboard(rules=rules)[0] == Action(NONE)
 
 
@@ -95,6 +95,6 @@ def test_others_go_on_while_the_person_thinks():
 
 def test_what_others_said_cannot_steer_the_terminal():
     nasty = task(scenario=scenario(context="A room.\x1b[2J\x07\u202eeno"))
-    _, shown = at_the_keyboard("leave", of=nasty)
-    assert not [c for text in shown for c in text if c in "\x1b\x07\u202e"]
-    assert "\\u001b[2J\\u0007\\u202eeno" in shown[0]
+    _, screen = at_the_keyboard("leave", of=nasty)
+    assert not [c for text in screen for c in text if c in "\x1b\x07\u202e"]
+    assert "\\u001b[2J\\u0007\\u202eeno" in screen[0]

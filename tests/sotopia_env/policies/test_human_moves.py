@@ -32,9 +32,9 @@ def keyboard(*answers):
     return HumanPolicy(read, screen.append), screen
 
 
-def typed(seen, *answers):
+def typed(observation, *answers):
     policy, screen = keyboard(*answers)
-    return act(policy, seen), screen
+    return act(policy, observation), screen
 
 
 TERMS = {"price": 84, "start": "June 1", "firewood": {"agent_0": 2, "agent_1": 1}}
@@ -74,8 +74,8 @@ def test_the_menu_is_in_words_and_the_instructions_for_models_are_not_there():
 
 
 def test_terms_are_asked_for_issue_by_issue_with_ranges_options_and_defaults():
-    chosen, screen = typed(observed(contract(), OFFER), "speak", "", "1", "", "2", "")
-    assert chosen == action({"propose": {**OFFER.move.content, "start": "June 15"}}, "")
+    choice, screen = typed(observed(contract(), OFFER), "speak", "", "1", "", "2", "")
+    assert choice == action({"propose": {**OFFER.move.content, "start": "June 15"}}, "")
     assert screen[-4:] == [
         "price (a number from $0 to $394 in steps of $1; Enter for $84): ",
         "start (1 = June 1, 2 = June 15; Enter for June 1): ",
@@ -99,22 +99,22 @@ def test_terms_are_asked_for_issue_by_issue_with_ranges_options_and_defaults():
     ],
 )
 def test_wrong_values_are_explained_and_asked_for_again(answers, words):
-    chosen, screen = typed(observed(contract()), "speak", "", "1", *answers)
-    assert chosen.move.content["price"] == 84
+    choice, screen = typed(observed(contract()), "speak", "", "1", *answers)
+    assert choice.move.content["price"] == 84
     (line,) = [text for text in screen if text.startswith("That cannot be offered: ")]
     assert all(word in line for word in words)
 
 
 def test_a_move_that_is_refused_is_asked_for_again():
     of = sale(3, private_messages=True)
-    chosen, screen = typed(observed(of), "speak", "Psst.", "agent_1", "1", "5", "")
-    assert chosen == Action(ActionType.SPEAK, "Psst.", ("agent_1",))
+    choice, screen = typed(observed(of), "speak", "Psst.", "agent_1", "1", "5", "")
+    assert choice == Action(ActionType.SPEAK, "Psst.", ("agent_1",))
     assert any("That move is not possible: a private offer must reach" in text for text in screen)
 
 
 def test_an_empty_claim_is_asked_for_again():
-    chosen, screen = typed(observed(riddle()), "speak", "", "1", "", "Bo Li")
-    assert chosen == action({"claim": "Bo Li"}, "")
+    choice, screen = typed(observed(riddle()), "speak", "", "1", "", "Bo Li")
+    assert choice == action({"claim": "Bo Li"}, "")
     assert any(text.startswith("That cannot be claimed: ") for text in screen)
 
 
@@ -125,8 +125,8 @@ def play(of, *people, rules=None):
     policies = [keyboard(*lines)[0] for lines in people]
     state = initial_state(of, rules or Rules(), 0)
     while state.actor is not None:
-        seen = observe(state, state.actor)
-        decision = asyncio.run(policies[of.agents.index(state.actor)].act(seen, 0))
+        observation = observe(state, state.actor)
+        decision = asyncio.run(policies[of.agents.index(state.actor)].act(observation, 0))
         state = transition(state, decision.action)
     return Episode.of_state(state)
 

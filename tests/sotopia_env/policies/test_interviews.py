@@ -110,30 +110,30 @@ TYPED = [
 
 @pytest.mark.parametrize(("lines", "reply"), TYPED)
 def test_a_person_chooses_from_a_menu(lines, reply):
-    shown, left = [], list(lines)
+    screen, left = [], list(lines)
 
     def read(prompt):
-        shown.append(prompt)
+        screen.append(prompt)
         if not left:
             raise EOFError
         return left.pop(0)
 
-    assert answered(HumanPolicy(read, shown.append), state_after(fair()), "agent_1", SECRET) == reply
-    assert "The question is about Ada Testa" in shown[0]
-    assert f'B: "{RIGHT}"' in shown[0]
-    assert shown[1] == "As Bram Testa: A / B / C / D? (Enter for none) "
-    refusals = [text for text in shown if text.startswith("Expected one of A, B, C, D, got")]
+    assert answered(HumanPolicy(read, screen.append), state_after(fair()), "agent_1", SECRET) == reply
+    assert "The question is about Ada Testa" in screen[0]
+    assert f'B: "{RIGHT}"' in screen[0]
+    assert screen[1] == "As Bram Testa: A / B / C / D? (Enter for none) "
+    refusals = [text for text in screen if text.startswith("Expected one of A, B, C, D, got")]
     assert len(refusals) == sum(line.strip().casefold() not in ("", "b") for line in lines)
 
 
 def test_a_person_is_asked_on_goals_with_yes_and_no():
-    shown = []
-    person = HumanPolicy(lambda prompt: shown.append(prompt) or "No", shown.append)
+    screen = []
+    person = HumanPolicy(lambda prompt: screen.append(prompt) or "No", screen.append)
     state = state_after(fair())
     assert answered(person, state, "agent_1", InterviewQuestion("agent_1", "Learn why.")) == InterviewReply(1)
     assert answered(person, state, "agent_1", InterviewQuestion("agent_2", "Sit outside.")) == InterviewReply(1)
-    assert 'one of your goals: "Learn why."' in shown[0]
-    assert "of Chidi Testa, which you did not know" in shown[2]
+    assert 'one of your goals: "Learn why."' in screen[0]
+    assert "of Chidi Testa, which you did not know" in screen[2]
 
 
 @pytest.mark.parametrize(

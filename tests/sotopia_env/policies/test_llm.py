@@ -67,12 +67,12 @@ def contents(request) -> str:
 # What is asked
 def test_the_chat_format_is_the_observation_as_a_conversation():
     policy, model = seat(HELLO)
-    seen = observed(task(), "Good day.", "And to you.")
-    assert decide(policy, seen, seed=2**40 + 7).action == SAID_HELLO
+    observation = observed(task(), "Good day.", "And to you.")
+    assert decide(policy, observation, seed=2**40 + 7).action == SAID_HELLO
     (request,) = model.requests
-    assert list(request.messages) == seen.messages
+    assert list(request.messages) == observation.messages
     assert (request.role, request.temperature, request.max_tokens, request.seed) == ("agent", 1.0, None, None)
-    assert request.schema == action_schema(seen)
+    assert request.schema == action_schema(observation)
     assert not request.logprobs
     assert request.label == "agent_0 turn 3"
 
@@ -80,9 +80,9 @@ def test_the_chat_format_is_the_observation_as_a_conversation():
 def test_no_two_seeds_share_a_replicate():
     """A response cache must never make one sample of two."""
     policy, model = seat(lambda request: HELLO)
-    seen = observed(task())
+    observation = observed(task())
     for seed in range(5):
-        decide(policy, seen, seed)
+        decide(policy, observation, seed)
     assert len({request.replicate for request in model.requests}) == 5
     assert len({request.messages[-1]["content"] for request in model.requests}) == 1
 
@@ -102,26 +102,26 @@ def test_each_turns_messages_extend_those_of_the_turn_before():
 
 def test_the_single_format_is_one_message_with_the_papers_prompt():
     policy, model = seat(HELLO, format="single")
-    seen = observed(task(), "Good day.", "And to you.")
-    decide(policy, seen)
-    assert model.requests[0].messages == ({"role": "user", "content": seen.text},)
+    observation = observed(task(), "Good day.", "And to you.")
+    decide(policy, observation)
+    assert model.requests[0].messages == ({"role": "user", "content": observation.text},)
 
 
 def test_a_template_is_filled_in_one_pass(tmp_path):
     """Guards S18: text that was put in, and looks like a placeholder, stays what it is."""
     path = tmp_path / "mine.txt"
     path.write_text("### Input\n{{observation}}\n### Output\n", encoding="utf-8")
-    seen = observed(task(), "{{observation}} {{name}} {observation}")
+    observation = observed(task(), "{{observation}} {{name}} {observation}")
     for template in (path, "### Input\n{{observation}}\n### Output"):
         policy, model = seat(HELLO, format="single", template=template)
-        decide(policy, seen)
+        decide(policy, observation)
         (message,) = model.requests[0].messages
-        assert message["content"] == f"### Input\n{seen.text}\n### Output"
+        assert message["content"] == f"### Input\n{observation.text}\n### Output"
         assert message["content"].count("{{observation}} {{name}} {observation}") == 1
 
 
 @pytest.mark.parametrize("format_", ["chat", "single"])
-def test_examples_stand_before_the_observation(tmp_path, format_):
+def test_examples_precede_the_observation(tmp_path, format_):
     path = tmp_path / "examples.json"
     action = {"action_type": "non-verbal communication", "argument": "nods", "to": ["Zoe"]}
     path.write_text(json.dumps([{"observation": "A long {{observation}}.", "action": action}]), encoding="utf-8")
@@ -129,9 +129,9 @@ def test_examples_stand_before_the_observation(tmp_path, format_):
         policy, model = seat(HELLO, format=format_, examples=examples)
         decide(policy, observed(task()))
         messages = list(model.requests[0].messages)
-        shown = [m for m in messages if "another situation" in m["content"]]
+        example_messages = [m for m in messages if "another situation" in m["content"]]
         assert (messages[0]["role"] == "system") == (format_ == "chat")
-        (example,) = shown
+        (example,) = example_messages
         answer = messages[messages.index(example) + 1]
         assert example["role"] == "user"
         assert example["content"].endswith("A long {{observation}}.")
@@ -147,12 +147,12 @@ def test_seed_schema_and_logprobs_are_sent_when_wanted():
     (request,) = model.requests
     assert (request.seed, request.temperature, request.max_tokens, request.logprobs) == (5, None, 50, True)
     aloud, in_private, silent = request.schema["anyOf"]
-    said = {
+    utterance = {
         "action_type": {"type": "string", "enum": ["speak"]},
         "argument": {"type": "string", "minLength": 1, "maxLength": 100},
     }
     names = {"type": "array", "items": {"type": "string", "enum": ["Bram Testa", "Chidi Testa"]}, "maxItems": 2}
-    for form, properties in ((aloud, said), (in_private, {**said, "to": names})):
+    for form, properties in ((aloud, utterance), (in_private, {**utterance, "to": names})):
         assert form == {
             "type": "object",
             "properties": properties,
@@ -208,8 +208,8 @@ TALK_ONLY = Rules(action_types=("speak",))
 @pytest.mark.parametrize(("text", "reason"), UNUSABLE)
 def test_unusable_text_is_complained_about_and_asked_for_again(text, reason):
     policy, model = seat(text, HELLO)
-    seen = observed(PRIVATE, rules=TALK_ONLY)
-    decision = decide(policy, seen, seed=3)
+    observation = observed(PRIVATE, rules=TALK_ONLY)
+    decision = decide(policy, observation, seed=3)
     first, second = model.requests
     assert decision.action == SAID_HELLO
     assert (decision.generation.reasks, decision.generation.parse_failure) == (1, None)
@@ -218,13 +218,13 @@ def test_unusable_text_is_complained_about_and_asked_for_again(text, reason):
     assert (echo["role"], complaint["role"]) == ("assistant", "user")
     assert echo["content"][:1000] == (disarm(text)[:1000] or "(no text)")
     assert len(echo["content"]) <= 4001
-    told = json.loads('"' + complaint["content"].split('The reason: "')[1].split('"\n')[0] + '"')
-    assert reason in told
+    quotation = json.loads('"' + complaint["content"].split('The reason: "')[1].split('"\n')[0] + '"')
+    assert reason in quotation
     assert len(complaint["content"]) < 1000
     assert second.replicate == first.replicate
 
 
-def test_private_actions_where_there_are_none_are_explained():
+def test_private_actions_without_private_messages_are_explained():
     policy, model = seat('{"action_type": "speak", "argument": "Hi", "to": ["Bram Testa"]}', HELLO)
     assert decide(policy, observed(task())).action == SAID_HELLO
     assert "leave out" in contents(model.requests[1])
@@ -267,7 +267,7 @@ def test_an_answer_that_was_cut_off_is_told_so():
     assert "cut off at its limit of tokens" in contents(model.requests[1])
 
 
-def test_thinking_is_kept_apart_and_nobody_ever_reads_it():
+def test_thinking_is_stored_separately_and_shown_to_no_seat():
     thought = "SECRET-THOUGHT about the rain"
     inline = f"<think>INLINE-{thought}</think>{HELLO}"
     policies = tuple(seat(lambda request: ChatReply(inline, reasoning=thought))[0] for _ in range(2))
@@ -320,26 +320,26 @@ def long_talk(turns: int) -> list[str]:
     return [f"Line {number}. " + "la " * 50 for number in range(1, turns + 1)]
 
 
-def assert_shortened(request, seen, dropped):
+def assert_shortened(request, observation, dropped):
     """The marker says how many turns are gone; instructions, the last four turns and the call to act are there."""
     text = contents(request)
     assert text.count(LEFT_OUT.format(dropped).strip()) == (1 if dropped else 0)
-    assert seen.briefing.head in text
-    assert seen.briefing.answer in text
-    assert f"Turn #{seen.turn} is yours." in text
-    for number in range(1, len(seen.turns) + 1):
+    assert observation.briefing.head in text
+    assert observation.briefing.answer in text
+    assert f"Turn #{observation.turn} is yours." in text
+    for number in range(1, len(observation.turns) + 1):
         assert (f"Line {number}. " in text) == (number > dropped)
 
 
 @pytest.mark.parametrize("format_", ["chat", "single"])
 def test_oldest_turns_are_left_out_until_it_fits(format_):
-    seen = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
+    observation = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
     dropped_at = {}
     for limit in (400, 850, 1100, 5000):
         policy, model = seat(HELLO, format=format_, context_limit=limit, max_tokens=20)
-        generation = decide(policy, seen).generation
+        generation = decide(policy, observation).generation
         dropped_at[limit] = generation.dropped_turns
-        assert_shortened(model.requests[0], seen, generation.dropped_turns)
+        assert_shortened(model.requests[0], observation, generation.dropped_turns)
         text = contents(model.requests[0])
         assert len(text) / 4 + 20 <= limit or generation.dropped_turns == 16
     assert dropped_at[5000] == 0 < dropped_at[1100] < dropped_at[850] < dropped_at[400] == 16
@@ -347,9 +347,9 @@ def test_oldest_turns_are_left_out_until_it_fits(format_):
 
 def test_the_last_turns_stay_even_when_they_do_not_fit():
     policy, model = seat(HELLO, context_limit=10)
-    seen = observed(task(), *long_talk(3), rules=Rules(max_turns=40))
-    assert decide(policy, seen).generation.dropped_turns == 0
-    assert_shortened(model.requests[0], seen, 0)
+    observation = observed(task(), *long_talk(3), rules=Rules(max_turns=40))
+    assert decide(policy, observation).generation.dropped_turns == 0
+    assert_shortened(model.requests[0], observation, 0)
 
 
 def test_a_tokenizer_of_ones_own_counts():
@@ -360,8 +360,8 @@ def test_a_tokenizer_of_ones_own_counts():
         return len(text.split())
 
     policy, model = seat(HELLO, context_limit=1000, max_tokens=20, count_tokens=count)
-    seen = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
-    dropped = decide(policy, seen).generation.dropped_turns
+    observation = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
+    dropped = decide(policy, observation).generation.dropped_turns
     assert 0 < dropped < 16
     words = sum(len(m["content"].split()) + 4 for m in model.requests[0].messages)
     assert 1000 - 20 - 5 * 60 < words <= 1000 - 20
@@ -373,52 +373,52 @@ def test_shortened_conversations_share_a_prefix_for_some_turns():
     policy, _ = seat(lambda request: HELLO, context_limit=700, max_tokens=20)
     dropped = []
     for turns in range(10, 26, 2):
-        seen = observed(task(), *long_talk(turns), rules=Rules(max_turns=40))
-        dropped.append(decide(policy, seen).generation.dropped_turns)
+        observation = observed(task(), *long_talk(turns), rules=Rules(max_turns=40))
+        dropped.append(decide(policy, observation).generation.dropped_turns)
     assert dropped == sorted(dropped)
     assert len(set(dropped)) < len(dropped) - 2
 
 
 @pytest.mark.parametrize("format_", ["chat", "single"])
-@pytest.mark.parametrize(("room", "dropped", "asked"), [(20, 0, 1), (12, 10, 2), (9, 15, 3), (4, 16, 4)])
-def test_a_server_that_says_too_long_gets_half(format_, room, dropped, asked):
-    seen = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
+@pytest.mark.parametrize(("room", "dropped", "requests"), [(20, 0, 1), (12, 10, 2), (9, 15, 3), (4, 16, 4)])
+def test_a_server_that_says_too_long_gets_half(format_, room, dropped, requests):
+    observation = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
 
     def small(request):
         return HELLO if contents(request).count("Line ") <= room else ContextLengthError("too long", 512)
 
     policy, model = seat(small, format=format_)
-    decision = decide(policy, seen)
+    decision = decide(policy, observation)
     assert decision.action == SAID_HELLO
     assert decision.generation.dropped_turns == dropped
-    assert len(model.requests) == asked
-    assert_shortened(model.requests[-1], seen, dropped)
+    assert len(model.requests) == requests
+    assert_shortened(model.requests[-1], observation, dropped)
 
 
 def test_what_never_fits_ends_the_episode_with_the_reason():
     policy, model = seat(lambda request: ContextLengthError("too long for 512 tokens"))
-    seen = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
+    observation = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
     with pytest.raises(PolicyError, match=r"512 tokens .*16 of 20 turns"):
-        decide(policy, seen)
+        decide(policy, observation)
     assert len(model.requests) == 4
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What others say
 @pytest.mark.parametrize("settings", [{}, {"format": "single"}, {"context_limit": 450, "max_tokens": 100}])
-def test_what_others_say_stands_inside_quotes_and_nowhere_else(settings):
+def test_words_of_others_appear_inside_quotes_only(settings):
     """Guards S16 and S17: whatever is said, all that a model reads outside quotes is the same."""
 
-    def asked(utterance):
+    def prompts(utterance):
         policy, model = seat(BAD, HELLO, **settings)
         turns = [*long_talk(10), utterance, "Well.", utterance, "Well."]
         decide(policy, observed(task(), *turns, rules=Rules(max_turns=40, max_silent_turns=0)))
         return [message["content"] for request in model.requests for message in request.messages]
 
-    harmless = [outside_quotes(text) for text in asked("Good day.")]
+    harmless = [outside_quotes(text) for text in prompts("Good day.")]
     for attack in ATTACKS:
         if attack.strip() and len(attack) < 1000:  # shorter ones: the longest shifts what fits
-            texts = asked(attack)
+            texts = prompts(attack)
             assert [outside_quotes(text) for text in texts] == harmless, attack
             assert any(quote(attack)[1:-1] in text for text in texts)
 
@@ -433,7 +433,7 @@ def test_an_injection_stays_inside_even_when_the_model_repeats_it():
         assert not any(token in contents(request) for token in ("<|im", "</s>", "[INST]"))
 
 
-def test_nobody_is_told_what_it_may_not_know():
+def test_prompts_contain_only_what_their_seat_may_know():
     for played in [*tasks.generate(["bargaining", "hiring", "mutual_friend", "group_decision"], 4, seed=1)]:
         policy, model = seat(lambda request: BAD if len(request.messages) % 4 == 2 else HELLO, reasks=1)
         plan = EpisodePlan(played, (policy,) * len(played.agents), Rules(max_turns=8, max_silent_turns=0))

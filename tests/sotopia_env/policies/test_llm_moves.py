@@ -175,15 +175,15 @@ def test_without_a_protocol_the_schema_knows_no_move():
 
 def test_the_schema_reaches_the_server():
     policy, model = seat(answer({"accept": 1}))
-    seen = observed(contract(), OFFER)
-    decide(policy, seen)
-    assert model.requests[0].schema == action_schema(seen)
+    observation = observed(contract(), OFFER)
+    decide(policy, observation)
+    assert model.requests[0].schema == action_schema(observation)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What the formats show
 @pytest.mark.parametrize("format_", FORMATS)
-def test_the_effect_of_a_move_stands_behind_the_words(format_):
+def test_the_effect_of_a_move_follows_the_words(format_):
     text = AgentPrompt(format_).messages(observed(contract(), OFFER))[-1]["content"]
     effect = "offers (#1): price $84, start June 1, firewood: Ada Testa 1, Bram Testa 2"
     assert f'Ada Testa said: "How about 84?" · {effect}' in text
@@ -256,8 +256,8 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
 @pytest.mark.parametrize("format_", FORMATS)
 def test_what_is_secret_stays_so_in_every_format(format_):
     for secret, effect in ((True, "votes (secretly)"), (False, "votes for park")):
-        seen = observed(ballot(2, secret=secret), action({"vote": "park"}, "I vote."))
-        text = AgentPrompt(format_).messages(seen)[-1]["content"]
+        observation = observed(ballot(2, secret=secret), action({"vote": "park"}, "I vote."))
+        text = AgentPrompt(format_).messages(observation)[-1]["content"]
         assert f'Ada Testa said: "I vote." · {effect}\n' in text
 
 
@@ -297,11 +297,11 @@ def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format
         examples=[("A room.", answer())],
     )
     decide(policy, observed(contract(private_messages=True)))
-    sent = json.dumps([[*request.messages, *request.tools] for request in model.requests], ensure_ascii=False)
+    prompts = json.dumps([[*request.messages, *request.tools] for request in model.requests], ensure_ascii=False)
     recorded = set(policy.parameters["prompts"])
     no_words = {"template", "examples", "agent_brief"}  # nothing but placeholders, or not a file
     names = {name for other in FORMATS for name in AgentPrompt(other).hashes} - no_words
-    assert {name for name in names if last_words(name) in sent} == recorded - no_words
+    assert {name for name in names if last_words(name) in prompts} == recorded - no_words
     assert ("agent_brief" in recorded) == (format_ == "brief")
 
 
@@ -320,8 +320,10 @@ def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted(
 
 
 def test_a_brief_prompt_stays_short():
-    seen = observed(contract(), OFFER)
-    lengths = {name: sum(len(m["content"]) for m in AgentPrompt(name).messages(seen)) for name in ("brief", "chat")}
+    observation = observed(contract(), OFFER)
+    lengths = {
+        name: sum(len(m["content"]) for m in AgentPrompt(name).messages(observation)) for name in ("brief", "chat")
+    }
     assert lengths["brief"] * 5 < lengths["chat"]
 
 
@@ -378,5 +380,5 @@ def test_rubbish_never_ends_an_episode():
         return [(await seat(text, reasks=0)[0].act(observed(of), 0)).action for text in rubbish]
 
     actions = asyncio.run(all_of_it())
-    assert {taken.action_type for taken in actions} == {ActionType.NONE}
+    assert {item.action_type for item in actions} == {ActionType.NONE}
     assert all(isinstance(parse(text), ParseFailure) for text in rubbish)

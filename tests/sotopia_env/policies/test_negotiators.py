@@ -109,8 +109,8 @@ def test_among_equally_good_offers_the_one_nearest_to_the_partners_is_made():
     of = verified({"protocol": {"kind": "agreement"}, "issues": issues, "worth": worth})
     assert act(FixedDemand(demand=0.5), observed(of)).move.content == {"n": 10, "colour": "red"}
     for colour in ("red", "green", "blue"):
-        seen = observed(of, NO_ACTION, moving(propose={"n": 1, "colour": colour}))
-        assert act(FixedDemand(demand=0.5), seen).move.content == {"n": 10, "colour": colour}
+        observation = observed(of, NO_ACTION, moving(propose={"n": 1, "colour": colour}))
+        assert act(FixedDemand(demand=0.5), observation).move.content == {"n": 10, "colour": colour}
 
 
 def test_a_space_too_large_to_be_ranked_is_refused_and_a_large_number_is_thinned():
@@ -220,8 +220,8 @@ def test_random_offers_vary_with_the_seed_and_stay_above_the_floor():
 # Acceptance and the end
 @pytest.mark.parametrize(("offer", "accepts"), [(9, False), (10, True), (11, True)])
 def test_what_is_worth_the_next_offer_is_accepted(offer, accepts):
-    seen = observed(NUMBER, NO_ACTION, n(offer))
-    move = act(FixedDemand(demand=0.5), seen).move
+    observation = observed(NUMBER, NO_ACTION, n(offer))
+    move = act(FixedDemand(demand=0.5), observation).move
     assert move == (Move(MoveKind.ACCEPT, 1) if accepts else Move(MoveKind.PROPOSE, {"n": 10}))
 
 
@@ -234,8 +234,8 @@ def test_the_comparison_is_with_the_next_offer_not_with_the_target():
 def test_the_best_of_several_open_offers_is_accepted():
     of = verified(three_seats({"quorum": 2}))
     offers = [moving(propose={"pieces": {"agent_0": pieces, "agent_1": 9 - pieces}, "day": "Tue"}) for pieces in (5, 6)]
-    seen = observed(of, NO_ACTION, *offers)
-    assert act(FixedDemand(demand=0.4), seen).move == Move(MoveKind.ACCEPT, 2)
+    observation = observed(of, NO_ACTION, *offers)
+    assert act(FixedDemand(demand=0.4), observation).move == Move(MoveKind.ACCEPT, 2)
 
 
 def test_an_offer_worse_than_none_is_never_accepted():
@@ -249,7 +249,7 @@ def test_an_offer_worse_than_none_is_never_accepted():
 
 
 @pytest.mark.parametrize("name", NEGOTIATORS)
-def test_everybody_leaves_when_the_matter_is_settled(name):
+def test_all_seats_leave_when_the_matter_is_settled(name):
     rules = Rules(end_when_settled=False)
     assert act(make(name), observed(NUMBER, n(10), moving(accept=1), rules=rules)) == LEAVE
 
@@ -298,7 +298,7 @@ def test_the_last_vote_waits_until_it_decides():
     assert act(make("linear"), divided).move is None
     agreed = observed(unanimous, moving(vote="museum"), moving(vote="museum"))
     assert act(make("linear"), agreed).move.content == "museum"
-    secret = verified(ballot(secret=True))  # nobody can answer what nobody sees
+    secret = verified(ballot(secret=True))  # a secret vote cannot be answered
     assert act(make("linear"), observed(secret, moving(vote="park"), moving(vote="zoo"))).move.content == "museum"
 
 
@@ -324,15 +324,15 @@ def test_facts_come_before_claims_and_the_friend_is_named(name):
     assert violations(state) == []
 
 
-def told(friend, seat):
+def friend_facts(friend, seat):
     entry = FRIENDS[seat]["friends"][friend]
     return Action(ActionType.SPEAK, f"I know {entry['name']}: {entry['school']}, {entry['pet']}.")
 
 
 def test_only_the_same_name_with_the_same_facts_makes_sure():
-    same = observed(friends_task(), NO_ACTION, told(2, 1))
+    same = observed(friends_task(), NO_ACTION, friend_facts(2, 1))
     assert act(make("boulware"), same).move == Move(MoveKind.CLAIM, "Di Poe")
-    namesake = observed(friends_task(), NO_ACTION, told(1, 1))
+    namesake = observed(friends_task(), NO_ACTION, friend_facts(1, 1))
     assert act(make("boulware"), namesake).move is None
 
 
@@ -350,7 +350,7 @@ def test_what_was_claimed_in_vain_is_not_claimed_again():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Everybody with everybody
+# All policies with each other
 SCENES = {
     "mixed": verified(MIXED),
     "quorum": verified(three_seats({"quorum": 2, "veto": ["agent_0"]})),
@@ -396,8 +396,8 @@ def test_two_frequency_modellers_lose_less_than_two_linear_ones():
     [(2, 10, 0, 0), (2, 10, 3, 3 / 9), (2, 10, 9, 1), (2, 10, 30, 1), (2, 1, 0, 1), (3, 10, 1, 1 / 5), (5, 10, 3, 1)],
 )
 def test_time_runs_as_fast_as_the_seats_use_up_the_turns(seats, horizon, turns, expected):
-    seen = observed(task(seats), *[NO_ACTION] * (turns * seats), rules=Rules(max_silent_turns=0, max_turns=100))
-    assert elapsed(seen, horizon) == pytest.approx(expected)
+    observation = observed(task(seats), *[NO_ACTION] * (turns * seats), rules=Rules(max_silent_turns=0, max_turns=100))
+    assert elapsed(observation, horizon) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -413,8 +413,8 @@ def test_time_runs_as_fast_as_the_seats_use_up_the_turns(seats, horizon, turns, 
     ],
 )
 def test_an_episode_that_the_rules_end_earlier_has_a_shorter_horizon(rules, seats, turns, expected):
-    seen = observed(task(seats), *[NO_ACTION] * (turns * seats), rules=rules)
-    assert elapsed(seen, 10) == pytest.approx(expected)
+    observation = observed(task(seats), *[NO_ACTION] * (turns * seats), rules=rules)
+    assert elapsed(observation, 10) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("rules", [Rules(max_turns=8), Rules(max_rounds=4, turn_order=TurnOrder.SIMULTANEOUS)])
@@ -440,9 +440,9 @@ def test_a_horizon_within_the_rules_is_the_one_that_was_asked_for():
 def test_own_turns_are_counted_in_every_order(order):
     rules = Rules(turn_order=order, max_silent_turns=0, max_turns=40)
     for count in range(12):
-        seen = observed(task(3), *[NO_ACTION] * count, rules=rules)
-        expected = sum(turn.actor == seen.agent for turn in seen.turns)
-        assert seen.own_turns == expected
+        observation = observed(task(3), *[NO_ACTION] * count, rules=rules)
+        expected = sum(turn.actor == observation.agent for turn in observation.turns)
+        assert observation.own_turns == expected
         assert expected == count // 3 or order is TurnOrder.REACTIVE
 
 

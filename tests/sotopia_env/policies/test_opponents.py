@@ -112,8 +112,8 @@ def test_of_several_partners_the_one_who_moves_least_counts_for_micro():
 # ---------------------------------------------------------------------------------------------------------------------
 # Frequency models
 def test_the_model_weighs_what_is_kept_and_counts_what_is_repeated():
-    seen = observed(verified(MIXED))
-    rows = ranking(seen.briefing)
+    observation = observed(verified(MIXED))
+    rows = ranking(observation.briefing)
     offers = [mixed(40, "June 15", 0), mixed(30, "June 15", 0)]
     model = FrequencyModel(rows, offers, learning=0.3)
     # Start and firewood were kept: each gains 0.3 / 3, and the sum of 1.2 is normalised.
@@ -130,11 +130,11 @@ def test_among_offers_at_the_target_the_one_the_partner_seems_to_like_is_made():
     history = []
     for price in (40, 38, 36):
         history += [NO_ACTION, moving(propose=mixed(price, "June 15", 0))]
-    seen = observed(verified(MIXED), *history)
+    observation = observed(verified(MIXED), *history)
     linear, modeller = TimeDependent(), OpponentModeller("frequency", tolerance=0.1)
-    plain, friendly = (act(policy, seen).move.content for policy in (linear, modeller))
+    plain, friendly = (act(policy, observation).move.content for policy in (linear, modeller))
     assert friendly["firewood"]["agent_1"] == 3
-    rows = ranking(seen.briefing)
+    rows = ranking(observation.briefing)
     assert rows.utility(friendly) >= linear.at(3 / 9) - 1e-9
     assert rows.utility(friendly) <= linear.at(3 / 9) + 0.1 + 1e-9
     model = FrequencyModel(rows, [action.move.content for action in history[1::2]])
@@ -196,15 +196,15 @@ def test_the_liar_says_another_thing_than_it_does():
     rng = random.Random(0)
     honest = TimeDependent()
     for history in ((), (n(20), n(1)), (NO_ACTION, n(20)), (n(20), n(1), n(18), n(3))):
-        seen, seed = observed(NUMBER, *history), rng.randrange(1000)
-        lie, truth = act(Liar(), seen, seed), act(honest, seen, seed)
+        observation, seed = observed(NUMBER, *history), rng.randrange(1000)
+        lie, truth = act(Liar(), observation, seed), act(honest, observation, seed)
         assert lie.move == truth.move
         assert lie.argument != truth.argument
 
 
 def test_the_liar_names_its_friends_and_tells_nothing_of_them():
-    seen = observed(friends_task())
-    words = act(Liar(), seen).argument
+    observation = observed(friends_task())
+    words = act(Liar(), observation).argument
     assert any(name in words for name in ("Ann Lee", "Cy Fox", "Di Poe"))
     assert not any(fact in words for fact in ("Elm", "Ash", "hen"))
 

@@ -50,15 +50,15 @@ def test_small_talk_takes_four_turns_names_the_goal_and_leaves():
 
 def test_small_talk_does_not_state_a_goal_that_shares_words_with_the_secret():
     risky = free_task(goal="Borrow money for the gambling debt.")
-    seen = observed(risky, "Hello.", "Hello.")
+    observation = observed(risky, "Hello.", "Hello.")
     for seed in range(9):
-        assert "gambling" not in small_talk(seen, seed).action.argument
+        assert "gambling" not in small_talk(observation, seed).action.argument
 
 
 @pytest.mark.parametrize("goal", ["Pay the GAMBLING-debt.", "Ask about _gambling_!", "«Gambling» is over."])
 def test_words_are_compared_whatever_their_case_and_punctuation(goal):
-    seen = observed(free_task(goal=goal), "Hello.", "Hello.")
-    assert "ambling" not in small_talk(seen, 0).action.argument
+    observation = observed(free_task(goal=goal), "Hello.", "Hello.")
+    assert "ambling" not in small_talk(observation, 0).action.argument
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
@@ -69,10 +69,10 @@ def test_every_policy_plays_a_task_without_a_protocol(name):
 
 
 def test_the_sharer_shows_its_private_information_then_talks():
-    shown = actions("sharer", "silent", free_task(private_info="You have a van; it is small. Why not?  Yes"))
-    assert [a.action_type for a in shown[:8:2]] == [ActionType.NON_VERBAL] * 4
+    sequence = actions("sharer", "silent", free_task(private_info="You have a van; it is small. Why not?  Yes"))
+    assert [a.action_type for a in sequence[:8:2]] == [ActionType.NON_VERBAL] * 4
     notes = ("You have a van;", "it is small.", "Why not?", "Yes")
-    assert [a.argument for a in shown[:8:2]] == [f"shows a note: {note}" for note in notes]
+    assert [a.argument for a in sequence[:8:2]] == [f"shows a note: {note}" for note in notes]
     assert make("sharer").parameters == {"floor": 0.02, "horizon": 10}
 
 
@@ -93,11 +93,11 @@ def test_leaver_and_silent():
 
 
 def test_random_draws_every_available_type_evenly_and_nothing_else():
-    seen = observed(free_task())
-    drawn = [act(UniformRandom(), seen, seed) for seed in range(1000)]
-    counts = {kind: sum(a.action_type is kind for a in drawn) for kind in ActionType}
+    observation = observed(free_task())
+    sample = [act(UniformRandom(), observation, seed) for seed in range(1000)]
+    counts = {kind: sum(a.action_type is kind for a in sample) for kind in ActionType}
     assert all(140 <= count <= 260 for count in counts.values()), counts
-    assert all(a.argument for a in drawn if a.action_type in (ActionType.SPEAK, ActionType.ACTION))
+    assert all(a.argument for a in sample if a.action_type in (ActionType.SPEAK, ActionType.ACTION))
     talk_only = observed(free_task(), rules=Rules(action_types=(ActionType.SPEAK,)))
     assert {act(UniformRandom(), talk_only, seed).action_type for seed in range(50)} == {
         ActionType.NONE,
@@ -126,8 +126,8 @@ def test_random_makes_legal_moves_now_and_then(scene):
 
 
 def test_random_samples_every_kind_of_move():
-    seen = observed(one_number(), moving(propose={"n": 3}), moving(propose={"n": 1}))
-    kinds = {action.move.kind for seed in range(200) if (action := act(UniformRandom(), seen, seed)).move}
+    observation = observed(one_number(), moving(propose={"n": 3}), moving(propose={"n": 1}))
+    kinds = {action.move.kind for seed in range(200) if (action := act(UniformRandom(), observation, seed)).move}
     assert kinds == {"propose", "accept", "reject", "withdraw"}
 
 

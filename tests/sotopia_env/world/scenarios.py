@@ -17,8 +17,8 @@ from sotopia_env.world.scenario import Relationship, Task
 from tests.sotopia_env.factories import FIRST_NAMES, character
 
 KINDS = ("agreement", "latest", "quorum", "ballot", "secret ballot", "claims", "hidden claims")
-"""Protocols to test with; ``quorum`` has a veto, ``latest`` is the one in which only the last offer stands, and with
-``hidden claims`` nobody knows the candidates."""
+"""Protocols under test; ``quorum`` has a veto, ``latest`` keeps the last offer open and no other, and with
+``hidden claims`` the seats do not know the candidates."""
 ISSUES = [
     {"name": "price", "kind": "number", "low": 0, "high": 20, "step": 1, "unit": "$"},
     {"name": "start", "kind": "choice", "options": ["June 1", "June 15"]},

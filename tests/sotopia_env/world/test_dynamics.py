@@ -134,7 +134,7 @@ def test_a_disallowed_action_becomes_none_with_its_reason(rules, private, action
     assert reason in state.turns[0].violation
 
 
-def test_nobody_can_write_to_someone_who_left():
+def test_a_seat_that_left_cannot_be_addressed():
     rules, talk = Rules(), scenario(3, private_messages=True)
     state = play(rules, [LEAVE, Action(ActionType.SPEAK, "psst", ("agent_0",))], seats=3, scenario=talk)
     assert "Ada Testa has left" in state.turns[1].violation

@@ -28,7 +28,7 @@ from tests.sotopia_env.factories import character, scenario, task
 NASTY = 'a "quote"\n\u2028Turn #9 \x85 🙂 \\ </s> {"x": 1} \x00'
 
 
-def played(argument: str = "Hello", seats: int = 2) -> Episode:
+def episode_of(argument: str = "Hello", seats: int = 2) -> Episode:
     talk = task(
         seats,
         scenario=scenario(seats, private_messages=True),
@@ -39,15 +39,17 @@ def played(argument: str = "Hello", seats: int = 2) -> Episode:
     while state.stop is None:
         to = (next(a for a in talk.agents if a != state.actor),) if len(state.turns) == 2 else ()
         state = transition(state, Action(ActionType.SPEAK, f"{argument} {len(state.turns)}", to))
-    said = Generation(text="raw", usage=Usage(prompt_tokens=3), latency=0.5, token_ids=(1, 2), logprobs=(-0.5, -1.0))
-    turns = tuple(RecordedTurn(turn=turn, generation=said if turn.index % 2 else None) for turn in state.turns)
+    generation = Generation(
+        text="raw", usage=Usage(prompt_tokens=3), latency=0.5, token_ids=(1, 2), logprobs=(-0.5, -1.0)
+    )
+    turns = tuple(RecordedTurn(turn=turn, generation=generation if turn.index % 2 else None) for turn in state.turns)
     return Episode(key="k", task=talk, rules=rules, seed=7, turns=turns, stop=state.stop)
 
 
 @pytest.mark.parametrize("argument", ["Hello", NASTY])
 @pytest.mark.parametrize("seats", [2, 3])
 def test_a_line_reads_back_as_the_same_episode_and_replays(argument, seats):
-    episode = played(argument, seats)
+    episode = episode_of(argument, seats)
     line = to_line(episode)
     assert line.count("\n") == 1
     assert read_episode(line, "here") == episode
@@ -56,7 +58,7 @@ def test_a_line_reads_back_as_the_same_episode_and_replays(argument, seats):
 
 
 def test_a_file_reads_back_in_order(tmp_path):
-    episodes = [played(NASTY), played("x", 3)]
+    episodes = [episode_of(NASTY), episode_of("x", 3)]
     write_episodes(tmp_path / "e.jsonl", episodes)
     assert list(read_episodes(tmp_path / "e.jsonl")) == episodes
 
@@ -64,8 +66,8 @@ def test_a_file_reads_back_in_order(tmp_path):
 def test_huggingface_datasets_reads_a_mixed_file(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    scored = played().with_evaluation(evaluation())
-    write_episodes(tmp_path / "e.jsonl", [played(NASTY), played("x", 3), scored])
+    scored = episode_of().with_evaluation(evaluation())
+    write_episodes(tmp_path / "e.jsonl", [episode_of(NASTY), episode_of("x", 3), scored])
     rows = datasets.load_dataset(
         "json", data_files=str(tmp_path / "e.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
     )
@@ -75,7 +77,7 @@ def test_huggingface_datasets_reads_a_mixed_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "words"),
     [
         (lambda line: line[: len(line) // 2], "JSON"),
         (lambda line: line.replace('"schema_version":2', '"schema_version":99'), "reads version 2, got 99"),
@@ -84,15 +86,15 @@ def test_huggingface_datasets_reads_a_mixed_file(tmp_path, monkeypatch):
         (lambda line: "[]", "got"),
     ],
 )
-def test_a_damaged_line_is_named_with_file_and_line(tmp_path, damage, said):
+def test_a_damaged_line_is_named_with_file_and_line(tmp_path, damage, words):
     path = tmp_path / "e.jsonl"
-    line = to_line(played())
+    line = to_line(episode_of())
     path.write_text(line + damage(line).strip() + "\n", encoding="utf-8")
     reader = read_episodes(path)
     assert next(reader).key == "k"
     with raises(DamagedRecordError, file="e.jsonl", line=2) as caught:
         next(reader)
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_a_missing_file_is_said(tmp_path):
@@ -101,7 +103,7 @@ def test_a_missing_file_is_said(tmp_path):
 
 
 def test_a_record_that_contradicts_the_rules_does_not_replay():
-    episode = played()
+    episode = episode_of()
     with pytest.raises(DamagedRecordError):
         replay(episode.model_copy(update={"turns": episode.turns[::-1]}))
     with raises(DamagedRecordError, field="turns.0.action"):
@@ -115,8 +117,8 @@ def evaluation(name: str = "fixed") -> Evaluation:
     return Evaluation(evaluator=name, scores=scores)
 
 
-def test_evaluations_stand_side_by_side_and_leave_the_turns_alone():
-    episode = played()
+def test_evaluations_are_kept_side_by_side_and_do_not_change_the_turns():
+    episode = episode_of()
     both = episode.with_evaluation(evaluation("a")).with_evaluation(evaluation("b"))
     again = both.with_evaluation(Evaluation(evaluator="a", unscored="the judge was silent"))
     assert [e.evaluator for e in again.evaluations] == ["b", "a"]
@@ -125,7 +127,7 @@ def test_evaluations_stand_side_by_side_and_leave_the_turns_alone():
     assert again.evaluation("none") is None
 
 
-def test_a_zero_is_a_score_and_a_failure_is_none():
+def test_a_zero_is_a_score_and_a_failure_is_unscored():
     """Guards S8 and the `a or b` trap: zero counts, a failed judge raises."""
     scores = evaluation().vector("agent_1")
     assert scores.tolist() == [0, -5, 0, -10, -10, -5, 0]
@@ -146,7 +148,7 @@ def test_scores_outside_their_range_or_given_twice_are_refused():
 
 
 def test_custom_dimensions_are_declared_and_keep_their_range():
-    """SOTOPIA-S4 §3.3: a dimension of one's own stands beside the seven and never enters the reward vector."""
+    """SOTOPIA-S4 §3.3: a custom dimension is kept beside the seven and never enters the reward vector."""
     own = CustomDimension(name="salary_optimality", low=1, high=5, instruction="Was the salary target met?")
     score = Score(agent="agent_0", dimension="salary_optimality", value=5)
     both = Evaluation(evaluator="x", dimensions=(own,), scores=(*evaluation().scores, score))
@@ -182,7 +184,7 @@ def test_a_refused_action_is_kept_and_replays():
 
 
 def test_a_record_names_agents_of_its_task_only():
-    episode = played()
+    episode = episode_of()
     ghost = replace(episode.turns[0].turn, actor="agent_9")
     with raises(DamagedRecordError, field="turns, evaluations", got="agent_9"):
         read_episode(to_line(episode.model_copy(update={"turns": (RecordedTurn(turn=ghost),)})), "here")
@@ -190,6 +192,6 @@ def test_a_record_names_agents_of_its_task_only():
 
 def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "e.jsonl"
-    path.write_bytes(to_line(played()).encode() + b"\xff\xfe\n")
+    path.write_bytes(to_line(episode_of()).encode() + b"\xff\xfe\n")
     with raises(DamagedRecordError, file="e.jsonl", line=2):
         list(read_episodes(path))

@@ -111,12 +111,12 @@ def test_claims_have_no_terms_to_test():
         Scenario.model_validate(content(outcome=claims, **goal_test(terms={"answer": ["Ida"]})))
 
 
-def test_an_interview_is_written_as_text_and_read_again_and_left_out_where_there_is_none():
-    interviewed = Scenario.model_validate(content())
-    written = json.loads(interviewed.model_dump_json())
-    assert isinstance(written["interview"], str)
-    assert Scenario.model_validate(written) == interviewed
-    assert Scenario.model_validate(interviewed.model_dump()) == interviewed
+def test_an_interview_is_written_as_text_and_read_again_and_a_missing_one_is_left_out():
+    instance = Scenario.model_validate(content())
+    record = json.loads(instance.model_dump_json())
+    assert isinstance(record["interview"], str)
+    assert Scenario.model_validate(record) == instance
+    assert Scenario.model_validate(instance.model_dump()) == instance
     assert "interview" not in scenario().model_dump_json()
 
 

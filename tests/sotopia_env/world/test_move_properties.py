@@ -1,4 +1,4 @@
-"""Properties of play with moves: words bind nobody, nothing leaks, nothing poses as a move, every record replays."""
+"""Properties of play with moves: words do not bind, nothing leaks, nothing poses as a move, every record replays."""
 
 import dataclasses
 import itertools
@@ -54,18 +54,18 @@ def test_chat_messages_extend_those_of_the_previous_own_turn_with_the_table_in_e
             agent = state.actor
             if agent is None:
                 break
-            seen = views[agent].observe(state)
-            if number % 3 == 0:  # leaving turns out, or a text that nobody asked for, changes nothing
-                seen.messages_without(len(seen.turns) // 2)
+            observation = views[agent].observe(state)
+            if number % 3 == 0:  # leaving turns out, or an extra observation, changes nothing
+                observation.messages_without(len(observation.turns) // 2)
                 views[state.task.agents[number % seats]].observe(state)
-            messages, before = seen.messages, latest.get(agent, [])
+            messages, before = observation.messages, latest.get(agent, [])
             assert messages[: len(before)] == before
             assert messages == observe(state, agent).messages
             for cue in messages[1::2]:
                 assert cue["role"] == "user"
                 assert cue["content"].count("\nOn the table:\n") == 1
-            assert seen.table_text in messages[-1]["content"]
-            assert ("\nMoves open to you:\n" in messages[-1]["content"]) == bool(seen.moves)
+            assert observation.table_text in messages[-1]["content"]
+            assert ("\nMoves open to you:\n" in messages[-1]["content"]) == bool(observation.moves)
             latest[agent] = messages
 
 
@@ -79,9 +79,9 @@ def test_a_view_that_grows_equals_one_built_anew(kind, seats, order, private):
                 grown, anew = view.observe(state), observe(state, agent)
                 assert (grown.text, grown.messages, grown.turns) == (anew.text, anew.messages, anew.turns)
                 assert (grown.table, grown.moves, grown.refusal) == (anew.table, anew.moves, anew.refusal)
-        everybody: list[str] = []
-        extend_lines(everybody, states[-1].turns, states[-1].task.names, states[-1].rules.turn_order.veiled)
-        assert everybody[: len(lines)] == lines
+        all_lines: list[str] = []
+        extend_lines(all_lines, states[-1].turns, states[-1].task.names, states[-1].rules.turn_order.veiled)
+        assert all_lines[: len(lines)] == lines
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_line_replays_to_the_same_state_and_messages_byte_for_byte(kind, seats
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Words bind nobody
+# Words do not bind
 @quick
 @given(kind=st.sampled_from(KINDS), seats=st.sampled_from((2, 3)), order=st.sampled_from(ORDERS), data=st.data())
 def test_words_alone_never_change_the_outcome(kind, seats, order, data):
@@ -115,7 +115,10 @@ def test_words_alone_never_change_the_outcome(kind, seats, order, data):
     for turn in last.turns:
         action = turn.attempted or turn.action
         if action.action_type not in (ActionType.NONE, ActionType.LEAVE):
-            action = dataclasses.replace(action, argument=data.draw(texts))
+            words = data.draw(texts)
+            # In reactive order wordless turns reach no seat, so whether there are words decides who acts next.
+            if order != "reactive" or bool(words.strip()) == bool(action.argument.strip()):
+                action = dataclasses.replace(action, argument=words)
         state = transition(state, action)
     assert (state.table, state.settled_after, state.stop) == (last.table, last.settled_after, last.stop)
     assert outcome_of(state.task, state.turns) == outcome_of(last.task, last.turns)
@@ -126,7 +129,7 @@ def test_words_alone_never_change_the_outcome(kind, seats, order, data):
     "words",
     ["I accept #1.", '{"accept": 1}', "Deal! · accepts #1 (price $7, start June 1)", "I vote for the zoo", "Ben Ross!"],
 )
-def test_whoever_only_talks_has_agreed_to_nothing(kind, words):
+def test_talk_alone_agrees_to_nothing(kind, words):
     state = initial_state(verified_task(kind, 2), Rules(max_turns=6), 0)
     first = say("Seven?", propose=offer(7)) if state.task.protocol.kind == "agreement" else say(words)
     state = transition(state, first)
@@ -166,7 +169,7 @@ scripts = st.lists(
 @quick
 @given(order=st.sampled_from(ORDERS), script=scripts, seed=st.integers(0, 9))
 def test_private_offers_are_known_to_their_recipients_only(order, script, seed):
-    """Every price stands for one offer; a seat may know those it made or received, and nothing else tells it."""
+    """Every price belongs to one offer; a seat learns only of offers that it made or received."""
     state = initial_state(priced_task(4), Rules(turn_order=order, max_turns=12, max_silent_turns=0), seed)
     for number, (recipients, kind) in enumerate(script):
         if state.stop is not None:
@@ -175,15 +178,19 @@ def test_private_offers_are_known_to_their_recipients_only(order, script, seed):
         moves = {"propose": {"propose": {"price": 1500 + number}}, "words": {}, "reject": {"reject": True}}
         state = transition(state, say(f"word {number}", *to, **moves[kind]))
         for agent in state.task.agents:
-            seen = observe(state, agent)
+            observation = observe(state, agent)
             views = [
                 turn for turn in state.turns if agent == turn.actor or not turn.action.to or agent in turn.action.to
             ]
-            known = {turn.action.move.content["price"] for turn in views if _proposes(turn.action)}
-            known |= {t.attempted.move.content["price"] for t in views if t.actor == agent and _proposes(t.attempted)}
-            texts = [seen.text, repr((seen.table, seen.moves, seen.turns)), json.dumps(seen.messages[1:])]
-            told = {int(price) for price in NUMBER.findall("".join(texts).replace(seen.briefing.head, ""))}
-            assert told - {1000, 1999} <= known
+            visible = {turn.action.move.content["price"] for turn in views if _proposes(turn.action)}
+            visible |= {t.attempted.move.content["price"] for t in views if t.actor == agent and _proposes(t.attempted)}
+            texts = [
+                observation.text,
+                repr((observation.table, observation.moves, observation.turns)),
+                json.dumps(observation.messages[1:]),
+            ]
+            mentions = {int(price) for price in NUMBER.findall("".join(texts).replace(observation.briefing.head, ""))}
+            assert mentions - {1000, 1999} <= visible
 
 
 def _proposes(action) -> bool:
@@ -196,7 +203,7 @@ NAMES = "Ada Testa|Bram Testa"
 
 
 def literal_and_rest(line: str) -> tuple[str, str]:
-    """A turn's words and what stands behind them, read as a careful reader would: the literal ends where JSON ends."""
+    """A turn's words and the text after them, as a careful reader splits them: the literal ends where JSON ends."""
     head, _, rest = line.partition(" said: ")
     assert re.fullmatch(rf"Turn #\d+ \| (?:{NAMES})", head), line
     words, end = json.JSONDecoder().raw_decode(rest)
@@ -216,8 +223,8 @@ def test_no_text_of_an_argument_or_a_claim_poses_as_another_turn_or_effect(words
     for attempt in attempts:
         state = transition(state, attempt)
     for agent in state.task.agents:
-        seen = observe(state, agent)
-        lines = seen.history.splitlines()
+        observation = observe(state, agent)
+        lines = observation.history.splitlines()
         assert len(lines) == len(state.turns)
         for line, turn in zip(lines, state.turns, strict=True):
             own = turn.actor == agent
@@ -229,7 +236,10 @@ def test_no_text_of_an_argument_or_a_claim_poses_as_another_turn_or_effect(words
             assert argument == turn.action.argument
             assert (rest == "") == (effect is None)
             assert rest.startswith(" · claims" if own else " · makes a claim") or not rest
-        for text in (seen.text, *[message["content"] for message in seen.messages if message["role"] == "user"]):
+        for text in (
+            observation.text,
+            *[message["content"] for message in observation.messages if message["role"] == "user"],
+        ):
             foreign = [line for line in text.splitlines() if re.match(r"Turn #\d+ \|", line) and line not in lines]
             assert not foreign
 

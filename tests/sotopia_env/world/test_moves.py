@@ -206,13 +206,13 @@ def test_a_round_is_played_against_the_table_before_it():
     assert state.stop is StopReason.SETTLED
 
 
-def test_nobody_sees_moves_of_the_running_round():
+def test_moves_of_the_running_round_are_hidden():
     state = play(verified_task("agreement"), ROUNDS, say("Five", propose=offer(5)))
     for agent in state.task.agents:
-        seen = observe(state, agent)
-        assert seen.table.text == "Nothing is on the table."
-        assert seen.moves is None or seen.moves.accept == ()
-        assert "$5" not in seen.text + json.dumps(seen.messages)
+        observation = observe(state, agent)
+        assert observation.table.text == "Nothing is on the table."
+        assert observation.moves is None or observation.moves.accept == ()
+        assert "$5" not in observation.text + json.dumps(observation.messages)
     state = transition(state, say("Nine", propose=offer(9)))
     assert "#1 by Ada Testa: price $5" in observe(state, "agent_1").text
     assert observe(state, "agent_1").moves.accept == (1,)
@@ -255,7 +255,7 @@ def test_the_fold_over_the_turns_alone_gives_the_same_table(kind, order):
         assert final_table(last.task, last.turns) == (last.table, last.settled_after)
 
 
-def test_in_random_order_whoever_acts_has_the_menu():
+def test_in_random_order_the_acting_seat_has_the_menu():
     state = play(verified_task("ballot", 5), {"turn_order": "random"}, seed=3)
     order = []
     while state.stop is None:

@@ -172,22 +172,22 @@ def after(turns: int, order: str = "round-robin"):
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous"])
 @pytest.mark.parametrize(("turns", "dropped"), [(6, 0), (6, 1), (6, 2), (6, 5), (6, 6), (30, 26)])
 def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dropped, order):
-    seen = after(turns, order)
-    text, messages = seen.text_without(dropped), seen.messages_without(dropped)
-    for shown in (text, "\n".join(message["content"] for message in messages)):
-        assert [f'"word {n}"' in shown for n in range(turns)] == [n >= dropped for n in range(turns)]
-        assert shown.count(LEFT_OUT.format(dropped)) == (dropped > 0)
-        assert seen.briefing.head in shown
-        assert seen.briefing.answer in shown
-        assert f"Turn #{seen.turn} is yours." in shown
-    assert text.endswith(seen.text[-50:])
+    observation = after(turns, order)
+    text, messages = observation.text_without(dropped), observation.messages_without(dropped)
+    for rendering in (text, "\n".join(message["content"] for message in messages)):
+        assert [f'"word {n}"' in rendering for n in range(turns)] == [n >= dropped for n in range(turns)]
+        assert rendering.count(LEFT_OUT.format(dropped)) == (dropped > 0)
+        assert observation.briefing.head in rendering
+        assert observation.briefing.answer in rendering
+        assert f"Turn #{observation.turn} is yours." in rendering
+    assert text.endswith(observation.text[-50:])
     assert [message["role"] for message in messages] == [
         "system",
         *["user", "assistant"] * (len(messages) // 2 - 1),
         "user",
     ]
     if not dropped:
-        assert (text, messages) == (seen.text, seen.messages)
+        assert (text, messages) == (observation.text, observation.messages)
 
 
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
@@ -195,22 +195,24 @@ def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dr
 @pytest.mark.parametrize("agent", ["agent_0", "agent_1"])
 def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_its_own(agent, format_, order):
     """A round's turns that the seat had not seen when it acted come after its own."""
-    state, told, numbers = initial_state(task(), Rules(turn_order=order, max_turns=99), 0), [], []
+    state, previous, numbers = initial_state(task(), Rules(turn_order=order, max_turns=99), 0), [], []
     for number in range(8):
         if state.waiting[0] == agent:
-            seen = observe(state, agent)
-            messages = AgentPrompt(format_).messages(seen)
-            assert messages[: len(told)] == told
-            assert messages[-1]["content"].endswith(CALLS[format_].format(seen.turn, seen.own_turns_left()))
-            told = messages
-            numbers.append(seen.turn)
+            observation = observe(state, agent)
+            messages = AgentPrompt(format_).messages(observation)
+            assert messages[: len(previous)] == previous
+            assert messages[-1]["content"].endswith(
+                CALLS[format_].format(observation.turn, observation.own_turns_left())
+            )
+            previous = messages
+            numbers.append(observation.turn)
         state = transition(state, Action(ActionType.SPEAK, f"word {number}"))
     first = int(agent[-1]) + 1
     if order == "reactive":
         assert numbers == [turn.round + 1 for turn in state.turns if turn.actor == agent]
     else:
         assert numbers == ([1, 2, 3, 4] if order == "simultaneous" else [first, first + 2, first + 4, first + 6])
-    assert len(told) == 2 * len(numbers)
+    assert len(previous) == 2 * len(numbers)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_it
     ],
 )
 def test_a_seat_is_told_how_many_turns_it_has_left(seats, rules, leaver, exact):
-    """What was announced is counted afterwards; who leaves shortens nobody's episode but the own."""
+    """The announced count is what the seat then gets; a departure shortens the episode of no other seat."""
     state, announced = initial_state(task(seats), rules, 0), []
     while state.stop is None:
         actor, leaves = state.waiting[0], leaver == len(state.turns)
@@ -242,17 +244,17 @@ def test_a_seat_is_told_how_many_turns_it_has_left(seats, rules, leaver, exact):
 
 
 def test_leaving_turns_out_changes_no_observation():
-    seen = after(6)
-    before = (seen.text, seen.messages)
-    seen.messages_without(4)
-    seen.text_without(4)
-    assert (seen.text, seen.messages) == before
+    observation = after(6)
+    before = (observation.text, observation.messages)
+    observation.messages_without(4)
+    observation.text_without(4)
+    assert (observation.text, observation.messages) == before
 
 
 @pytest.mark.parametrize("dropped", [-1, 7])
 def test_no_more_turns_can_be_left_out_than_there_are(dropped):
-    seen = after(6)
-    for leave_out in (seen.text_without, seen.messages_without):
+    observation = after(6)
+    for leave_out in (observation.text_without, observation.messages_without):
         with raises(InvalidValueError, field="dropped"):
             leave_out(dropped)
 
@@ -260,9 +262,9 @@ def test_no_more_turns_can_be_left_out_than_there_are(dropped):
 @pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous", "reactive"])
 def test_who_left_witnesses_nothing_more(order):
     state = initial_state(task(3), Rules(turn_order=order), 0)
-    gone = state.waiting[0]
+    leaver = state.waiting[0]
     state = transition(state, Action(ActionType.LEAVE))
     for number in range(6):
         state = transition(state, Action(ActionType.SPEAK, f"code {number}"))
-    assert "code" not in observe(state, gone).text
-    assert "code 1" in observe(state, next(agent for agent in state.task.agents if agent != gone)).text
+    assert "code" not in observe(state, leaver).text
+    assert "code 1" in observe(state, next(agent for agent in state.task.agents if agent != leaver)).text

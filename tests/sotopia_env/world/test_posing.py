@@ -98,11 +98,11 @@ def hostile(base):
         for name in ("Ada", "Bram")
     )  # fmt: skip
     seat = Seat(goals=(LINE, LINE), hints=(LINE,), private_info=LINE)
-    place = scenario(
+    setting = scenario(
         id=LINE[:60], context=TEXT, seats=(seat, seat), source=LINE, tags=(LINE,), outcome=base.scenario.outcome
     )
     bond = Relationship(seats=(0, 1), kind="friend", backstory=LINE)
-    return task(id=LINE[:60], scenario=place, characters=people, relationships=(bond,))
+    return task(id=LINE[:60], scenario=setting, characters=people, relationships=(bond,))
 
 
 TASKS = {

@@ -46,20 +46,30 @@ orders = st.sampled_from(ORDERS)
 def states(seated: Task, order: str, seed: int, moves: list[Action], **rules):
     """The states of an episode, from the first on, as far as the moves or the episode last."""
     state = initial_state(seated, Rules(turn_order=order, **rules), seed)
-    found = [state]
+    history = [state]
     for move in moves:
         if state.stop is not None:
             break
         state = transition(state, move)
-        found.append(state)
-    return found
+        history.append(state)
+    return history
 
 
-def everything(seen) -> str:
+def everything(observation) -> str:
     """All that an observation holds: typed fields, text, messages."""
-    public = [getattr(seen, field.name) for field in dataclasses.fields(seen) if not field.name.startswith("_")]
-    stands = [repr((seen.table, seen.moves)), seen.table_text, seen.moves_text]
-    return "\n".join([repr(public), seen.text, seen.history, *stands, json.dumps(seen.messages, ensure_ascii=False)])
+    public = [
+        getattr(observation, field.name) for field in dataclasses.fields(observation) if not field.name.startswith("_")
+    ]
+    table = [repr((observation.table, observation.moves)), observation.table_text, observation.moves_text]
+    return "\n".join(
+        [
+            repr(public),
+            observation.text,
+            observation.history,
+            *table,
+            json.dumps(observation.messages, ensure_ascii=False),
+        ]
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -159,9 +169,9 @@ def entitled(seated: Task, viewer: int, witnessed: set[str]) -> set[str]:
         if other == viewer:
             continue
         relationship = seated.relationship(viewer, other)
-        shown = [field for field in DISCLOSURE[relationship.kind] if field in PROFILE]
-        allowed |= {mark(other, field) for field in shown}
-        allowed |= {mark(other, "public_attributes", "key")} if "public_attributes" in shown else set()
+        fields = [field for field in DISCLOSURE[relationship.kind] if field in PROFILE]
+        allowed |= {mark(other, field) for field in fields}
+        allowed |= {mark(other, "public_attributes", "key")} if "public_attributes" in fields else set()
         allowed |= {relationship.backstory} - {""}
     return allowed | witnessed
 
@@ -187,28 +197,28 @@ def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, scr
         for viewer, agent in enumerate(seated.agents):
             turns = [turn for turn in state.turns if may_see(agent, turn, state)]
             witnessed = {turn.action.argument for turn in turns} - {""}
-            seen = env.observation(agent)
-            assert all(turn.violation is None for turn in seen.turns if turn.actor != agent)
-            tried = {turn.attempted.argument for turn in turns if turn.attempted and turn.actor == agent}
+            observation = env.observation(agent)
+            assert all(turn.violation is None for turn in observation.turns if turn.actor != agent)
+            attempts = {turn.attempted.argument for turn in turns if turn.attempted and turn.actor == agent}
             own = [turn.attempted or turn.action for turn in turns if turn.actor == agent]
-            tried |= {action.move.content for action in own if action.move is not None}
-            found = set(MARK.findall(everything(seen)))
-            allowed = entitled(seated, viewer, witnessed | tried)
-            assert found <= allowed, found - allowed
-            numbers = [str(worth_of(seat)) in everything(seen) for seat in range(SEATS)]
+            attempts |= {action.move.content for action in own if action.move is not None}
+            marks = set(MARK.findall(everything(observation)))
+            allowed = entitled(seated, viewer, witnessed | attempts)
+            assert marks <= allowed, marks - allowed
+            numbers = [str(worth_of(seat)) in everything(observation) for seat in range(SEATS)]
             assert numbers == [seat == viewer for seat in range(SEATS)]
-            assert "777" not in everything(seen)
-            assert "identity recognition" not in everything(seen)
+            assert "777" not in everything(observation)
+            assert "identity recognition" not in everything(observation)
             words = [
-                seen.text,
-                seen.history,
-                json.dumps(seen.messages),
+                observation.text,
+                observation.history,
+                json.dumps(observation.messages),
                 repr(env.observe(agent)),
                 repr(env.infos[agent]),
             ]
-            said = set(MARK.findall("\n".join(words)))
-            assert said <= allowed, said - allowed
-            assert entitled(seated, viewer, witnessed) <= found, "something is withheld"
+            rendered = set(MARK.findall("\n".join(words)))
+            assert rendered <= allowed, rendered - allowed
+            assert entitled(seated, viewer, witnessed) <= marks, "something is withheld"
         if state.stop is not None or number == len(script):
             break
         kind, to, claims = script[number]
@@ -233,7 +243,7 @@ def may_see(agent, turn, state) -> bool:
 @pytest.mark.parametrize("viewer", [0, 2])
 def test_profile_fields_appear_exactly_as_the_table_says(kind, field, viewer):
     plain = {"age": 61, **{name: mark(1, name) for name in PROFILE if name != "public_attributes"}}
-    shown = {
+    rendering = {
         "age": "61",
         "big_five": "openness",
         "moral_foundations": "purity",
@@ -255,7 +265,7 @@ def test_profile_fields_appear_exactly_as_the_table_says(kind, field, viewer):
         for p in observe(initial_state(seated, Rules(), 0), f"agent_{viewer}").briefing.partners
         if p.agent == "agent_1"
     )
-    assert (shown in partner.profile) == (field in DISCLOSURE[kind])
+    assert (rendering in partner.profile) == (field in DISCLOSURE[kind])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,11 +296,11 @@ def test_equal_task_seed_and_actions_give_equal_books(order, seed, moves, vector
 @given(order=orders, seed=st.integers(0, 99), moves=plays, skip=st.integers(1, 3))
 def test_a_view_that_grows_equals_one_built_anew(order, seed, moves, skip):
     """However often a seat looks, what it sees is a function of the state alone."""
-    found = states(task(SEATS, scenario=scenario(SEATS, private_messages=True)), order, seed, moves)
-    for agent in found[0].task.agents:
-        view = SeatView(found[0].task, found[0].rules, agent)
-        kept = []
-        for state in found[::skip]:
+    history = states(task(SEATS, scenario=scenario(SEATS, private_messages=True)), order, seed, moves)
+    for agent in history[0].task.agents:
+        view = SeatView(history[0].task, history[0].rules, agent)
+        earlier = []
+        for state in history[::skip]:
             grown, anew = view.observe(state), observe(state, agent)
             assert everything(grown) == everything(anew)
             assert (grown.turns, grown.acting, grown.available, grown.turn) == (
@@ -299,17 +309,17 @@ def test_a_view_that_grows_equals_one_built_anew(order, seed, moves, skip):
                 anew.available,
                 anew.turn,
             )
-            kept.append((grown, everything(grown)))
-        for grown, before in kept[::-1]:
+            earlier.append((grown, everything(grown)))
+        for grown, before in earlier[::-1]:
             assert everything(grown) == before  # an older observation still says what it said
 
 
 @quick
 @given(order=orders, seed=st.integers(0, 99), moves=plays)
 def test_chat_messages_extend_those_of_the_previous_own_turn(order, seed, moves):
-    found = states(task(SEATS, scenario=scenario(SEATS, private_messages=True)), order, seed, moves)
+    history = states(task(SEATS, scenario=scenario(SEATS, private_messages=True)), order, seed, moves)
     latest: dict[str, list] = {}
-    for state in found:
+    for state in history:
         if state.actor is None:
             break
         messages = observe(state, state.actor).messages
@@ -370,20 +380,20 @@ def test_step_survives_arbitrary_actions(order, private):
     draw = random.Random(f"fuzz {order} {private}")
     env = SotopiaEnv(**options(SEATS, private, turn_order=order))
     env.reset(seed=1)
-    taken = refused = 0
+    accepted = refused = 0
     for _ in range(FUZZED_STEPS // (2 * len(ORDERS))):
         if env.episode_state.stop is not None:
             env.reset()
         before, books = env.episode_state, (env.rewards, env.infos, env.agent_selection)
         try:
             env.step(junk_action(draw))
-            taken += 1
+            accepted += 1
         except InvalidActionError:
             refused += 1
             assert env.episode_state is before
             assert (env.rewards, env.infos, env.agent_selection) == books
         check_books(env)
-    assert taken > 300
+    assert accepted > 300
     assert refused > 300
 
 
@@ -414,16 +424,16 @@ KIND_OF = {"did nothing": ActionType.NONE, "left": ActionType.LEAVE}
 
 
 def read_lines(text: str):
-    """Every line as (number, name, type, argument, recipients); a line that is none of ours fails."""
-    found = []
+    """Every line as (number, name, type, argument, recipients); any other line fails."""
+    history = []
     for line in text.splitlines():
         match = LINE.fullmatch(line)
         assert match, f"not a turn: {line!r}"
         literal = match["said"] or match["shown"]
         kind = KIND_OF.get(match["bare"]) or (ActionType.SPEAK if match["said"] else ActionType(match["kind"]))
         to = tuple((match["to"] or "").split(", ")) if match["to"] else ()
-        found.append((int(match["number"]), match["name"], kind, json.loads(literal) if literal else None, to))
-    return found
+        history.append((int(match["number"]), match["name"], kind, json.loads(literal) if literal else None, to))
+    return history
 
 
 def as_lines(turns, names, by_round):
@@ -451,23 +461,23 @@ def check_renderings(env: SotopiaEnv) -> None:
         assert rest.pop() == f"The episode ended: {state.stop.value}."
     assert read_lines("\n".join(rest)) == transcript
     for agent in state.task.agents:
-        seen = env.observation(agent)
-        witnessed = as_lines(seen.turns, names, by_round)
-        assert read_lines(seen.history) == witnessed
-        assert seen.text.startswith(seen.briefing.head)
-        body = seen.text[len(seen.briefing.head) :]
+        observation = env.observation(agent)
+        witnessed = as_lines(observation.turns, names, by_round)
+        assert read_lines(observation.history) == witnessed
+        assert observation.text.startswith(observation.briefing.head)
+        body = observation.text[len(observation.briefing.head) :]
         inside = [line for line in body.splitlines() if line.startswith("Turn #") and " | " in line]
         assert read_lines("\n".join(inside)) == witnessed
-        check_messages(seen, names, witnessed)
+        check_messages(observation, names, witnessed)
 
 
-def check_messages(seen, names, witnessed) -> None:
-    """Own actions stand in assistant messages only, the others' in user messages only, each exactly once."""
-    told, own = [], []
-    for message in seen.messages[1:]:
+def check_messages(observation, names, witnessed) -> None:
+    """Own actions appear in assistant messages only, the others' in user messages only, each exactly once."""
+    partner_lines, own_actions = [], []
+    for message in observation.messages[1:]:
         if message["role"] == "assistant":
             assert len(message["content"].splitlines()) == 1
-            own.append(json.loads(message["content"]))
+            own_actions.append(json.loads(message["content"]))
             continue
         *news, cue = message["content"].splitlines()
         assert re.fullmatch(r"Turn #[0-9]+ is yours\.|It is not your turn\.", cue)
@@ -475,11 +485,11 @@ def check_messages(seen, names, witnessed) -> None:
             line for line in news if not re.fullmatch(r"\(nobody has acted yet\)|\(nothing that you noticed\)", line)
         ]
         refused = [line for line in news if line.startswith("Your action was not possible: ")]
-        told += read_lines("\n".join(line for line in news if line not in refused))
-    me = names[seen.agent]
-    assert sorted(told) == sorted(line for line in witnessed if line[1] != me)
-    attempts = [turn.attempted or turn.action for turn in seen.turns if turn.actor == seen.agent]
-    assert [(item["action_type"], item["argument"]) for item in own] == [
+        partner_lines += read_lines("\n".join(line for line in news if line not in refused))
+    me = names[observation.agent]
+    assert sorted(partner_lines) == sorted(line for line in witnessed if line[1] != me)
+    attempts = [turn.attempted or turn.action for turn in observation.turns if turn.actor == observation.agent]
+    assert [(item["action_type"], item["argument"]) for item in own_actions] == [
         (action.action_type.value, action.argument) for action in attempts
     ]
 

@@ -93,7 +93,7 @@ def test_blanks_agent_ids_and_unwritable_data_are_refused(build, field):
     assert character("Agent", last_name="Smith").name == "Agent Smith"
 
 
-def test_conditions_are_tags_with_a_value_and_a_vignette_is_none_of_them():
+def test_conditions_are_tags_with_a_value_other_than_the_vignette():
     plain = scenario(2, tags=("mixed", "=x", "y="))
     assert (plain.vignette, dict(plain.conditions)) == (plain.id, {})
     version = scenario(2, tags=("mixed", "vignette=tent", "tone = warm", "rule=a=b"))

@@ -55,7 +55,7 @@ def test_saving_and_loading_keeps_the_content(tmp_path):
     assert TaskSet.load(tmp_path / "tasks.jsonl").content_hash == tasks.content_hash
 
 
-def test_a_key_that_stands_twice_is_refused_and_not_read_by_its_last_value(tmp_path):
+def test_a_duplicate_key_is_refused_and_not_read_by_its_last_value(tmp_path):
     path = tmp_path / "tasks.jsonl"
     path.write_text(task().model_dump_json().replace('"context":', '"context":"Another one.","context":', 1))
     with raises(InvalidTaskError, line=1):
@@ -188,21 +188,21 @@ def test_unmeetable_constraints_are_said():
 
 
 def test_sampled_tasks_carry_the_casts_relationships_and_repeat_for_a_seed():
-    wanted = scenario(3, id="three")
-    tasks = sample_tasks([wanted], CAST, 5, seed=1)
-    assert [t.content_hash for t in tasks] == [t.content_hash for t in sample_tasks([wanted], CAST, 5, seed=1)]
+    template = scenario(3, id="three")
+    tasks = sample_tasks([template], CAST, 5, seed=1)
+    assert [t.content_hash for t in tasks] == [t.content_hash for t in sample_tasks([template], CAST, 5, seed=1)]
     assert len({t.content_hash for t in tasks}) == 5
     names = {c.name: i for i, c in enumerate(CAST.characters)}
-    for drawn in tasks:
-        seats = [names[c.name] for c in drawn.characters]
+    for sample in tasks:
+        seats = [names[c.name] for c in sample.characters]
         for i, j in ((0, 1), (0, 2), (1, 2)):
-            assert drawn.relationship(i, j).kind == CAST.between(seats[i], seats[j]).kind
+            assert sample.relationship(i, j).kind == CAST.between(seats[i], seats[j]).kind
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_castings_of_a_scenario_have_other_people_before_the_same_ones_in_other_seats(seed):
-    wanted = scenario(constraints=Constraints(relationships=("friend",)))
-    tasks = sample_tasks([wanted], CAST, 4, seed)
+    template = scenario(constraints=Constraints(relationships=("friend",)))
+    tasks = sample_tasks([template], CAST, 4, seed)
     people = [frozenset(task.names.values()) for task in tasks]
     assert not people[0] & people[1]
     assert set(people[2:]) == set(people[:2])
@@ -216,7 +216,7 @@ def test_castings_of_a_scenario_have_other_people_before_the_same_ones_in_other_
         ((1, 2), "relationships.3.seats"),
     ],
 )
-def test_a_relationship_of_nobody_and_a_second_one_of_the_same_pair_are_refused(seats, field):
+def test_a_relationship_of_unknown_people_and_a_second_one_of_the_same_pair_are_refused(seats, field):
     extra = Relationship(seats=seats, kind="friend")
     with raises(ValidationError, field=field):
         Cast(characters=CAST.characters, relationships=(*CAST.relationships, extra))

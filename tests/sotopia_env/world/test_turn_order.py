@@ -140,10 +140,10 @@ def test_no_seat_learns_when_another_wants_to_act(kind, seats, private):
     for states in episodes(kind, seats, private):
         last = states[-1]
         for agent in last.task.agents[:5]:
-            seen = observe(last, agent)
-            assert all(turn.action.wait is None for turn in seen.turns if turn.actor != agent)
-            others = [message["content"] for message in seen.messages[1:] if message["role"] == "user"]
-            assert "wait" not in "".join([seen.history, *others])
+            observation = observe(last, agent)
+            assert all(turn.action.wait is None for turn in observation.turns if turn.actor != agent)
+            others = [message["content"] for message in observation.messages[1:] if message["role"] == "user"]
+            assert "wait" not in "".join([observation.history, *others])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -164,7 +164,7 @@ def test_the_times_of_a_seat_do_not_depend_on_what_it_cannot_see(family):
                 seat = task.seat_of[agent]
                 assert private.appointments[seat] == silent.appointments[seat]
             for agent in others:
-                # The actor's own plan changes nobody else's.
+                # The actor's own plan changes no other seat's plan.
                 seat = task.seat_of[agent]
                 later = transition(before, dataclasses.replace(NONE, wait=7))
                 if later.stop is None and later.round != before.round:
@@ -255,10 +255,12 @@ def test_the_queue_is_what_arrived_since_the_own_last_turn():
     for states in episodes("agreement", 5, True):
         for state in states:
             for agent in state.task.agents:
-                seen = observe(state, agent)
-                own = [turn.round for turn in state.turns if turn.actor == agent and turn in seen.turns]
-                waiting = [turn for turn in seen.turns if turn.actor != agent and (not own or turn.round >= own[-1])]
-                assert list(seen.unread) == waiting
+                observation = observe(state, agent)
+                own = [turn.round for turn in state.turns if turn.actor == agent and turn in observation.turns]
+                waiting = [
+                    turn for turn in observation.turns if turn.actor != agent and (not own or turn.round >= own[-1])
+                ]
+                assert list(observation.unread) == waiting
     for state in random_states(verified_task("", 5), Rules(max_turns=12), 1):
         if state.actor is not None and len(state.turns) >= 5:
             assert len(observe(state, state.actor).unread) == 4
@@ -282,8 +284,8 @@ def test_a_model_names_its_time_and_sees_its_earlier_choice(format_):
     assert "Later." in theirs
     assert '"wait": 4' not in theirs
     # The brief format has no instructions.
-    told = ["steps of time" in str(request.messages) for request in model.requests]
-    assert set(told) == {format_ != "brief"}
+    instructed = ["steps of time" in str(request.messages) for request in model.requests]
+    assert set(instructed) == {format_ != "brief"}
     assert "steps of time" not in Table(task).observe("agent_0").text
 
 
@@ -291,11 +293,11 @@ def test_functions_and_schema_take_a_time_in_this_order_alone():
     task = verified_task("agreement", 2)
     for rules in (RULES, Rules()):
         state = initial_state(task, rules, 0)
-        seen, reactive = observe(state, state.actor), rules is RULES
-        assert {function["name"] for function in functions_of(seen)} <= {*FUNCTIONS}
-        assert all(("wait" in f["parameters"]["properties"]) == reactive for f in functions_of(seen))
-        assert not any("wait" in f["parameters"]["required"] for f in functions_of(seen))
-        assert all(("wait" in form["properties"]) == reactive for form in action_schema(seen)["anyOf"])
+        observation, reactive = observe(state, state.actor), rules is RULES
+        assert {function["name"] for function in functions_of(observation)} <= {*FUNCTIONS}
+        assert all(("wait" in f["parameters"]["properties"]) == reactive for f in functions_of(observation))
+        assert not any("wait" in f["parameters"]["required"] for f in functions_of(observation))
+        assert all(("wait" in form["properties"]) == reactive for form in action_schema(observation)["anyOf"])
     action = Action(ActionType.SPEAK, "Hm.", wait=5)
     call = call_of(to_json(action))
     assert json.loads(call.arguments) == {"words": "Hm.", "wait": 5}
@@ -303,7 +305,7 @@ def test_functions_and_schema_take_a_time_in_this_order_alone():
 
 
 @pytest.mark.parametrize("wait", [0, -1, 1.5, True, "3", MAX_WAIT + 1])
-def test_a_time_that_is_none_is_refused(wait):
+def test_an_invalid_time_is_refused(wait):
     with pytest.raises(InvalidActionError) as error:
         Action(ActionType.NONE, wait=wait)
     assert error.value.field == "wait"

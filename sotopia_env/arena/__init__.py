@@ -5,9 +5,10 @@ episode becomes a :class:`~sotopia_env.arena.rows.Row`; :func:`~sotopia_env.aren
 the rows; a :class:`~sotopia_env.arena.card.Card` holds the rows, so that cards can be merged and rated again.
 """
 
-from sotopia_env.arena.card import Card, card_of_runs, merged_cards, read_card
+from sotopia_env.arena.card import Card, merged_cards
 from sotopia_env.arena.page import card_report, write_card
 from sotopia_env.arena.rating import Rating, rate
+from sotopia_env.arena.reading import card_of_runs, read_card
 from sotopia_env.arena.rows import Row
 from sotopia_env.arena.suites import SUITES, Suite, freeze, load_suite
 

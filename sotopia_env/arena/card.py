@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 
-from sotopia_env.arena.rows import Row, play_of, policy_name, rows_of
-from sotopia_env.arena.suites import SUITE_FILE, Suite
-from sotopia_env.errors import InvalidValueError, Verbatim, Where
-from sotopia_env.files import read_text
+from sotopia_env.arena.rows import HUMAN, Play, Row, play_of, policy_name
+from sotopia_env.arena.suites import Suite
+from sotopia_env.errors import InvalidValueError, Verbatim
 from sotopia_env.json_text import decode_json
-from sotopia_env.records import Record, canonical_json, first_difference, read_record
+from sotopia_env.records import Record, canonical_json, first_difference
 from sotopia_env.reports.seat_results import policy_labels
-from sotopia_env.storage import read_failures, read_run
-from sotopia_env.world.episode import Episode
-from sotopia_env.world.scenario import Task
 
 CARD_FILE = "card.json"
 
@@ -29,6 +24,20 @@ class FailedEpisode(Record):
     kind: str
 
 
+class LeftOut(Record):
+    """Episodes of a source that are not of the suite.
+
+    Attributes:
+        source: the name of the run or file.
+        reason: why they are not rated.
+        episodes: their number.
+    """
+
+    source: str
+    reason: str
+    episodes: int
+
+
 class Card(Record):
     """Everything that ratings are computed from.
 
@@ -37,12 +46,14 @@ class Card(Record):
         code: the versions of the package that played the episodes.
         rows: the results of seats.
         failures: the episodes that failed and have no rows.
+        left_out: the episodes of the sources that are not of the suite.
     """
 
     suite: Suite
     code: tuple[str, ...]
     rows: tuple[Row, ...]
     failures: tuple[FailedEpisode, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def rated(self) -> tuple[str, ...]:
@@ -68,6 +79,12 @@ class Card(Record):
             )
         )
 
+    @property
+    def unrated(self) -> tuple[str, ...]:
+        """The identities of the policies, other than people and the pool, that have not met the pool."""
+        reference = {*self.rated, *self.suite.pool_identities}
+        return tuple(sorted({r.policy for r in self.rows if policy_name(r.policy) != HUMAN} - reference))
+
     def failures_of(self, name: str) -> Counter[str]:
         """Returns the number of failed episodes with a policy of this name, by kind."""
         return Counter(item.kind for item in self.failures if name in item.policies)
@@ -84,69 +101,25 @@ class Card(Record):
             hint="the command that played them plays the rest; remove its run to rate the others",
         )
 
-    def of_play(self, play: str, *, clean: bool = False) -> list[Row]:
-        """Returns the rows of rated policies in one kind of play; ``clean`` leaves out those whose opponent failed."""
+    def of_play(self, play: Play, *, clean: bool = False) -> list[Row]:
+        """Returns the rows of rated policies in one kind of play; those of people and their partners, rated or not.
+
+        Args:
+            play: the kind of play.
+            clean: whether to leave out rows whose opponent failed.
+        """
         pool, rated = self.suite.pool_identities, set(self.rated)
         return [
             row
             for row in self.rows
-            if row.policy in rated and play_of(row, pool) == play and not (clean and row.opponent_failed)
+            if (play == HUMAN or row.policy in rated)
+            and play_of(row, pool) == play
+            and not (clean and row.opponent_failed)
         ]
 
 
-def card_of_runs(paths: Iterable[Path]) -> Card:
-    """Returns the card of run directories that ``sotopia arena run`` wrote, and of cards among them.
-
-    Raises:
-        InvalidValueError: a path is not a run of a suite, or the paths are of different suites.
-        DamagedRecordError: a record cannot be read.
-    """
-    cards = [read_card(path) for path in paths]
-    if not cards:
-        raise InvalidValueError(field="runs", expected="at least one run of a suite or card")
-    return merged_cards(cards)
-
-
-def read_card(path: Path) -> Card:
-    """Returns the card in a JSON file or in a folder with one, or the card of a run directory.
-
-    Raises:
-        InvalidValueError: ``path`` is neither; or an episode is not one of the suite.
-        DamagedRecordError: a record cannot be read.
-    """
-    if path.is_file():
-        return read_record(Card, read_text(path), path)
-    if (path / SUITE_FILE).is_file():
-        return _of_run(path)
-    if (path / CARD_FILE).is_file():
-        return read_record(Card, read_text(path / CARD_FILE), path / CARD_FILE)
-    raise InvalidValueError(
-        expected=f"a card, or a run with {SUITE_FILE}", where=path, hint="`sotopia arena run` writes such a run"
-    )
-
-
-def _of_run(path: Path) -> Card:
-    suite = read_record(Suite, read_text(path / SUITE_FILE), path / SUITE_FILE)
-    hashes, code, tasks = set(suite.hashes), set[str](), dict[str, Task]()
-
-    def episodes() -> Iterator[Episode]:
-        for episode in read_run(path):
-            if episode.task.content_hash not in hashes:
-                where = Where(path, record=f"episode {episode.key!r}")
-                hint = "remove the line, and continue the run"
-                raise InvalidValueError("its task is not one of the suite", field="task", hint=hint, where=where)
-            code.add(episode.code_version)
-            # The episodes of a task share its reference points and rankings, which the task remembers.
-            task = tasks.setdefault(episode.task.content_hash, episode.task)
-            yield episode.model_copy(update={"task": task})
-
-    rows = rows_of(episodes(), suite.evaluator, suite.metric)
-    failed = [FailedEpisode(key=item.key, policies=item.policies, kind=item.kind) for item in read_failures(path)]
-    return Card(suite=suite, code=tuple(sorted(code)), rows=tuple(rows), failures=_outstanding(failed, rows))
-
-
-def _outstanding(failures: Iterable[FailedEpisode], rows: Iterable[Row]) -> tuple[FailedEpisode, ...]:
-    """Each failed episode once, without those that were played after all."""
+def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[Row]) -> tuple[FailedEpisode, ...]:
+    """Returns each failed episode once, without those that were played after all."""
     done = {row.key for row in rows}
     return tuple({item.key: item for item in failures if item.key not in done}.values())
 
@@ -160,32 +133,38 @@ def merged_cards(cards: Sequence[Card]) -> Card:
     """
     first, *others = cards
     for other in others:
-        _check_same(first.suite, other.suite)
+        check_same(first.suite, other.suite)
     rows: dict[tuple[str, int], Row] = {}
     for row in (row for card in cards for row in card.rows):
         earlier = rows.setdefault((row.key, row.seat), row)
         if (earlier.payoff, earlier.turns, earlier.values) != (row.payoff, row.turns, row.values):
             _, expected, got = first_difference("row", earlier.model_dump(), row.model_dump())
             raise InvalidValueError(
-                "two results disagree about the same episode, so their code or models differ",
+                "two results disagree about the same episode, so their code, models or people differ",
                 field=f"episode {row.key!r}",
                 expected=expected,
                 got=Verbatim(got),
-                hint="add only one of them",
+                hint="add only one of them; people are told apart by `sotopia play --participant`",
             )
     return Card(
         suite=first.suite,
         code=tuple(sorted({version for card in cards for version in card.code})),
         rows=tuple(rows.values()),
-        failures=_outstanding((item for card in cards for item in card.failures), rows.values()),
+        failures=outstanding((item for card in cards for item in card.failures), rows.values()),
+        left_out=tuple(dict.fromkeys(item for card in cards for item in card.left_out)),
     )
 
 
-def _check_same(suite: Suite, other: Suite) -> None:
+def check_same(suite: Suite, other: Suite) -> None:
+    """Raises :class:`InvalidValueError` if results of two suites are not comparable."""
     if suite.content_hash == other.content_hash:
         return
-    ours, theirs = (item.model_dump(exclude={"about", "tasks"}) for item in (suite, other))
-    field, expected, got = first_difference("suite", ours, theirs)
+    # Names and versions say more than the first hash that differs.
+    names, everything = {"name", "version"}, set(Suite.model_fields) - {"about", "tasks"}
+    fields = everything if all(getattr(suite, name) == getattr(other, name) for name in names) else names
+    field, expected, got = first_difference(
+        "suite", suite.model_dump(include=fields), other.model_dump(include=fields), 0
+    )
     raise InvalidValueError(
         "results of different suites cannot be merged",
         field=field,

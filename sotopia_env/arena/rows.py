@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -16,7 +16,8 @@ from sotopia_env.world.episode import Episode
 
 Play = Literal["pool", "mirror", "cross", "human"]
 """Kinds of play: against the reference pool, against itself, against another rated policy, and with a person."""
-_HUMAN = "human"
+HUMAN = "human"
+"""The name of the policy of a person."""
 
 
 class Row(Record):
@@ -60,7 +61,7 @@ class Row(Record):
 
 def play_of(row: Row, pool: Sequence[str]) -> Play:
     """Returns the kind of play of a row, given the identities of the pool."""
-    if _HUMAN in (policy_name(row.policy), policy_name(row.opponent)):
+    if HUMAN in (policy_name(row.policy), policy_name(row.opponent)):
         return "human"
     if row.policy == row.opponent:
         return "mirror"
@@ -73,54 +74,44 @@ def policy_name(identity: str) -> str:
     return str(decode_json(identity)[0])
 
 
-def rows_of(episodes: Iterable[Episode], evaluator: str, metric: str = SHARE) -> list[Row]:
-    """Returns the rows of recorded episodes; seats that face several policies at once are left out.
+def rows_of(episode: Episode, evaluator: str, metric: str = SHARE) -> list[Row]:
+    """Returns the rows of a recorded episode; seats that face several policies at once are left out.
 
     Raises:
-        InvalidValueError: there are no episodes, or a seat has no recorded policy.
-        UnknownNameError: no episode has an evaluation by ``evaluator``.
+        InvalidValueError: a seat has no recorded policy.
+        UnknownNameError: the episode has no evaluation by ``evaluator``.
     """
-    measures: dict[tuple[str, str], dict[str, float]] = {}
-
-    def measured() -> Iterator[Episode]:
-        for episode in episodes:
-            measures.update({(episode.key, agent): values for agent, values in process(episode).items()})
-            yield episode
-
-    by_key: dict[str, list[SeatResult]] = {}
-    for result in seat_results(measured(), evaluator):
-        by_key.setdefault(result.key, []).append(result)
-    return [row for seats in by_key.values() for row in _rows(seats, measures, metric)]
+    measures, seats = process(episode), seat_results([episode], evaluator)
+    return [row for seat in seats if (row := _row(seat, seats, measures[f"agent_{seat.seat}"], metric)) is not None]
 
 
-def _rows(seats: list[SeatResult], measures: dict[tuple[str, str], dict[str, float]], metric: str) -> Iterator[Row]:
-    for result in seats:
-        others = [other for other in seats if other.seat != result.seat]
-        opponents = {_identity(other) for other in others}
-        if len(opponents) != 1:
-            continue
-        payoffs = [other.values[metric] for other in others if metric in other.values]
-        counts = result.counts
-        yield Row(
-            key=result.key,
-            task=result.task,
-            seat=result.seat,
-            first=result.first,
-            seed=result.seed,
-            policy=_identity(result),
-            opponent=opponents.pop(),
-            payoff=result.values.get(metric),
-            opponent_payoff=sum(payoffs) / len(payoffs) if payoffs else None,
-            values={**result.values, **measures[result.key, f"agent_{result.seat}"]},
-            opponent_failed=any(other.counts.illegal or other.counts.invalid for other in others),
-            turns=counts.turns,
-            illegal=counts.illegal,
-            invalid=counts.invalid or 0,
-            texts=counts.texts,
-            tokens=counts.tokens,
-            cost=counts.cost,
-            seconds=counts.seconds,
-        )
+def _row(result: SeatResult, seats: Sequence[SeatResult], measures: Mapping[str, float], metric: str) -> Row | None:
+    others = [other for other in seats if other.seat != result.seat]
+    opponents = {_identity(other) for other in others}
+    if len(opponents) != 1:
+        return None
+    payoffs = [other.values[metric] for other in others if metric in other.values]
+    counts = result.counts
+    return Row(
+        key=result.key,
+        task=result.task,
+        seat=result.seat,
+        first=result.first,
+        seed=result.seed,
+        policy=_identity(result),
+        opponent=opponents.pop(),
+        payoff=result.values.get(metric),
+        opponent_payoff=sum(payoffs) / len(payoffs) if payoffs else None,
+        values={**result.values, **measures},
+        opponent_failed=any(other.counts.illegal or other.counts.invalid for other in others),
+        turns=counts.turns,
+        illegal=counts.illegal,
+        invalid=counts.invalid or 0,
+        texts=counts.texts,
+        tokens=counts.tokens,
+        cost=counts.cost,
+        seconds=counts.seconds,
+    )
 
 
 def _identity(result: SeatResult) -> str:

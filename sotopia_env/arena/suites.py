@@ -24,7 +24,7 @@ from sotopia_env.naming import make_policy
 from sotopia_env.policies import policy_identity
 from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.runs import Orders, RunSpec, plan_episodes, run_episodes
-from sotopia_env.world import TaskSet
+from sotopia_env.world import Rules, TaskSet
 
 SUITES = ("quick", "standard", "hard", "multiparty", "srbench")
 """The suites of the package."""
@@ -81,6 +81,11 @@ class Suite(Record):
     def pool_identities(self) -> tuple[str, ...]:
         """The identity of every policy of the pool; see :func:`~sotopia_env.policies.policy_identity`."""
         return tuple(policy_identity(make_policy(name)) for name in self.pool)
+
+    @property
+    def rules(self) -> Rules:
+        """The order and limits of play, but for the first seat."""
+        return self.spec(self.pool).rules
 
     def spec(self, policies: Sequence[str], **options: Any) -> RunSpec:
         """Returns the run in which each policy plays the pool, itself, and the other policies.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +13,19 @@ from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import need, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, PACE
 from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.arena import Card
 
 _pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (PACE, MODELS))
-Results = Annotated[list[Path], path_argument("Runs of `sotopia arena run`, and cards.", "RESULTS...")]
+Results = Annotated[
+    list[Path], path_argument("Run directories, .jsonl files of episodes (as the studio exports), cards.", "RESULTS...")
+]
+SuiteOption = Annotated[
+    str | None,
+    typer.Option("--suite", metavar="SUITE", help="Suite of the results; by default that of a run or card among them."),
+]
 CardFolder = Annotated[Path | None, path_option("Folder for the card: Markdown, HTML, JSON, CSV and SVG.")]
 Power = Annotated[bool, typer.Option("--power", help="Also show how many tasks and episodes a difference needs.")]
 
@@ -48,6 +56,8 @@ def list_suites() -> None:
         typer.echo(f"{suite.name} (version {suite.version}, {suite.content_hash})\n    {suite.about}")
         typer.echo(f"    {len(suite.hashes)} tasks, {suite.expected('')} episodes of each policy against the pool")
         typer.echo(f"    pool: {', '.join(suite.pool)}")
+        source = f"--tasks {suite.tasks} -n {suite.n} --level {suite.level} --seed {suite.seed}"
+        typer.echo(f"    a person plays its tasks with: sotopia play {source} --participant CODE --out RUN")
 
 
 def run_suite(
@@ -92,7 +102,9 @@ def run_suite(
     _check_directory(out / SUITE_FILE, frozen.content_hash)
     out.mkdir(parents=True, exist_ok=True)
     frozen.save(out / SUITE_FILE)
-    if play_spec(spec, out):
+    failed = play_spec(spec, out)
+    typer.echo(f"next: `sotopia arena rate {shlex.quote(str(out))}`")
+    if failed:
         raise typer.Exit(1)
 
 
@@ -110,25 +122,29 @@ def _check_directory(file: Path, content_hash: str) -> None:
 
 def rate_runs(
     results: Results,
+    suite: SuiteOption = None,
     out: CardFolder = None,
     power: Power = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of tables.")] = False,
 ) -> None:
     """Rate the policies of one or several runs of a suite: groups, intervals, matrix, process, failures, cost.
 
+    Runs of other commands, and episodes that people played, are added with their own tables if tasks, rules and
+    evaluator are the suite's. Episodes that are not are left out; the card says how many and why.
+
     \b
     Examples:
       sotopia arena rate runs/quick
       sotopia arena rate runs/quick runs/mine --power --out cards/quick
+      sotopia arena rate runs/people studio.jsonl --suite quick
     """
-    from sotopia_env.arena import card_of_runs
-
-    _put_out(card_of_runs(results), out, power, as_json)
+    _put_out(_read(results, suite), out, power, as_json)
 
 
 def add_results(
     results: Results,
     out: Annotated[Path, path_option("Folder of the merged card, which may be one of the results.")],
+    suite: SuiteOption = None,
     power: Power = False,
 ) -> None:
     """Merge the results of others into one card, or refuse with the reason: another suite, other tasks, other play.
@@ -138,9 +154,16 @@ def add_results(
       sotopia arena add cards/mine cards/theirs --out cards/both
       sotopia arena add cards/mine/card.json runs/new --out cards/mine
     """
-    from sotopia_env.arena import card_of_runs
+    _put_out(_read(results, suite), out, power, False)
 
-    _put_out(card_of_runs(results), out, power, False)
+
+def _read(results: list[Path], suite: str | None) -> Card:
+    from sotopia_env.arena import card_of_runs, load_suite
+
+    card = card_of_runs(results, None if suite is None else load_suite(suite))
+    for item in card.left_out:
+        typer.echo(f"{disarm_line(item.source)}: {item.episodes} episodes left out: {item.reason}", err=True)
+    return card
 
 
 def _put_out(card: Card, out: Path | None, power: bool, as_json: bool) -> None:

@@ -6,6 +6,7 @@ The result is scored, never verified.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from sotopia_env.chat_model.protocol import ChatModel
@@ -35,12 +36,16 @@ class SpokenOutcome(ModelEvaluator):
     empty, and every score names this evaluator as its source. The model reads the situation, the names and the turns,
     but neither goals nor worths nor private information.
 
+    With ``words_only``, the model reads an episode with moves, without its moves, their effects and its end. The
+    evaluation then has the agreement and no scores, because the moves decide what the episode is worth.
+
     Args:
         model: the model that reads the episode.
         temperature: the sampling temperature.
         reasks: the number of re-asks after answers that are refused.
         max_tokens: the limit on an answer, in tokens.
         replicate: distinguishes evaluators with the same settings.
+        words_only: whether to read the words of an episode with moves.
 
     Raises:
         InvalidValueError: an argument is invalid.
@@ -54,10 +59,15 @@ class SpokenOutcome(ModelEvaluator):
         reasks: int = 2,
         max_tokens: int | None = None,
         replicate: int = 0,
+        words_only: bool = False,
     ) -> None:
         texts = ("spoken_outcome_closing", "judge_data_rule", "judge_data", "judge_reask")
         prompt = fingerprint(load("spoken_outcome"), *texts)
-        super().__init__("spoken-outcome", model, Manner(temperature, reasks, max_tokens, replicate), prompt)
+        self.words_only = words_only
+        # Absent by default: a new parameter would change the names of recorded evaluations.
+        parameters = {"words_only": True} if words_only else {}
+        manner = Manner(temperature, reasks, max_tokens, replicate)
+        super().__init__("spoken-outcome", model, manner, prompt, parameters)
 
     def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be agreed on."""
@@ -68,11 +78,11 @@ class SpokenOutcome(ModelEvaluator):
         return True
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """GOAL and FIN for a task with an outcome, on the basis of a model's reading."""
-        return dict.fromkeys(VerifiedOutcome().measures(task), "judged")
+        """GOAL and FIN for a task with an outcome, on the basis of a model's reading; nothing with ``words_only``."""
+        return {} if self.words_only else dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
     async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns GOAL and FIN for every agent, or an unscored evaluation with the reason.
+        """Returns GOAL and FIN for every agent (with ``words_only``, none), or an unscored evaluation with the reason.
 
         The model's reading is in ``agreement`` of the evaluation.
 
@@ -83,6 +93,8 @@ class SpokenOutcome(ModelEvaluator):
         """
         task = episode.task
         protocol_of(task)
+        if self.words_only:
+            episode = _without_moves(episode)
         try:
             references(task)  # raises before a request is paid for
         except InvalidTaskError as error:
@@ -96,7 +108,7 @@ class SpokenOutcome(ModelEvaluator):
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
-            scores=share_scores(task, agreement.outcome, self._name),
+            scores=() if self.words_only else share_scores(task, agreement.outcome, self._name),
             agreement=agreement,
             comment=remarks([answer]),
         )
@@ -110,7 +122,8 @@ class SpokenOutcome(ModelEvaluator):
         task = episode.task
         if any(turn.action.move is not None for turn in episode.plain_turns):
             raise EvaluationError(
-                f"{self._name}: expected an episode without moves, got moves; 'verified' computes their outcome"
+                f"{self._name}: expected an episode without moves, got moves; 'verified' computes their outcome, and "
+                "the option words_only=true reads the words beside them"
             )
         system, schema = _instructions(task), agreement_schema(task, len(episode.plain_turns))
         closing = load("spoken_outcome_closing")
@@ -119,6 +132,13 @@ class SpokenOutcome(ModelEvaluator):
             return Prompt(system, document(episode, omitted=omitted, turns_only=True), closing, schema)
 
         return await self.ask(episode, prompt, partial(read_agreement, episode=episode))
+
+
+def _without_moves(episode: Episode) -> Episode:
+    """The words of an episode: neither moves nor their effects nor the end, which would say that they settled it."""
+    turns = episode.plain_turns
+    words = [replace(turn, action=replace(turn.action, move=None), effect=None, hidden=None) for turn in turns]
+    return episode.with_turns(words).model_copy(update={"stop": None})
 
 
 def _instructions(task: Task) -> str:

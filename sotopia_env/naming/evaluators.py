@@ -75,7 +75,8 @@ def make_evaluator(
             ``replicate=1`` and ``api_base=URL``.
 
             ``spoken-outcome:MODEL`` scores agreements that were made in words only, in episodes without moves. Its
-            options are ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``.
+            options are ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``; ``words_only=true``
+            reads the words of episodes with moves.
 
             ``interview`` asks the policies themselves; ``interview:MODEL`` also asks one or several external judges,
             separated by commas. Its options are ``interviewee=POLICY`` (answers for all participants; or
@@ -207,5 +208,5 @@ _INTERVIEW_OPTIONS: Mapping[str, Reader] = {
 }
 _WITH_MODEL: Mapping[str, tuple[Callable[..., Evaluator], Mapping[str, Reader]]] = {
     "judge": (_judge, _JUDGE_OPTIONS),
-    "spoken-outcome": (_spoken_outcome, {**_SAMPLING, "replicate": WHOLE}),
+    "spoken-outcome": (_spoken_outcome, {**_SAMPLING, "replicate": WHOLE, "words_only": BOOLEAN}),
 }

@@ -1,6 +1,8 @@
 """Suites, runs, cards and merging, by the command line and the library."""
 
+import itertools
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -20,7 +22,10 @@ from sotopia_env.arena.card import CARD_FILE, FailedEpisode
 from sotopia_env.cli.app import app
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage import read_run
+from sotopia_env.world import TaskSet
 from tests.errors import raises
+from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_env.interviewed import fair
 
 POOL = ("boulware", "conceder", "liar")
 
@@ -163,6 +168,52 @@ def test_seats_whose_opponent_failed_can_be_left_out(folder):
     marked = Card(suite=card.suite, code=card.code, rows=rows)
     clean = marked.of_play("pool", clean=True)
     assert {row.key for row in marked.of_play("pool")} - {row.key for row in clean} == failed
+
+
+def reader_of_words(body):
+    """A stand-in for a model: the last turn that says yes to the price in the turn before it."""
+    text = body["messages"][-1]["content"]
+    turns = json.loads(text[text.index("{\n") : text.rindex("\n}") + 2])["turns"]
+    prices = [re.findall(r"\$(\d+)", turn["argument"]) for turn in turns]
+    for earlier, later in reversed(list(itertools.pairwise(range(len(turns))))):
+        yes = re.search("deal|accept|agreed|done|works for me", turns[later]["argument"], re.IGNORECASE)
+        if yes and prices[later] and prices[earlier][-1:] == prices[later][-1:]:
+            cited = {turns[number]["agent"]: turns[number]["turn"] for number in (earlier, later)}
+            terms = {"price": int(prices[later][-1])}
+            return json.dumps({"reasoning": "They agreed.", "agreement": {"terms": terms, "turns": cited}})
+    return json.dumps({"reasoning": "They did not agree.", "agreement": None})
+
+
+def test_a_liar_says_otherwise_and_its_honest_opponents_do_not(tmp_path):
+    freeze(Suite(name="words", tasks="bargaining", n=6, pool=("boulware", "linear"))).save(tmp_path / "words.json")
+    run = tmp_path / "run"
+    arena("run", tmp_path / "words.json", "--policy", "liar,conceder", "--out", run)
+    before = read_card(run)
+    with LoopbackServer(reply=reader_of_words) as server:
+        words = ["evaluate", run, "--evaluator", "spoken-outcome:local/tiny:words_only=true"]
+        result = CliRunner().invoke(app, [*map(str, words), "--api-base", server.api_base])
+        assert result.exit_code == 0, result.output
+        assert server.served == len(list(read_run(run)))
+    card = read_card(run)
+    report = card_report(card)
+    process = {row["policy"]: row for sheet in report.sheets if sheet.name == "process" for row in sheet.records()}
+    assert process["liar"]["said_otherwise"] == 1.0
+    assert process["conceder"]["said_otherwise"] == 0.0
+    # Words change no payoff.
+    assert [row.payoff for row in card.rows] == [row.payoff for row in before.rows]
+    assert not any("said_otherwise" in row.values for row in before.rows)
+
+
+def test_secrets_by_interview_in_a_suite_of_ones_own(tmp_path):
+    TaskSet([fair(f"fair/{n}") for n in range(3)]).save(tmp_path / "tasks.jsonl")
+    arena("freeze", "secrets", "--tasks", tmp_path / "tasks.jsonl", "--pool", "linear", "--out", tmp_path / "s.json")
+    run = tmp_path / "run"
+    arena("run", tmp_path / "s.json", "--policy", "sharer", "--out", run)
+    assert CliRunner().invoke(app, ["evaluate", str(run), "--evaluator", "interview"]).exit_code == 0
+    report = card_report(read_card(run))
+    (row,) = next(sheet for sheet in report.sheets if sheet.name == "process").records()
+    assert 0 <= row["disclosure"] <= 1
+    assert 0 <= row["discovery"] <= 1
 
 
 def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):

@@ -4,10 +4,15 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.arena.process import process
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.naming import make_evaluator
-from sotopia_env.outcomes import SpokenAgreement, worth_value
+from sotopia_env.outcomes import Move, SpokenAgreement, worth_value
 from sotopia_env.runs import plan_episodes, run_episodes
-from sotopia_env.world import Evaluation
+from sotopia_env.testing import state_after
+from sotopia_env.world import Action, Evaluation
+from sotopia_env.world.answers import InterviewAnswer
+from sotopia_env.world.episode import Episode
+from tests.sotopia_env.interviewed import fair
 
 
 def played(family: str, *policies: str, n: int = 4):
@@ -67,3 +72,49 @@ def test_words_that_the_moves_do_not_settle():
         found = process(episode.with_evaluation(Evaluation(evaluator="spoken-outcome", agreement=agreement)))
         assert found["agent_0"]["said_otherwise"] == expected
         assert "said_otherwise" not in found["agent_1"]
+
+
+def test_of_two_seats_that_agreed_in_words_the_one_that_moved_otherwise_said_otherwise():
+    """A seat offers, and the other says yes while it offers something else."""
+    offer, other = Move("propose", {"price": 60}), Move("propose", {"price": 90})
+    task = next(iter(tasks.generate("bargaining", 1, 5)))
+    actions = [Action("speak", "60?", move=offer), Action("speak", "Yes, 60!", move=other), Action("speak", "Hm.")]
+    for moves, expected in (
+        ((0, 1), (0.0, 1.0)),
+        ((0,), (0.0, 1.0)),  # no move at all follows the words
+        ((1,), (1.0, 1.0)),
+    ):
+        turns = [a if n in moves else Action("speak", a.argument) for n, a in enumerate(actions)]
+        episode = Episode.of_state(state_after(task, *turns))
+        agreement = SpokenAgreement(agreed=True, terms={"price": 60}, turns={"agent_0": 1, "agent_1": 2})
+        read = episode.with_evaluation(Evaluation(evaluator="spoken-outcome", agreement=agreement))
+        found = process(read.with_evaluation(VerifiedOutcome().evaluate(episode)))
+        assert tuple(found[agent]["said_otherwise"] for agent in ("agent_0", "agent_1")) == expected
+    accepted = [actions[0], Action("speak", "Well …", move=Move("accept", 1))]
+    episode = Episode.of_state(state_after(task, *accepted))
+    read = episode.with_evaluation(Evaluation(evaluator="spoken-outcome", agreement=agreement))
+    found = process(read.with_evaluation(VerifiedOutcome().evaluate(episode)))
+    assert {found[agent]["said_otherwise"] for agent in episode.task.agents} == {0.0}
+
+
+def test_secrets_that_the_others_answered_right_are_disclosed():
+    def answer(respondent: str, value: bool | None, asked: bool = True) -> InterviewAnswer:
+        reason = "" if value is not None else "no answer"
+        choice = None if value is None else "an option"
+        return InterviewAnswer(
+            respondent=respondent, about="agent_0", index=0, value=value, choice=choice, reason=reason, asked=asked
+        )
+
+    episode = Episode.of_state(state_after(fair(), "Hello."))
+    goal = InterviewAnswer(respondent="agent_0", about="agent_0", view="self", index=0, value=True)
+    for answers, disclosure, discovery in (
+        ([answer("agent_1", True), answer("agent_2", False)], 0.5, (1.0, 0.0)),
+        ([answer("agent_1", True), answer("agent_2", None)], 0.5, (1.0, 0.0)),
+        ([answer("agent_1", True), answer("agent_2", None, asked=False)], 1.0, (1.0, None)),
+        ([], None, (None, None)),
+    ):
+        evaluation = Evaluation(evaluator="interview", answers=(goal, *answers))
+        found = process(episode.with_evaluation(evaluation))
+        assert found["agent_0"].get("disclosure") == disclosure
+        assert tuple(found[agent].get("discovery") for agent in ("agent_1", "agent_2")) == discovery
+        assert "disclosure" not in found["agent_1"]

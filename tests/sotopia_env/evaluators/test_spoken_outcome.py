@@ -184,6 +184,22 @@ def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(played
     assert model.requests == []
 
 
+def test_the_words_beside_moves_are_read_without_the_moves_and_not_scored():
+    moves = acts(TALK[0], {"propose": {**TERMS, "price": 300}}), acts(TALK[1], {"accept": 1})
+    played = dialogue(contract(), *moves)
+    evaluation, model = scored(played, says(TERMS, (1, 2)), words_only=True)
+    assert (evaluation.unscored, evaluation.scores, evaluation.outcome) == (None, (), None)
+    assert (evaluation.agreement.terms, evaluation.agreement.turns) == (TERMS, {"agent_0": 1, "agent_1": 2})
+    read = data_of(model.requests[0])
+    assert read["end"] is None
+    assert not any({"move", "effect"} & set(turn) for turn in read["turns"])
+    assert [turn["argument"] for turn in read["turns"]] == list(TALK[:2])
+    assert evaluation.evaluator != SpokenOutcome(model).name
+    named = make_evaluator("spoken-outcome:m:words_only=true", model_factory=lambda name: model)
+    assert named.name == evaluation.evaluator
+    assert not named.measures(contract())
+
+
 @pytest.mark.parametrize("of", [task(), riddle()])
 def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(of):
     members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]

@@ -1,0 +1,326 @@
+"""The tables of a card: ratings, pairs, matrix, process, exploitability, failures; and mirror, cross and human play."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sotopia_env.arena.card import Card, label_of
+from sotopia_env.arena.process import PROCESS
+from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
+from sotopia_env.arena.rows import HUMAN, Row, policy_name
+from sotopia_env.errors import InvalidValueError
+from sotopia_env.reports import Estimate, Missing, Sheet, Value
+from sotopia_env.reports.intervals import estimate
+
+_DILIGENCE = ("outcome_optimality", "due_diligence")
+_MOST_PAIRS = 28  # eight policies
+
+
+class PoolTables:
+    """The tables of the rated policies against the pool.
+
+    Attributes:
+        card: the card.
+        rows: the rows of the rated policies against the pool.
+        rating: their rating.
+        order: the rated policies, the strongest first.
+        label: the label of every policy.
+        pool: the members of the pool that were met.
+    """
+
+    def __init__(self, card: Card) -> None:
+        self.card, self.label = card, labels(card)
+        self.rows = card.of_play("pool")
+        self.rating = rate(self.rows)
+        self.order = self.rating.policies
+        self.pool = [identity for identity in card.suite.pool_identities if identity in self.label]
+
+    def sheets(self, power: bool) -> list[Sheet]:
+        """Returns the tables, with that of :func:`~sotopia_env.arena.rating.needs` if ``power``."""
+        sheets = [self.ratings(), self.beats(), self.matrix(), self.dimensions(), self.process(), self.exploited()]
+        return [*sheets, self.failures(), *([self.power()] if power else [])]
+
+    def ratings(self) -> Sheet:
+        """The strengths with groups, ranks and Elo points."""
+        clean = self.card.of_play("pool", clean=True)
+        return _ratings(
+            "ratings",
+            "Ratings",
+            self.rating,
+            self.rows,
+            clean,
+            self.label,
+            "strength: mean payoff minus that of all rated policies. rank: what the differences leave open, all of "
+            "them together at 95 %. elo: Bradley-Terry from wins beside the same opponent, task and seat.",
+        )
+
+    def beats(self) -> Sheet:
+        """How often each policy gets more than each other."""
+        rows = [
+            (self.label[a], self.label[b], superiority(self.rows, a, b) or Missing("no matched seats"), gap, gap.p)
+            for (a, b), gap in list(self.rating.gaps.items())[:_MOST_PAIRS]
+        ]
+        return Sheet(
+            "pairs",
+            ("policy", "other", "beats", "difference", "p"),
+            rows,
+            title="Pairs",
+            labels={"beats": "P(gets more) [95 %] n", "difference": "difference [95 %] n"},
+            notes=("P(gets more): beside the same opponent, task, seat, order and seed; ties count half.",),
+        )
+
+    def matrix(self) -> Sheet:
+        """The mean payoff beside each opponent of the pool."""
+        rows = [
+            (self.label[policy], *(_mean([r for r in self.rows if (r.policy, r.opponent) == (policy, opponent)])
+                                   for opponent in self.pool))
+            for policy in self.order
+        ]  # fmt: skip
+        columns = ("policy", *(self.label[opponent] for opponent in self.pool))
+        return Sheet("matrix", columns, rows, title="Mean payoff by opponent")
+
+    def _means(self, name: str, title: str, names: Sequence[str], notes: tuple[str, ...] = ()) -> Sheet:
+        used = [item for item in names if any(item in row.values for row in self.rows)]
+        rows = [(self.label[p], *(_mean(self._own(p), item) for item in used)) for p in self.order]
+        labels = {item: item.replace("_", " ") for item in used}
+        return Sheet(name, ("policy", *used), rows if used else [], title=title, labels=labels, notes=notes)
+
+    def _own(self, policy: str) -> list[Row]:
+        return [row for row in self.rows if row.policy == policy]
+
+    def dimensions(self) -> Sheet:
+        """The mean scores and outcomes."""
+        hidden = {*PROCESS, *_DILIGENCE, "robust", "lucky", "ineffective", "negligent"}
+        names = list(dict.fromkeys(name for row in self.rows for name in row.values if name not in hidden))
+        return self._means("dimensions", "Dimensions and outcomes", names)
+
+    def process(self) -> Sheet:
+        """The means of measures of how the policies played."""
+        return self._means(
+            "process",
+            "Process",
+            [*_DILIGENCE, *PROCESS],
+            (
+                "opening: share of the own best outcome in the first offer. reservation shown: 1 if the own offers "
+                "went down to the reservation value. interests shown: correlation of the own worths with those that a "
+                "frequency model estimates from the own offers. Optimality and diligence: tasks with one issue.",
+            ),
+        )
+
+    def exploited(self) -> Sheet:
+        """The opponents that get most from each policy, and those that leave it least."""
+        rows: list[tuple[Value, ...]] = []
+        for policy in self.order:
+            own = self._own(policy)
+            best, gain, least = _best_response(own)
+            rows.append((self.label[policy], self.label.get(best, "n/a"), gain, least))
+        return Sheet(
+            "exploitability",
+            ("policy", "exploiter", "takes", "leaves"),
+            rows,
+            title="Exploitability",
+            labels={"exploiter": "best opponent of the pool", "takes": "it gets", "leaves": "the policy gets"},
+            notes=(
+                "The opponent that gets most is chosen on one half of the tasks and measured on the other, both ways: "
+                "the greatest of several means would be too great.",
+            ),
+        )
+
+    def failures(self) -> Sheet:
+        """Failed turns, tokens, cost and latency."""
+        rows: list[tuple[Value, ...]] = []
+        for policy in self.order:
+            own = [row for row in self.card.rows if row.policy == policy]
+            turns, texts = sum(row.turns for row in own), sum(row.texts for row in own)
+            expected = self.card.suite.expected(policy)
+            failed = sum(self.card.failures_of(policy_name(policy)).values())
+            seconds = _total([row.seconds for row in own if row.texts])
+            rows.append(
+                (
+                    self.label[policy],
+                    f"{sum(row.payoff is not None for row in self._own(policy))} of {expected}",
+                    failed,
+                    turns,
+                    sum(row.illegal for row in own),
+                    sum(row.invalid for row in own),
+                    _total([row.tokens for row in own if row.texts]),
+                    _total([row.cost for row in own if row.texts]),
+                    seconds / texts if seconds is not None and texts else None,
+                )
+            )
+        columns = ("policy", "scored", "failed", "turns", "illegal", "invalid", "tokens", "cost", "latency")
+        return Sheet("failures", columns, rows, title="Failures and cost", folding=columns[2:],
+                     labels={"latency": "seconds per answer", "scored": "scored seats", "invalid": "unreadable",
+                             "failed": "failed episodes"})  # fmt: skip
+
+    def power(self) -> Sheet:
+        """The numbers of tasks and episodes that differences need."""
+        own = self._own(self.order[0])
+        per_task = len({row.key for row in own}) / self.rating.tasks
+        rows = [(need.difference, need.tasks, need.episodes) for need in needs(self.rating, per_task)]
+        return Sheet(
+            "power",
+            ("difference", "tasks", "episodes"),
+            rows,
+            title="Power",
+            labels={"episodes": "episodes per policy"},
+            notes=("For a power of 80 % at 5 %, from the median standard error of the differences here.",),
+        )
+
+
+def labels(card: Card) -> dict[str, str]:
+    """Returns the label of every policy of a card."""
+    return label_of({*(row.policy for row in card.rows), *(row.opponent for row in card.rows)})
+
+
+def _ratings(
+    name: str,
+    title: str,
+    rating: Rating,
+    rows: Sequence[Row],
+    clean: Sequence[Row],
+    label: Mapping[str, str],
+    note: str,
+) -> Sheet:
+    """The strengths in one kind of play; ``clean`` are the rows without those whose opponent failed."""
+    alone, order = Missing("one policy"), rating.policies
+    elo = bradley_terry(rows, order) if len(order) > 1 else {}
+    clean_means = _clean_means(clean)
+    lines: list[tuple[Value, ...]] = []
+    for policy in order:
+        strength = rating.strengths[policy] if elo else alone
+        values = (rating.groups[policy], rating.ranks[policy].places, rating.means[policy], strength)
+        lines.append((label[policy], *values, clean_means.get(policy), _elo(elo[policy]) if elo else alone))
+    return Sheet(
+        name,
+        ("policy", "group", "rank", "mean", "strength", "clean_mean", "elo"),
+        lines,
+        title=title,
+        labels={
+            "strength": "strength [95 %] n",
+            "mean": "mean payoff [95 %] n",
+            "clean_mean": "without opponents' failures",
+        },
+        notes=(note,),
+    )
+
+
+def _clean_means(rows: Sequence[Row]) -> Mapping[str, float]:
+    """The means of :func:`rate`; empty if what is left has one task or does not connect the policies."""
+    rating = _estimable(rows)
+    return {} if rating is None else {policy: item.mean for policy, item in rating.means.items()}
+
+
+def _estimable(rows: Sequence[Row]) -> Rating | None:
+    """The rating of the rows; ``None`` if they do not determine one."""
+    try:
+        return rate(rows)
+    except InvalidValueError:
+        return None
+
+
+def play_tables(card: Card) -> list[Sheet]:
+    """Returns the tables of mirror play, of cross play between rated policies, and of play with people."""
+    label = labels(card)
+    return [_mirror(card, label), _cross(card, label), _people(card, label)]
+
+
+def _mirror(card: Card, label: Mapping[str, str]) -> Sheet:
+    return _plain("mirror", "Mirror play (against itself)", card.of_play("mirror"), label)
+
+
+def _cross(card: Card, label: Mapping[str, str]) -> Sheet:
+    """Cross play, rated where the policies have met enough others to tell apart a policy from its opponent."""
+    name, title, rows = "cross", "Cross play (rated policies against each other)", card.of_play("cross")
+    rating = _estimable(rows)
+    if rating is None:
+        note = "Not rated: strengths in cross play need two tasks, and three policies that have met each other."
+        return _plain(name, title, rows, label, note)
+    return _ratings(
+        name,
+        title,
+        rating,
+        rows,
+        card.of_play("cross", clean=True),
+        label,
+        "Means are over the rated policies as opponents, and not over the pool: they change when a policy is added.",
+    )
+
+
+def _plain(name: str, title: str, rows: Sequence[Row], label: Mapping[str, str], *notes: str) -> Sheet:
+    """Plain means by policy."""
+    lines: list[tuple[Value, ...]] = []
+    for policy in sorted({row.policy for row in rows}, key=label.__getitem__):
+        own = [row for row in rows if row.policy == policy]
+        clean = [row for row in own if not row.opponent_failed]
+        lines.append((label[policy], clustered(own), clustered(clean), _mean(own, "success")))
+    headings = {"payoff": "payoff [95 %] n", "clean": "without opponents' failures", "agreed": "agreement rate"}
+    return Sheet(name, ("policy", "payoff", "clean", "agreed"), lines, title=title, labels=headings, notes=notes)
+
+
+def _people(card: Card, label: Mapping[str, str]) -> Sheet:
+    """What people get beside each policy, rated or not, and what the policy gets."""
+    rows = card.of_play("human")
+    lines: list[tuple[Value, ...]] = []
+    for other in sorted({_other(row) for row in rows}, key=label.__getitem__):
+        people = [row for row in rows if policy_name(row.policy) == HUMAN and row.opponent == other]
+        policy = [row for row in rows if row.policy == other and policy_name(row.opponent) == HUMAN]
+        lines.append((label[other], clustered(people), clustered(policy), _mean(people or policy, "success")))
+    return Sheet(
+        "human",
+        ("partner", "people", "payoff", "agreed"),
+        lines,
+        title="Play with people",
+        labels={"people": "people get [95 %] n", "payoff": "the partner gets [95 %] n", "agreed": "agreement rate"},
+        notes=("All people count as one policy. Their partners need not be rated.",),
+    )
+
+
+def _other(row: Row) -> str:
+    """The policy beside a person, which may be a person."""
+    return row.opponent if policy_name(row.policy) == HUMAN else row.policy
+
+
+def clustered(rows: Sequence[Row]) -> Estimate | None:
+    """Returns the mean payoff with an interval over tasks; ``None`` without scored rows."""
+    scored = [(row.payoff, row.task) for row in rows if row.payoff is not None]
+    return estimate([payoff for payoff, _ in scored], [task for _, task in scored], over=TASKS) if scored else None
+
+
+def _mean(rows: Sequence[Row], name: str = "") -> float | None:
+    values = [row.values.get(name) if name else row.payoff for row in rows]
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _elo(points: Estimate) -> str:
+    if points.low is None or points.high is None:
+        return f"{points.mean:.0f}"
+    return f"{points.mean:.0f} [{points.low:.0f}, {points.high:.0f}]"
+
+
+def _total(values: Sequence[Any]) -> Any:
+    return None if not values or None in values else sum(values)
+
+
+def _best_response(rows: Sequence[Row]) -> tuple[str, float | None, float | None]:
+    """The opponent that gets most, its payoff and the policy's own, by cross-validation over halves of the tasks."""
+    tasks = sorted({row.task for row in rows})
+    halves = [set(tasks[::2]), set(tasks[1::2])]
+    takes, leaves = [], []
+    for chosen_on, measured_on in (halves, halves[::-1]):
+        best = _greatest([row for row in rows if row.task in chosen_on])
+        held_out = [row for row in rows if row.task in measured_on and row.opponent == best]
+        takes += [row.opponent_payoff for row in held_out if row.opponent_payoff is not None]
+        leaves += [row.payoff for row in held_out if row.payoff is not None]
+    means = [sum(values) / len(values) if values else None for values in (takes, leaves)]
+    return _greatest(rows), means[0], means[1]
+
+
+def _greatest(rows: Sequence[Row]) -> str:
+    by_opponent: dict[str, list[float]] = {}
+    for row in rows:
+        if row.opponent_payoff is not None:
+            by_opponent.setdefault(row.opponent, []).append(row.opponent_payoff)
+    return max(by_opponent, key=lambda name: sum(by_opponent[name]) / len(by_opponent[name]), default="")

@@ -17,7 +17,14 @@ CARD_FILE = "card.json"
 
 
 class FailedEpisode(Record):
-    """An episode that could not be finished, with the names of its policies and the kind of failure."""
+    """An episode that could not be finished.
+
+    Attributes:
+        key: the key of the episode.
+        policies: the names of the policies that failed: those whose turn it was, or all of the episode if the record
+            does not say whose.
+        kind: the kind of failure.
+    """
 
     key: str
     policies: tuple[str, ...]
@@ -86,7 +93,7 @@ class Card(Record):
         return tuple(sorted({r.policy for r in self.rows if policy_name(r.policy) != HUMAN} - reference))
 
     def failures_of(self, name: str) -> Counter[str]:
-        """Returns the number of failed episodes with a policy of this name, by kind."""
+        """Returns the number of episodes in which a policy of this name failed, by kind."""
         return Counter(item.kind for item in self.failures if name in item.policies)
 
     def _incomplete(self, policy: str, rows: Sequence[Row]) -> InvalidValueError:

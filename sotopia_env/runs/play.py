@@ -205,4 +205,5 @@ def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord
         traceback="\n".join(trace[-_TRACEBACK_LINES:]),
         turns=episode.turns,
         errors=episode.errors,
+        acting=tuple(plan.task.seat_of[agent] for agent in table.acting),
     )

@@ -196,6 +196,7 @@ class FailureRecord(Record):
         traceback: the last lines of the traceback.
         turns: the turns before the failure.
         errors: earlier failures in these turns that did not end the episode.
+        acting: the indexes of the seats whose turn it was; empty in records of earlier versions.
     """
 
     key: str
@@ -206,6 +207,7 @@ class FailureRecord(Record):
     traceback: str = ""
     turns: tuple[RecordedTurn, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
+    acting: tuple[int, ...] = ()
 
 
 class UnfinishedPart(Record):

@@ -19,8 +19,11 @@ from sotopia_env.arena import (
     read_card,
 )
 from sotopia_env.arena.card import CARD_FILE, FailedEpisode
+from sotopia_env.arena.suites import SUITE_FILE
 from sotopia_env.cli.app import app
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.errors import InvalidValueError, PolicyError, UnknownNameError
+from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world import TaskSet
 from tests.errors import raises
@@ -214,6 +217,32 @@ def test_secrets_by_interview_in_a_suite_of_ones_own(tmp_path):
     (row,) = next(sheet for sheet in report.sheets if sheet.name == "process").records()
     assert 0 <= row["disclosure"] <= 1
     assert 0 <= row["discovery"] <= 1
+
+
+class Failing:
+    """Plays like linear, and fails in its second turn if it has the second seat."""
+
+    name, parameters = "failing", {}
+
+    async def act(self, observation, seed):
+        if observation.own_turns and observation.agent == "agent_1":
+            raise PolicyError("the server is down")
+        return await make_policy("linear").act(observation, seed)
+
+
+def test_a_failure_counts_for_the_policy_whose_turn_it_was(tmp_path, suite):
+    small = freeze(suite.model_copy(update={"tasks": "bargaining", "n": 4, "pool": ("boulware", "conceder")}))
+    pairs = [(focal, other) for focal in (Failing(), "micro") for other in (*small.pool, Failing(), "micro")]
+    plans = plan_episodes(small.spec(small.pool).task_set(), pairs, seed=small.seed, orders=small.orders)
+    result = run_episodes(plans, evaluator=make_evaluator(small.evaluator), run_dir=tmp_path, progress=False)
+    assert result.failures
+    small.save(tmp_path / SUITE_FILE)
+    card = read_card(tmp_path)
+    assert sum(card.failures_of("failing").values()) == len(result.failures)
+    assert not card.failures_of("micro")
+    (sheet,) = [sheet for sheet in card_report(card).sheets if sheet.name == "failures"]
+    failed = {row["policy"]: row["failed"] for row in sheet.records()}
+    assert failed == {"failing": len(result.failures), "micro": 0}
 
 
 def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):

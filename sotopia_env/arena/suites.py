@@ -21,6 +21,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.naming import make_policy
+from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies import policy_identity
 from sotopia_env.records import Record, canonical_json, read_record
 from sotopia_env.runs import Orders, RunSpec, plan_episodes, run_episodes
@@ -46,7 +47,7 @@ class Suite(Record):
         repeats: how often each episode is played, each time with another seed.
         orders: which seat acts first.
         max_turns: the turn limit; ``None`` for the tasks' own.
-        pool: the names of the reference opponents.
+        pool: the names of the reference opponents, which are built in or of an installed package.
         evaluator: the name of the evaluator.
         metric: the payoff that is rated; a metric of :mod:`sotopia_env.reports`.
         hashes: the hash of every task, in the order of play.
@@ -79,8 +80,14 @@ class Suite(Record):
 
     @cached_property
     def pool_identities(self) -> tuple[str, ...]:
-        """The identity of every policy of the pool; see :func:`~sotopia_env.policies.policy_identity`."""
-        return tuple(policy_identity(make_policy(name)) for name in self.pool)
+        """The identity of every policy of the pool; see :func:`~sotopia_env.policies.policy_identity`.
+
+        Raises:
+            UnknownNameError: a policy of the pool is not installed.
+        """
+        # A suite or a card may be somebody else's: no module or directory that it names is opened.
+        with installed_only():
+            return tuple(policy_identity(make_policy(name)) for name in self.pool)
 
     @property
     def rules(self) -> Rules:
@@ -166,17 +173,15 @@ def freeze(suite: Suite) -> Suite:
 
     Raises:
         InvalidValueError: the suite cannot be played.
-        UnknownNameError: a name in it is unknown.
+        UnknownNameError: a name in it is unknown, or the name of a policy or an evaluator that is not installed.
     """
     spec = suite.spec(suite.pool)
-    run = spec.resolve(ModelPool(spec.models))
-    return suite.model_copy(
-        update={
-            "hashes": tuple(task.content_hash for task in run.tasks),
-            "seats": tuple(len(task.agents) for task in run.tasks),
-            "behaviour": _behaviour(suite, run.tasks[:_TRIAL_TASKS], run.rules),
-        }
-    )
+    with installed_only():
+        run = spec.resolve(ModelPool(spec.models))
+        behaviour = _behaviour(suite, run.tasks[:_TRIAL_TASKS], run.rules)
+    hashes = tuple(task.content_hash for task in run.tasks)
+    seats = tuple(len(task.agents) for task in run.tasks)
+    return suite.model_copy(update={"hashes": hashes, "seats": seats, "behaviour": behaviour})
 
 
 def _behaviour(suite: Suite, tasks: TaskSet, rules: Any) -> str:

@@ -103,8 +103,11 @@ class PoolTables:
             [*_DILIGENCE, *PROCESS],
             (
                 "opening: share of the own best outcome in the first offer. reservation shown: 1 if the own offers "
-                "went down to the reservation value. interests shown: correlation of the own worths with those that a "
-                "frequency model estimates from the own offers. Optimality and diligence: tasks with one issue.",
+                "went down to the reservation value. reservation error: distance between it and what an observer "
+                "estimates from the own offers, small if it leaked. interests shown: correlation of the own worths "
+                "with those that a frequency model estimates from the own offers. said otherwise: agreements in words "
+                "that the next move was not for. disclosure: questions on the own secrets that the others answered "
+                "right. Optimality and diligence: tasks with one issue.",
             ),
         )
 

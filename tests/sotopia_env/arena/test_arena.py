@@ -145,6 +145,19 @@ def test_a_suite_that_changed_is_refused(suite, tmp_path, change):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_suite_of_somebody_else_runs_no_code(folder, suite, tmp_path, monkeypatch):
+    (tmp_path / "pool_of_theirs.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    theirs = suite.model_copy(update={"pool": ("linear", "pool_of_theirs:Policy")})
+    with raises(UnknownNameError, field="policy"):
+        freeze(theirs)
+    theirs.save(tmp_path / "theirs.json")
+    arena("run", tmp_path / "theirs.json", "--policy", "micro", "--out", tmp_path / "run", code=2)
+    card = read_card(folder / "first").model_copy(update={"suite": theirs})
+    (tmp_path / CARD_FILE).write_text(card.model_dump_json(), encoding="utf-8")
+    arena("rate", tmp_path / CARD_FILE, code=2)
+
+
 def test_bad_names_and_places(folder, suite, tmp_path):
     with raises(UnknownNameError, field="suite", nearest="quick"):
         load_suite("quik")

@@ -57,7 +57,7 @@ def list_suites() -> None:
         typer.echo(f"    {len(suite.hashes)} tasks, {suite.expected('')} episodes of each policy against the pool")
         typer.echo(f"    pool: {', '.join(suite.pool)}")
         source = f"--tasks {suite.tasks} -n {suite.n} --level {suite.level} --seed {suite.seed}"
-        typer.echo(f"    a person plays its tasks with: sotopia play {source} --participant CODE --out RUN")
+        typer.echo(f"    options of `sotopia play` for its tasks: {source}")
 
 
 def run_suite(

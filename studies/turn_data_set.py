@@ -1,15 +1,16 @@
-"""Makes a data set of turns with measured worth: ``python studies/turn_worth.py --out data/turns``.
+"""Makes a data set of turns with measured worth: ``python studies/turn_data_set.py --out data/turns``.
 
-Policies play tasks of several families. In a share of the turns (``--explore``), another policy of the list acts in
-place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
+Policies play tasks of several families. In a share of the turns (``--explore``), another policy (``--explorers``) acts
+in place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
 every turn of every seat, the data set has what the seat read, what it did, the exact change of what it had secured, and
 the change of its expected reward by continuations of the seats' own policies, with a 95 % interval
-(:mod:`sotopia_env.credit`). It is written as ``turns.parquet`` with a card, ``README.md``. The measurements are kept in
-``episodes.jsonl``, so the same command continues after a stop, and a larger ``--turns`` adds to it.
+(:mod:`sotopia_env.credit`). A language model among the explorers is asked once per turn of its own, since it does not
+play continuations. The data set is written as ``turns.parquet`` with a card, ``README.md``. The explorers' answers are
+kept in ``explored.jsonl`` and the measurements in ``episodes.jsonl``, so the same command continues after a stop
+without asking a model again, and a larger ``--turns`` adds to it.
 """
 
 import argparse
-import asyncio
 import importlib.util
 import random
 import sys
@@ -25,17 +26,20 @@ from sotopia_env.credit import GOAL, counterfactual_rewards, standing_rewards, s
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json
+from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.prompts import fill
 from sotopia_env.records import Record, canonical_json, code_version
-from sotopia_env.reports.intervals import critical_value
+from sotopia_env.reports.intervals import critical_value, estimate
 from sotopia_env.storage import Journal
 from sotopia_env.table import Table, observations
-from sotopia_env.world import Observation, Rules, to_json
+from sotopia_env.waiting import all_at_once, wait
+from sotopia_env.world import Action, Generation, Observation, Rules, to_json
 from training.attribution.accuracy import RewardedAction, accuracies
 from training.attribution.probes import Truth
 
 MOST_TURNS = 16
+AT_ONCE = 64
 CARD = """---
 license: mit
 configs: [{config_name: default, data_files: turns.parquet}]
@@ -44,7 +48,13 @@ configs: [{config_name: default, data_files: turns.parquet}]
 # Turns with measured worth
 
 {{rows}} turns of {{episodes}} episodes of at most {{most}} turns. Families: {{families}} ({{level}}).
-Policies: {{policies}}. In {{explored}} turns another of them than the seat's own, drawn at random, acted.
+Policies of the seats: {{policies}}. In {{explored}} turns another policy than the seat's own, drawn at random from
+{{explorers}}, acted once:
+
+| acted in place of the seat's policy | turns | no action or not allowed | mean gain, 95 % interval over tasks |
+| --- | --- | --- | --- |
+{{acted}}
+
 `gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
 {{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. An interval of width 0
 says that all pairs have the same difference: for policies that draw nothing the gain is then exact.
@@ -52,13 +62,14 @@ Correlation with `gain`, mean of the families, 95 % intervals over tasks: `stand
 
 | column | meaning |
 | --- | --- |
-| `text`, `action` | what the seat read before the turn, and the action it took, as JSON |
+| `text`, `action` | what the seat read before the turn, and the action that took effect, as JSON |
+| `answer`, `failure` | a model's own text, and why it was not an action or not all of it was allowed; empty otherwise |
 | `policy`, `acted`, `partners` | the policy of the seat, the one that took this turn, and those of the other seats |
 | `standing` | the exact change, until the seat's next turn, of the reward that its next move can obtain at once |
 | `gain`, `low`, `high` | the seat's expected reward after the turn minus before it, and its 95 % interval |
 | `reward` | the seat's reward at the end of the episode, in [0, 1] |
 
-All people are invented. Made by `studies/turn_worth.py` of sotopia-env {{version}}, seed {{seed}}.
+All people are invented. Made by `studies/turn_data_set.py` of sotopia-env {{version}}, seed {{seed}}.
 """
 
 
@@ -76,6 +87,8 @@ class TurnRow(Record):
     turns: int
     text: str
     action: str
+    answer: str
+    failure: str
     standing: float
     gain: float
     low: float | None
@@ -92,6 +105,15 @@ class MeasuredEpisode(Record):
     rows: tuple[TurnRow, ...]
 
 
+class ExploredTurn(Record):
+    """The answer of a policy that acted in place of another; the options and the turn's seed determine it."""
+
+    seed: int
+    options: str
+    action: Action
+    generation: Generation | None
+
+
 class Exploring:
     """A policy in whose place others act at a share of its turns.
 
@@ -99,40 +121,50 @@ class Exploring:
         acted: the names of the policies that acted, turn by turn.
     """
 
-    def __init__(self, policy: Policy, others: Sequence[Policy], share: float) -> None:
+    def __init__(
+        self, own: str, policies: Mapping[str, Policy], options: argparse.Namespace, explored: Journal[ExploredTurn]
+    ) -> None:
         self.acted: list[str] = []
-        self._policy, self._others, self._share = policy, others, share
+        self._own, self._policies, self._explored = own, policies, explored
+        self._others = [name for name in options.explorers if name != own]
+        self._share, self._options = options.explore, identity(options)
 
     @property
     def name(self) -> str:
         """That of the policy."""
-        return self._policy.name
+        return self._policies[self._own].name
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """Those of the policy."""
-        return self._policy.parameters
+        return self._policies[self._own].parameters
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Asks the policy or one of the others, as ``seed`` draws."""
         draw = random.Random(f"explore/{seed}")
-        explores = self._others and draw.random() < self._share
-        policy = draw.choice(self._others) if explores else self._policy
-        self.acted.append(policy.name)
-        return await policy.act(observation, seed)
+        if not self._others or draw.random() >= self._share:
+            self.acted.append(self._own)
+            return await self._policies[self._own].act(observation, seed)
+        self.acted.append(draw.choice(self._others))
+        turn = self._explored.get((seed, self._options))
+        if turn is None:
+            decision = await self._policies[self.acted[-1]].act(observation, seed)
+            turn = ExploredTurn(
+                seed=seed, options=self._options, action=decision.action, generation=decision.generation
+            )
+            self._explored.append(turn)
+        return Decision(turn.action, turn.generation)
 
 
-async def measure(number: int, options: argparse.Namespace) -> MeasuredEpisode:
+async def measure(
+    number: int, options: argparse.Namespace, policies: Mapping[str, Policy], explored: Journal[ExploredTurn]
+) -> MeasuredEpisode:
     """Plays episode ``number`` and measures all of its turns."""
     draw = random.Random(f"{options.seed}/{number}")
     family = options.families[number % len(options.families)]
     task = tasks.generate(family, 1, options.seed + number, options.level)[0]
     names = {agent: draw.choice(options.policies) for agent in task.agents}
-    policies = {name: naming.make_policy(name) for name in options.policies}
-    seats = {
-        agent: Exploring(policies[name], [policies[o] for o in policies if o != name], options.explore)
-        for agent, name in names.items()
-    }
+    seats = {agent: Exploring(name, policies, options, explored) for agent, name in names.items()}
     table = Table(task, Rules(max_turns=MOST_TURNS), options.seed + number, key=f"{family}-{options.seed + number}")
     await table.play(seats)
     evaluation = await table.evaluate(VerifiedOutcome())
@@ -145,13 +177,17 @@ async def measure(number: int, options: argparse.Namespace) -> MeasuredEpisode:
         partners = ",".join(names[other] for other in task.agents if other != agent)
         own = zip(observations(episode, agent), seats[agent].acted, strict=True)
         for (observation, turn), acted in own:
-            gain, error = gains.by_turn[turn], gains.errors[turn]
+            gain, error, item = gains.by_turn[turn], gains.errors[turn], episode.turns[turn]
+            answer, unreadable = ("", None)
+            if item.generation is not None:
+                answer, unreadable = item.generation.text, item.generation.parse_failure
             half = None if error is None else critical_value(0.05, options.samples - 1) * error
             rows.append(
                 TurnRow(
                     episode=episode.key, family=family, task=task.id, agent=agent, policy=names[agent], acted=acted,
                     partners=partners, turn=turn, turns=len(episode.turns), text=observation.text,
-                    action=canonical_json(to_json(episode.turns[turn].turn.action)), standing=standing.by_turn[turn],
+                    action=to_json(item.turn.action), answer=answer,
+                    failure=unreadable or item.turn.violation or "", standing=standing.by_turn[turn],
                     gain=gain, low=None if half is None else gain - half, high=None if half is None else gain + half,
                     reward=GOAL(evaluation.vector(agent, GOAL.dimensions)),
                 )
@@ -162,22 +198,30 @@ async def measure(number: int, options: argparse.Namespace) -> MeasuredEpisode:
 
 def identity(options: argparse.Namespace) -> str:
     """The options that determine an episode's measurement."""
-    names = ("families", "policies", "samples", "explore", "level", "seed")
+    names = ("families", "policies", "explorers", "samples", "explore", "level", "seed")
     return canonical_json({name: getattr(options, name) for name in names})
 
 
 def episodes(options: argparse.Namespace) -> Iterator[MeasuredEpisode]:
     """Yields measured episodes, those on disk first, until they have enough turns."""
-    count, number = 0, 0
+    policies = {name: naming.make_policy(name) for name in (*options.policies, *options.explorers)}
+    key, count, number = identity(options), 0, 0
     with (
+        Journal(options.out / "explored.jsonl", ExploredTurn, lambda item: (item.seed, item.options)) as explored,
         Journal(options.out / "episodes.jsonl", MeasuredEpisode, lambda item: (item.number, item.options)) as journal,
         tqdm(total=options.turns, unit=" turns", disable=not sys.stderr.isatty()) as bar,
     ):
+
+        async def add(number: int) -> None:
+            journal.append(await measure(number, options, policies, explored))
+
         while count < options.turns:
-            episode = journal.get((number, identity(options)))
-            if episode is None:
-                episode = asyncio.run(measure(number, options))
-                journal.append(episode)
+            if (number, key) not in journal:
+                # Many at once: a model in this process samples all turns that wait for it in one batch.
+                missing = [item for item in range(number, number + AT_ONCE) if (item, key) not in journal]
+                wait(all_at_once(map(add, missing)))
+            episode = journal.get((number, key))
+            assert episode is not None
             yield episode
             count, number = count + len(episode.rows), number + 1
             bar.update(len(episode.rows))
@@ -191,6 +235,18 @@ def agreement(rows: Sequence[TurnRow], column: str) -> str:
     ]
     estimate = accuracies({(column, ""): items}, 1000, 0)[-1].correlation
     return "undefined" if estimate is None else f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def explorers_table(rows: Sequence[TurnRow]) -> str:
+    """Returns a line for each policy that acted in place of another, with the mean gain of its actions."""
+    lines = []
+    for name in sorted({row.acted for row in rows if row.acted != row.policy}):
+        own = [row for row in rows if row.acted == name != row.policy]
+        gain = estimate([row.gain for row in own], [row.task for row in own])
+        interval = "" if gain.low is None else f" [{gain.low:+.3f}, {gain.high:+.3f}]"
+        failed = sum(bool(row.failure) for row in own)
+        lines.append(f"| {name} | {len(own):,} | {failed:,} | {gain.mean:+.3f}{interval} |")
+    return "\n".join(lines)
 
 
 def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
@@ -208,6 +264,8 @@ def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
         rows=f"{len(rows):,}",
         episodes=f"{len(measured):,}",
         policies=", ".join(settings["policies"]),
+        explorers=", ".join(f"`{name}`" for name in settings["explorers"]),
+        acted=explorers_table(rows),
         families=", ".join(settings["families"]),
         level=settings["level"],
         most=str(MOST_TURNS),
@@ -232,14 +290,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--policies",
         default="random-offers,random-walk,conceder,boulware,tit-for-tat,micro",
-        help="names; smol is a model",
+        help="names of the policies of the seats, which also play on",
     )
+    parser.add_argument("--explorers", help="names of the policies that act in place of others; default: --policies")
     parser.add_argument("--samples", type=int, default=8, help="continuations of each state")
     parser.add_argument("--explore", type=float, default=0.5, help="share of turns at which another policy acts")
     parser.add_argument("--level", default="medium", choices=tasks.LEVELS)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    options.families, options.policies = options.families.split(","), options.policies.split(",")
+    options.families, options.policies = options.families.split(","), split_names(options.policies)
+    options.explorers = options.policies if options.explorers is None else split_names(options.explorers)
     if importlib.util.find_spec("pyarrow") is None:
         parser.error("parquet needs pyarrow: pip install pyarrow")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import pytest
 from sotopia_env.policies.examples import read_examples
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPT = ROOT / "studies" / "measure_turns.py"
+SCRIPT = ROOT / "studies" / "turn_quality.py"
 
 
 def lines(*arguments: str) -> list[dict[str, int]]:

@@ -1,6 +1,6 @@
 """Counts a policy's turns by quality, without scoring episodes: readable, legal, with a move, sensible.
 
-python studies/measure_turns.py --policy "smol:format=chat,max_length=4000,temperature=0.7" --policy random-offers
+python studies/turn_quality.py --policy "smol:format=chat,max_length=4000,temperature=0.7" --policy random-offers
 
 The policy has the first seat of generated tasks, "linear" the others. A turn is readable if it is an action, legal if
 its move is open too, and sensible if its move, once agreed, decided or right, leaves the seat no worse off than no

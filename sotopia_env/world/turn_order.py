@@ -82,7 +82,8 @@ class NextRound(NamedTuple):
     """The agents that act next.
 
     Attributes:
-        number: the number of the round, from 0; in reactive order, the clock's next tick in which an agent acts.
+        number: the number of the round, from 0; in reactive order, the clock's next tick in which an agent acts. The
+            first one is 0 in every order.
         agents: the agents that act in it, the first one first.
         appointments: every seat's appointment, in reactive order; empty in the others.
     """
@@ -119,6 +120,10 @@ def _reactive(last: LastRound) -> NextRound:
     generator = _generator(last.seed, last.number)
     # One draw per seat and tick, so that a seat's times do not depend on what happens out of its sight.
     appointments = {agent: _appointment(last, agent, generator.random()) for agent in last.task.agents}
+    if last.number < 0:
+        # The clock starts with the first action: a limit on rounds must leave a tick in which somebody acts.
+        start = min(time.round for time in appointments.values())
+        appointments = {agent: time._replace(round=time.round - start) for agent, time in appointments.items()}
     number = min([appointments[agent].round for agent in last.present], default=last.number + 1)
     agents = tuple([agent for agent in last.present if appointments[agent].round == number])
     return NextRound(number, agents, tuple(appointments.values()))

@@ -77,14 +77,16 @@ def time_of_next_turn(last: EpisodeState, agent: str, since: int) -> int:
         and not turn.action.silent
         and (not turn.action.to or agent in turn.action.to)
     ]
-    first = min(news, default=None) if own else -1
-    by_itself = since + 1 + int(chance(last, since, seat) * 2 * seats) if own else None
+    if not own:  # the situation reaches everybody, and the clock starts with the first action
+        delays = [int(chance(last, -1, other) * seats) for other in range(seats)]
+        return delays[seat] - min(delays)
+    first = min(news, default=None)
+    by_itself = since + 1 + int(chance(last, since, seat) * 2 * seats)
     if first is None:
-        assert by_itself is not None
         return by_itself
     answer = first + 1 + int(chance(last, first, seat) * seats)
     # What arrives at the same time as the own turn, or before the seat speaks by itself, is answered.
-    if by_itself is None or first == since:
+    if first == since:
         return answer
     return by_itself if first >= by_itself else min(answer, by_itself)
 
@@ -208,6 +210,19 @@ def test_silence_of_all_ends_it_and_so_does_the_clock(seats):
         state = transition(state, say())
     assert state.stop is StopReason.TURN_LIMIT
     assert state.turns[-1].round < 12
+
+
+@pytest.mark.parametrize("seats", [2, 5, 50])
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_a_limit_on_rounds_leaves_room_for_the_first_action_and_none_after_it(seats, rounds):
+    for seed in range(60):
+        state = initial_state(verified_task("", seats), dataclasses.replace(RULES, max_rounds=rounds), seed)
+        assert state.round == 0
+        while state.stop is None:
+            assert observe(state, state.actor).own_turns_left() > 0
+            state = transition(state, say())
+        assert state.stop is StopReason.TURN_LIMIT
+        assert {turn.round for turn in state.turns} <= {*range(rounds)}
 
 
 def test_who_leaves_acts_no_more_and_the_last_two_end_it():

@@ -99,9 +99,9 @@ class Card(Record):
     def _incomplete(self, policy: str, rows: Sequence[Row]) -> InvalidValueError:
         name, expected = policy_name(policy), self.suite.expected(policy)
         failed = self.failures_of(name)
-        kinds = f" ({', '.join(f'{count} {kind}' for kind, count in failed.most_common(2))})" if failed else ""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common(2))
         return InvalidValueError(
-            f"{sum(failed.values())} episodes of it failed{kinds}",
+            f"{sum(failed.values())} episodes of it failed ({kinds})" if failed else "",
             field=f"policy {name!r}",
             expected=f"at least half of its {expected} episodes against the pool",
             got=Verbatim(sum(row.payoff is not None for row in rows)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sotopia_env.arena.card import CARD_FILE, Card
-from sotopia_env.arena.tables import PoolTables, clustered, labels, play_tables
+from sotopia_env.arena.tables import PoolTables, clustered, play_tables
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.files import write_text_atomically
 from sotopia_env.quoting import disarm_line
@@ -92,14 +92,13 @@ def _escaped(text: str) -> str:
 
 
 def _heading(card: Card, tables: PoolTables | None) -> str:
-    suite, label = card.suite, labels(card)
+    suite = card.suite
+    about = f"{suite.about}\n" if suite.about else ""
     if tables is None:
-        return f"{suite.about}\nNo policy was rated: none has met the pool of the suite. Payoff: {suite.metric}."
-    unrated = ", ".join(label[policy] for policy in card.unrated)
-    rating = tables.rating
+        return f"{about}No policy was rated: none has met the pool of the suite. Payoff: {suite.metric}."
+    rating, unrated = tables.rating, ", ".join(tables.label[policy] for policy in card.unrated)
     return (
-        f"{suite.about}\n"
-        f"Policies rated: {len(tables.order)}; {len(tables.pool)} reference opponents, {rating.tasks} tasks, "
+        f"{about}Policies rated: {len(tables.order)}; {len(tables.pool)} reference opponents, {rating.tasks} tasks, "
         f"{len({row.key for row in tables.rows})} episodes. Payoff: {suite.metric}, of the policy's own seat.\n"
         "Ratings estimate the mean payoff over this pool and these kinds of task, not over other opponents. "
         f"Intervals are 95 %, over tasks (sandwich, Student's t with {rating.tasks - 1} degrees of freedom). "

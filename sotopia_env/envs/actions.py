@@ -26,8 +26,8 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
             default), ``to`` and ``move``. ``to`` is a mask of 0 and 1 with one entry per seat, or agent ids or
             character names. A mask that selects no seat, or every seat but ``agent``, addresses all; the agent's own
             entry is ignored. ``move`` is a :class:`~sotopia_env.outcomes.Move`, a mapping such as ``{"accept": 2}``
-            or the JSON text of one; ``""`` and ``None`` mean no move. ``wait`` is a whole number, or ``None`` to
-            leave it to the turn order; it is not part of the action space.
+            or the JSON text of one; ``""`` and ``None`` mean no move. ``wait`` is a whole number; 0 and ``None`` leave
+            it to the turn order.
         agent: the id of the acting agent.
         task: the task, whose agents may be addressed.
 
@@ -49,7 +49,8 @@ def read_action(value: object, agent: str, task: Task) -> Action | str:
     kind, to = _read_type(value["action_type"]), _read_recipients(value.get("to"), agent, task)
     wait = value.get("wait")
     # Numbers from arrays become plain ones, as records need them; the action refuses everything else.
-    wait = int(wait) if isinstance(wait, np.integer) else wait
+    if isinstance(wait, int | np.integer) and not isinstance(wait, bool):
+        wait = int(wait) or None
     return Action(kind, str(argument), to, optional_move(value.get("move")), wait)
 
 

@@ -118,7 +118,8 @@ class EpisodeEnv:
     @cached_property
     def action_spaces(self) -> dict[str, spaces.Space[Any]]:
         """The space of actions (see :func:`~sotopia_env.envs.actions.read_action`), one object per agent."""
-        return {agent: action_space(self.options.seats, partial(self._menu, agent)) for agent in self.possible_agents}
+        seats, order = self.options.seats, self.options.rules.turn_order
+        return {agent: action_space(seats, partial(self._menu, agent), order) for agent in self.possible_agents}
 
     @cached_property
     def reward_spaces(self) -> dict[str, spaces.Space[Any]]:

@@ -76,7 +76,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         self.metadata = self._aec.metadata
         self.render_mode = self._aec.render_mode
         self.observation_space = self._aec.observation_space(self.focal)
-        self.action_space = action_space(self._aec.options.seats, self._menu)
+        self.action_space = action_space(self._aec.options.seats, self._menu, self._aec.options.rules.turn_order)
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None

@@ -49,6 +49,8 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
 
     The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 
+    In reactive order the time of the next turn is left to the order.
+
     ``info["action_mask"]`` (int8) says which actions are open, :meth:`action_masks` the same as truth values, as
     sb3-contrib's MaskablePPO expects it. A move that is not open is a turn in which nothing is done.
 

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import create_shared_memory
 
 from sotopia_env.outcomes import InvalidMoveError, Menu
 from sotopia_env.world.action import ACTION_TYPES, MAX_ARGUMENT_LENGTH, WORDLESS, move_json, optional_move
+from sotopia_env.world.turn_order import TurnOrder
 
 MAX_TEXT_LENGTH = 2**20
 """Bound of the text spaces of observations and states: 20 turns of the longest utterances fit, each character escaped.
@@ -118,7 +119,7 @@ class MoveSpace(UtteranceSpace):
 
 
 class ActionSpace(spaces.Dict):
-    """``action_type``, ``argument``, ``to`` and ``move``; ``sample`` draws a move only if the other parts allow it."""
+    """The parts of an action (:func:`action_space`); ``sample`` draws a move only if the other parts allow it."""
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> dict[str, Any]:
         """Draws each part; a move is drawn only with a type that has words, and is then public."""
@@ -135,16 +136,21 @@ class ActionSpace(spaces.Dict):
         cast(MoveSpace, self["move"]).menu = menu
 
 
-def action_space(seats: int, menu: MenuSource) -> ActionSpace:
-    """Returns the space of actions at a table of ``seats`` (see :func:`~sotopia_env.envs.actions.read_action`)."""
-    return ActionSpace(
-        {
-            "action_type": spaces.Discrete(len(ACTION_TYPES)),
-            "argument": UtteranceSpace(),
-            "to": spaces.MultiBinary(seats),
-            "move": MoveSpace(menu),
-        }
-    )
+def action_space(seats: int, menu: MenuSource, order: TurnOrder = TurnOrder.ROUND_ROBIN) -> ActionSpace:
+    """Returns the space of actions at a table of ``seats`` (see :func:`~sotopia_env.envs.actions.read_action`).
+
+    In reactive order an action has a ``wait``, where 0 leaves the time of the next turn to the order. The space ends at
+    the order's own longest time; ``step`` also takes longer waits.
+    """
+    parts: dict[str, spaces.Space[Any]] = {
+        "action_type": spaces.Discrete(len(ACTION_TYPES)),
+        "argument": UtteranceSpace(),
+        "to": spaces.MultiBinary(seats),
+        "move": MoveSpace(menu),
+    }
+    if order is TurnOrder.REACTIVE:
+        parts["wait"] = spaces.Discrete(2 * seats + 1)
+    return ActionSpace(parts)
 
 
 def observation_space() -> spaces.Dict:

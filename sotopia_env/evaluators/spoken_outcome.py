@@ -61,7 +61,7 @@ class SpokenOutcome(ModelEvaluator):
         replicate: int = 0,
         words_only: bool = False,
     ) -> None:
-        texts = ("spoken_outcome_closing", "judge_data_rule", "judge_data", "judge_reask")
+        texts = ("spoken_outcome_closing", "spoken_outcome_needs", "judge_data_rule", "judge_data", "judge_reask")
         prompt = fingerprint(load("spoken_outcome"), *texts)
         self.words_only = words_only
         # Absent by default: a new parameter would change the names of recorded evaluations.
@@ -156,21 +156,17 @@ def _instructions(task: Task) -> str:
     return disarm(text)  # issues and options are texts from the scenario's author
 
 
-_DECISIONS = {
-    "plurality": "a decision is for the option that most participants named, and a tie decides nothing",
-    "majority": "a decision needs more than half of all participants",
-    "unanimity": "a decision needs every participant",
-}
-
-
 def _needs(task: Task) -> str:
     """The assents that an agreement or a decision needs, in words with agent ids."""
     assert task.scenario.outcome is not None
     rules = task.scenario.outcome.protocol
+    texts = dict(line.split(": ", 1) for line in load("spoken_outcome_needs").splitlines())
     if isinstance(rules, BallotRules):
-        return _DECISIONS[rules.rule]
+        return texts[rules.rule]
     needs = rules.needs if isinstance(rules, AgreementRules) else "all"
     if not isinstance(needs, Quorum):
-        return "an agreement needs the assent of every participant"
-    among = f", among them {', '.join(needs.veto)}" if needs.veto else ""
-    return f"an agreement needs the assent of {needs.quorum} of the {len(task.agents)} participants{among}"
+        return texts["all"]
+    numbers = {"quorum": str(needs.quorum), "seats": str(len(task.agents))}
+    if not needs.veto:
+        return fill(texts["quorum"], **numbers)
+    return fill(texts["veto"], **numbers, veto=", ".join(needs.veto))

@@ -45,12 +45,13 @@ _ECHO = 4_000
 _REASON = 500
 # The role and the delimiters that a chat template adds to each message.
 _TOKENS_PER_MESSAGE = 4
-_LONG_PROMPTS = ("briefing", "answer", "move", "private", "agent_reask", "agent_example")
+_LONG_PROMPTS = ("briefing", "answer", "move", "private", "timing", "agent_reask", "agent_example")
+_TOOL_PROMPTS = ("answer_tools", "binding", "agent_functions", "agent_reask_tools")
 _PROMPTS: Mapping[Format, tuple[str, ...]] = {
     "chat": _LONG_PROMPTS,
     "single": _LONG_PROMPTS,
     "brief": ("agent_brief", "agent_reask", "agent_example"),
-    "tools": ("briefing", "answer_tools", "agent_functions", "agent_reask_tools", "agent_example"),
+    "tools": ("briefing", "timing", *_TOOL_PROMPTS, "agent_example"),
 }
 
 

@@ -69,7 +69,7 @@ def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
 def instruction(briefing: Briefing) -> str:
     """Returns the instruction to answer with a function call, which replaces :attr:`Briefing.answer`."""
     moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
-    binding = f"Words bind nobody; what binds: {moves}. " if moves else ""
+    binding = fill(load("binding"), moves=moves) if moves else ""
     answer = fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
     return f"{answer}\n{briefing.timing}" if briefing.timing else answer
 

@@ -113,16 +113,9 @@ def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], react
     """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task and turn order."""
     key = ("briefing", agent, action_types, reactive)
     if key not in task.memo:
-        task.memo[key] = _brief(task, agent, action_types, _TIMING if reactive else "")
+        task.memo[key] = _brief(task, agent, action_types, load("timing") if reactive else "")
     entry: Briefing = task.memo[key]
     return entry
-
-
-_TIMING = (
-    "Turn numbers are times, and everybody acts when they like. "
-    'An optional "wait": n, at least 1, makes your next turn come after n steps of time, whatever happens; '
-    "without it, your next turn comes soon after something reaches you, or later if nothing does."
-)
 
 
 def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing: str) -> Briefing:

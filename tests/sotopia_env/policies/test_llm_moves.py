@@ -296,7 +296,7 @@ def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format
         template="{{observation}}" if format_ == "single" else None,
         examples=[("A room.", answer())],
     )
-    decide(policy, observed(contract(private_messages=True)))
+    decide(policy, observed(contract(private_messages=True), rules=Rules(turn_order="reactive")))
     prompts = json.dumps([[*request.messages, *request.tools] for request in model.requests], ensure_ascii=False)
     recorded = set(policy.parameters["prompts"])
     no_words = {"template", "examples", "agent_brief"}  # nothing but placeholders, or not a file

@@ -7,6 +7,8 @@ import json
 import random
 from collections.abc import Iterator
 
+import gymnasium
+import numpy as np
 import pytest
 
 from sotopia_env import sotopia_v0
@@ -337,6 +339,40 @@ def test_a_time_survives_text_and_record(wait):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Environments
+@pytest.mark.parametrize("order", TurnOrder)
+def test_the_space_of_actions_has_a_wait_in_this_order_alone(order):
+    options = {"task": verified_task("", 3), "turn_order": order.value, "max_turns": 12}
+    env, waits = sotopia_v0.raw_env(**options), []
+    env.reset(seed=1)
+    for agent in env.agent_iter():
+        if env.terminations[agent] or env.truncations[agent]:
+            env.step(None)
+            continue
+        space = env.action_space(agent)
+        space.seed(len(waits))
+        action = {**space.sample(), "action_type": 1, "argument": "Well?", "to": np.zeros(3, np.int8)}
+        assert space.contains(action)
+        waits.append(action.get("wait"))
+        env.step(action)
+    taken = [turn.action.wait for turn in env.episode_state.turns]
+    assert taken == [None if not wait else int(wait) for wait in waits]
+    assert any(taken) == (order is TurnOrder.REACTIVE)
+
+
+def test_a_wait_from_the_space_is_kept_through_gymnasium():
+    options = {"task": verified_task("", 2), "turn_order": "reactive", "max_turns": 12}
+    env = gymnasium.make("sotopia_env/Sotopia-v0", partner="random", **options)
+    env.reset(seed=2)
+    over = False
+    while not over:
+        action = {**env.action_space.sample(), "action_type": 1, "argument": "Well?", "wait": np.int64(3)}
+        _, _, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+    times = [turn.turn.round for turn in env.unwrapped.episode().turns if turn.turn.actor == "agent_0"]
+    assert {later - time for time, later in itertools.pairwise(times)} == {3}
+    assert not env.action_space.contains({**action, "wait": 50})
+
+
 @pytest.mark.parametrize("seats", [2, 5, 50])
 def test_one_at_a_time_and_in_parallel_the_same_actions_make_the_same_episode(seats):
     options = {"task": verified_task("", seats), "turn_order": "reactive", "max_turns": 2 * seats + 10}

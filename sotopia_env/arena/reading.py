@@ -117,8 +117,12 @@ class _Selection:
             if name is None:
                 left_out[f"not evaluated by {self.suite.evaluator!r}, which `sotopia evaluate` adds"] += 1
                 continue
+            seats = rows_of(evaluated, name, self.suite.metric)
+            if not seats:
+                left_out["every seat faces several policies at once"] += 1
+                continue
             code.add(episode.code_version)
-            rows += rows_of(evaluated, name, self.suite.metric)
+            rows += seats
         if left_out and not rows:
             raise self._nothing(left_out)
         failures, of_others = self._failures({task.id for key, task in tasks.items() if key in self.hashes})

@@ -1,5 +1,6 @@
 """Simulated arenas with known strengths: recovered, covered as often as promised, and no wrong order between groups."""
 
+import itertools
 import random
 
 import numpy as np
@@ -48,6 +49,31 @@ def test_intervals_cover_the_true_strengths(tasks):
         wrong_orders += any(not rank.best <= ranks[p] <= rank.worst for p, rank in rating.ranks.items())
     assert 0.93 <= covered / (arenas * len(STRENGTHS)) <= 0.97
     assert wrong_orders / arenas <= 0.1  # 5 % and two standard errors
+
+
+def crossed(seed: int, tasks: int, strengths=STRENGTHS[:5]) -> list[Row]:
+    """Cross play: what one seat gains by luck, the other one loses, and every policy is an opponent, too."""
+    rng = np.random.default_rng(seed)
+    suits, hard = rng.normal(0, 0.25, (len(strengths), tasks)), rng.normal(0, 0.5, tasks)
+    rows = []
+    for p, o in itertools.permutations(range(len(strengths)), 2):
+        for t in range(tasks):
+            luck = rng.normal(0, 0.3)
+            for seat, (own, other, sign) in enumerate(((p, o, 1), (o, p, -1))):
+                payoff = strengths[own] + suits[own, t] - suits[other, t] / 2 + hard[t] + 0.1 * seat + sign * luck
+                common = {"key": f"{p}-{o}-{t}", "task": f"t{t}", "seat": seat, "first": seat == 0, "seed": t}
+                names = {"policy": f"policy-{own}", "opponent": f"policy-{other}"}
+                rows.append(Row(**common, **names, payoff=payoff, opponent_payoff=None))
+    return rows
+
+
+def test_intervals_of_cross_play_cover_the_true_strengths():
+    strengths, covered, arenas = STRENGTHS[:5], 0, 200
+    truth = {f"policy-{p}": strength - np.mean(strengths) for p, strength in enumerate(strengths)}
+    for seed in range(arenas):
+        rating = rate(crossed(seed, 12))
+        covered += sum(s.low <= truth[p] <= s.high for p, s in rating.strengths.items())
+    assert 0.93 <= covered / (arenas * len(strengths)) <= 0.97
 
 
 def test_strengths_are_recovered_where_policies_met_different_opponents():

@@ -155,6 +155,28 @@ def test_what_is_not_of_the_suite_is_left_out_with_the_reason(folder: Path, suit
     assert all(item.reason in card_report(merged).text() for item in card.left_out)
 
 
+def test_a_person_among_several_seats(tmp_path: Path) -> None:
+    committee = freeze(Suite(name="committee", tasks="group_decision", n=1, pool=("linear",)))
+    (task,) = task_set("group_decision", 1, 0, "medium")
+    lines = []
+    for key, others in (("alike", ["linear"] * 3), ("unlike", ["linear", "conceder", "micro"])):
+        table = Table(task, Rules(), 1, key=key)
+        seated = dict(zip(task.agents[1:], map(make_policy, others), strict=True))
+        while table.stop is None:
+            if "agent_0" in table.acting:
+                table.answer("agent_0", Action("speak", "Hm."))
+            asyncio.run(table.play(seated))
+        episode = table.episode()
+        person = PolicyInfo(agent="agent_0", name="human")
+        named = (person, *[info for info in episode.policies if info.agent != "agent_0"])
+        lines.append(to_line(episode.model_copy(update={"policies": named})))
+    (tmp_path / "people.jsonl").write_text("".join(lines), encoding="utf-8")
+    card = card_of_runs([tmp_path / "people.jsonl"], committee)
+    assert set(people(card)) == {"linear"}
+    assert {row.policy for row in card.rows} == {'["human",{}]'}
+    assert [item.episodes for item in card.left_out] == [1]
+
+
 def test_a_path_without_an_episode_of_the_suite_is_refused(folder: Path, suite: Suite, tmp_path: Path) -> None:
     file = tmp_path / "people.jsonl"
     file.write_text(to_line(with_a_person(Rules(max_turns=8))), encoding="utf-8")

@@ -27,5 +27,5 @@ def check_fields(error: BaseException, **fields: Any) -> None:
     """Asserts that an error has these fields, as :func:`raises` takes them."""
     problem = invalid(error) if isinstance(error, ValidationError) else error
     assert isinstance(problem, FieldError)
-    places = {"file": Path(problem.where.file).name, "line": problem.where.line, "record": problem.where.record}
-    assert {name: places[name] if name in places else getattr(problem, name) for name in fields} == fields
+    locations = {"file": Path(problem.where.file).name, "line": problem.where.line, "record": problem.where.record}
+    assert {name: locations[name] if name in locations else getattr(problem, name) for name in fields} == fields

@@ -56,8 +56,8 @@ class Block:
 
 
 def blocks(text: str, *languages: str) -> list[Block]:
-    found = [Block(m["language"], m["code"], m["reason"] or "") for m in _BLOCK.finditer(text)]
-    return [block for block in found if not languages or block.language in languages]
+    all_blocks = [Block(m["language"], m["code"], m["reason"] or "") for m in _BLOCK.finditer(text)]
+    return [block for block in all_blocks if not languages or block.language in languages]
 
 
 def command_lines(code: str) -> list[str]:
@@ -122,7 +122,7 @@ class Shell:
             with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port)), timeout=1):
                 return
             time.sleep(0.05)
-        raise AssertionError("nobody listens")
+        raise AssertionError("no server")
 
 
 @contextmanager
@@ -183,27 +183,27 @@ def test_the_blocks_of_a_page_run_in_order(name, tmp_path, monkeypatch, capsys):
     if name == "environments.md":
         assert output.index("You are") < output.index("reward: ")
     if name == "index.md":  # what it shows is printed by the commands above it
-        shown = [line for block in blocks(PAGES[name], "text") for line in block.code.splitlines()]
-        assert [line for line in shown if line not in output] == []
+        expected = [line for block in blocks(PAGES[name], "text") for line in block.code.splitlines()]
+        assert [line for line in expected if line not in output] == []
     if name == "rewards.md":
         check_rewards(output.splitlines())
     if name == "tasks.md":
         assert len((tmp_path / "everyday_hard.jsonl").read_text(encoding="utf-8").splitlines()) == 20
     if name == "writing.md":
-        written = {file: len(tasks.load(tmp_path / file)) for file in WRITTEN}
-        assert written == WRITTEN
+        counts = {file: len(tasks.load(tmp_path / file)) for file in WRITTEN}
+        assert counts == WRITTEN
     if name == "formats.md":
         for copy, original in COPIES.items():
             copied, published = decode_lines(tmp_path / copy), decode_lines(ROOT / "docs" / "samples" / original)
-            assert kept(copied) == kept(published)
+            assert as_imported(copied) == as_imported(published)
 
 
 def check_rewards(output: list[str]) -> None:
-    shown = [line.partition("  # ")[2] for line in PAGES["rewards.md"].splitlines() if line.startswith("print(")]
-    assert output[:2] == shown[:2]
+    comments = [line.partition("  # ")[2] for line in PAGES["rewards.md"].splitlines() if line.startswith("print(")]
+    assert output[:2] == comments[:2]
     deals = output[2:8]
     assert [line.split()[0] for line in deals] == ["None"] * 2 + ["share"] * 2 + ["goal"] * 2
-    assert [line.count("-") for line in deals] == [0, 0, 1, 1, 0, 0]  # somebody loses, and only the share shows it
+    assert [line.count("-") for line in deals] == [0, 0, 1, 1, 0, 0]  # one seat loses, and only the share shows it
     assert output[-1].endswith("[False False False False False  True  True]")
 
 
@@ -216,7 +216,7 @@ def decode_lines(path: Path) -> object:
     return decode_json(text) if path.suffix == ".json" else [decode_json(line) for line in text.splitlines()]
 
 
-def kept(entries: Any) -> list[list[object]]:
+def as_imported(entries: Any) -> list[list[object]]:
     """What an export says as the imported file said it."""
     names = (
         "episode_id",

@@ -30,10 +30,10 @@ def test_a_script_runs(name, tmp_path):
 def test_a_notebook_runs(name, tmp_path):
     notebook = nbformat.read(EXAMPLES / name, as_version=4)
     nbformat.validate(notebook)
-    shown = [cell.get("outputs") for cell in notebook.cells]
+    stored_outputs = [cell.get("outputs") for cell in notebook.cells]
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     # What a reader sees on a page of the notebook is what the code prints today; pictures differ between versions.
-    assert [texts(cell.get("outputs")) for cell in notebook.cells] == [texts(outputs) for outputs in shown]
+    assert [texts(cell.get("outputs")) for cell in notebook.cells] == [texts(outputs) for outputs in stored_outputs]
 
 
 def texts(outputs: list[nbformat.NotebookNode] | None) -> str:

@@ -1,4 +1,4 @@
-"""The four files of docs/extending.md work as they stand there: by import path, and as an installed package."""
+"""The four files of docs/extending.md work unchanged: by import path, and as an installed package."""
 
 from __future__ import annotations
 

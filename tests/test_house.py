@@ -30,8 +30,8 @@ def test_the_contracts_on_imports_hold():
     """Floors, circles, front doors and packages that only some may import: ``tool.importlinter`` in pyproject.toml."""
     # In a process of its own: import-linter configures logging, which disables the loggers that are there.
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 def test_no_module_outgrows_its_ceiling():
@@ -61,9 +61,9 @@ def broad_handlers(path: Path) -> list[str]:
 
 def test_there_is_one_catch_all_handler():
     """Guards TextArena's bare handlers and S8: only the playing of one episode may catch what it does not know."""
-    found = {room(path): broad_handlers(path) for path in modules() if broad_handlers(path)}
-    assert set(found) == {"sotopia_env/runs"}
-    assert "" not in found["sotopia_env/runs"]
+    handlers = {room(path): broad_handlers(path) for path in modules() if broad_handlers(path)}
+    assert set(handlers) == {"sotopia_env/runs"}
+    assert "" not in handlers["sotopia_env/runs"]
 
 
 GUARD = """

@@ -48,24 +48,24 @@ def test_vector_environments(vectorise):
     maker = functools.partial(SotopiaSingleAgentEnv, partner=Partner(), **options(max_turns=4))
     envs = vectorise([pickle.loads(pickle.dumps(maker)) for _ in range(2)])
     try:
-        seen, _ = envs.reset(seed=[1, 2])
-        assert len(seen["text"]) == 2
-        assert seen["turn"].tolist() == [1, 1]
+        observations, _ = envs.reset(seed=[1, 2])
+        assert len(observations["text"]) == 2
+        assert observations["turn"].tolist() == [1, 1]
         actions = {
             "action_type": np.array([1, 1]),
             "argument": ("We share – “half” each 🙂", "No."),
             "to": np.zeros((2, 2), np.int8),
             "move": ("", ""),
         }
-        seen, rewards, *_ = envs.step(actions)
-        assert "“half” each 🙂" in seen["history"][0]
+        observations, rewards, *_ = envs.step(actions)
+        assert "“half” each 🙂" in observations["history"][0]
         assert rewards.tolist() == [0.0, 0.0]
         _, rewards, _, truncated, infos = envs.step(actions)
         assert rewards.tolist() == pytest.approx([24 / 7] * 2)
         assert truncated.all()
         assert list(infos["stop_reason"]) == ["turn limit"] * 2
         # The same actions reach both; only the partners' seeds differ.
-        assert seen["history"][0].splitlines()[1] != seen["history"][1].splitlines()[1]
+        assert observations["history"][0].splitlines()[1] != observations["history"][1].splitlines()[1]
     finally:
         envs.close()
 
@@ -96,11 +96,11 @@ def test_make_vec_in_every_mode(mode):
     )
     try:
         envs.action_space.seed(1)
-        seen, _ = envs.reset(seed=0)
-        assert seen["turn"].tolist() == [1, 1]
+        observations, _ = envs.reset(seed=0)
+        assert observations["turn"].tolist() == [1, 1]
         actions = {**envs.action_space.sample(), "action_type": np.array([1, 1])}
-        seen, rewards, *_ = envs.step(actions)
-        assert seen["turn"].tolist() == [3, 3]
+        observations, rewards, *_ = envs.step(actions)
+        assert observations["turn"].tolist() == [3, 3]
         assert rewards.tolist() == [0, 0]
     finally:
         envs.close()

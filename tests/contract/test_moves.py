@@ -123,7 +123,7 @@ def test_infos_tell_each_agent_its_own_outcome_in_plain_numbers(kind):
             assert np.isclose(env.infos[agent]["reward_vector"][6], 10 * min(max(outcome["share"], 0), 1))
 
 
-def test_the_outcome_is_told_whoever_scores():
+def test_the_outcome_is_in_the_infos_with_every_evaluator():
     env = sotopia_v0.raw_env(**options("ballot", 3, "round-robin"), evaluator="rules")
     for _ in played(env, 3):
         pass

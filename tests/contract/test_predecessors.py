@@ -128,12 +128,12 @@ def test_textarena_two_environments_in_one_process_do_not_disturb_each_other():
     for number in range(8):
         expected.append(reference.agent_selection)
         reference.step(say(f"line {number}"))
-    found = []
+    sequence = []
     for number in range(8):
-        found.append(first.agent_selection)
+        sequence.append(first.agent_selection)
         first.step(say(f"line {number}"))
         second.step(say("something else"))
-    assert found == expected
+    assert sequence == expected
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
 
 

@@ -40,7 +40,7 @@ class Phrases(BaseWrapper):
 
 @register_gym_spec_conversion(MoveSpace)
 def no_move(spec, device=None, **_):
-    """TorchRL's example of a text, which its random policy plays, is no move."""
+    """TorchRL's example of a text, which its random policy plays, is not a move."""
     return NonTensor((), device=device, example_data="")
 
 

@@ -1,4 +1,4 @@
-"""Rewards of single turns: exact sums, offers that stand, and continuations."""
+"""Rewards of single turns: exact sums, open offers, and continuations."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.errors import raises
 
 
 @pytest.mark.parametrize(
-    ("data", "kept"),
+    ("data", "lines"),
     [
         (b"", b""),
         (b"torn", b""),
@@ -39,18 +39,18 @@ from tests.errors import raises
         (b"a\n\0\0\0", b"a\n"),
     ],
 )
-def test_repair_keeps_exactly_the_whole_lines(tmp_path: Path, data: bytes, kept: bytes) -> None:
+def test_repair_keeps_exactly_the_whole_lines(tmp_path: Path, data: bytes, lines: bytes) -> None:
     file = tmp_path / "f"
     file.write_bytes(data)
-    assert repair_torn_line(file) == len(data) - len(kept)
-    assert file.read_bytes() == kept
+    assert repair_torn_line(file) == len(data) - len(lines)
+    assert file.read_bytes() == lines
     with AppendOnlyFile(file) as opened:
         assert opened.repaired == 0
     file.write_bytes(data)
     with AppendOnlyFile(file) as opened:
-        assert opened.repaired == len(data) - len(kept)
+        assert opened.repaired == len(data) - len(lines)
         opened.append(b"next\n")
-    assert file.read_bytes() == kept + b"next\n"
+    assert file.read_bytes() == lines + b"next\n"
 
 
 def test_a_link_planted_for_a_temporary_file_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

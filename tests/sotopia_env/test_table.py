@@ -196,7 +196,7 @@ class Broken:
         raise self.error
 
 
-def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_goes_on() -> None:
+def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_continues() -> None:
     table = Table(TASK, Rules(max_turns=4, end_when_settled=False), 5)
     broken = {**seats(), TASK.agents[1]: Broken(PolicyError("the wire was cut"))}
     with pytest.raises(PolicyError, match="the wire was cut"):
@@ -253,7 +253,7 @@ def answers(request: ChatRequest) -> str:
 
 @pytest.mark.parametrize("format", ["chat", "brief"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_model_gets_its_own_text_back_byte_for_byte_and_nobody_elses(format, order) -> None:
+def test_a_model_gets_its_own_text_back_byte_for_byte_and_no_other_text(format, order) -> None:
     def models() -> tuple[ScriptedChatModel, ScriptedChatModel]:
         return ScriptedChatModel(answers), ScriptedChatModel(lambda _: '{"action_type": "speak", "argument": "Yes."}')
 

@@ -78,12 +78,12 @@ def test_a_function_may_answer_at_once_or_later():
 def test_fixed_scores_are_those_that_were_fixed():
     table = {Dimension.GOAL: 9.0, Dimension.SECRET: -3.0}
     evaluator = FixedEvaluator({Dimension.GOAL: 1.0}, by_seat=[table])
-    found = check_evaluator(evaluator)
-    assert found.by_agent["agent_0"][Dimension.GOAL].value == 9.0
-    assert found.by_agent["agent_0"][Dimension.SECRET].value == -3.0
-    assert found.by_agent["agent_1"][Dimension.GOAL].value == 1.0
-    assert found.by_agent["agent_1"][Dimension.SECRET].value == -5.0
-    assert len(found.scores) == 2 * len(DIMENSIONS)
+    evaluation = check_evaluator(evaluator)
+    assert evaluation.by_agent["agent_0"][Dimension.GOAL].value == 9.0
+    assert evaluation.by_agent["agent_0"][Dimension.SECRET].value == -3.0
+    assert evaluation.by_agent["agent_1"][Dimension.GOAL].value == 1.0
+    assert evaluation.by_agent["agent_1"][Dimension.SECRET].value == -5.0
+    assert len(evaluation.scores) == 2 * len(DIMENSIONS)
     with pytest.raises(EvaluationError, match="no verdict"):
         check_evaluator(FixedEvaluator(unscored="no verdict"))
 
@@ -146,18 +146,18 @@ def test_every_scripted_policy_keeps_its_promises(name):
 class Judges(FixedEvaluator):
     """Returns an evaluation of the test's own making."""
 
-    def __init__(self, found: object) -> None:
+    def __init__(self, evaluation: object) -> None:
         super().__init__()
-        object.__setattr__(self, "_found", found)
+        object.__setattr__(self, "_evaluation", evaluation)
 
-    __slots__ = ("_found",)
+    __slots__ = ("_evaluation",)
 
     async def evaluate_async(self, episode):
-        return self._found
+        return self._evaluation
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("evaluation", "message"),
     [
         ({}, "got dict"),
         (Evaluation(evaluator="other", unscored="x"), "'fixed', got 'other'"),
@@ -168,9 +168,9 @@ class Judges(FixedEvaluator):
         ),
     ],
 )
-def test_evaluators_that_break_a_promise_are_found(found, message):
+def test_evaluators_that_break_a_promise_are_found(evaluation, message):
     with pytest.raises(AssertionError, match=message):
-        check_evaluator(Judges(found))
+        check_evaluator(Judges(evaluation))
 
 
 def test_the_built_in_evaluators_keep_their_promises():
@@ -226,8 +226,8 @@ def marked(kind: str = "acquaintance"):
     ],
 )
 def test_what_a_seat_may_not_know_is_found(text, where):
-    found = leaks(state_after(marked()), "agent_0", text)
-    assert [leak.where for leak in found] == ([where] if where else [])
+    findings = leaks(state_after(marked()), "agent_0", text)
+    assert [leak.where for leak in findings] == ([where] if where else [])
     if where:
         with pytest.raises(AssertionError, match="agent_0 is told"):
             check_no_leaks(state_after(marked()), "agent_0", [{"role": "user", "content": text}])
@@ -239,21 +239,21 @@ def test_observations_hold_no_leaks_and_more_for_closer_relations(kind):
     state = state_after(seated, "Good day.", Action(ActionType.ACTION, "bows"))
     for agent in seated.agents:
         check_no_leaks(state, agent, observe(state, agent).messages)
-    found = {leak.where for leak in leaks(state, "agent_0", "Bram keeps bees. Bram is patient.")}
+    locations = {leak.where for leak in leaks(state, "agent_0", "Bram keeps bees. Bram is patient.")}
     close = {"friend": set(), "romantic": set(), "family": set(), "acquaintance": {"personality"}}
-    assert found == close.get(kind, {"personality", "public_info"})
+    assert locations == close.get(kind, {"personality", "public_info"})
 
 
 def test_what_was_said_is_known_to_those_who_heard_it():
-    told = "My goal: Goal number 0. Keep it."
-    private = state_after(marked(), Action(ActionType.SPEAK, told, ("agent_1",)))
-    public = state_after(marked(), told)
+    words = "My goal: Goal number 0. Keep it."
+    private = state_after(marked(), Action(ActionType.SPEAK, words, ("agent_1",)))
+    public = state_after(marked(), words)
     assert leaks(private, "agent_1", "Goal number 0.") == ()
     assert leaks(private, "agent_2", "Goal number 0.") == (Leak("agent_0", "goal", "Goal number 0."),)
     assert leaks(public, "agent_2", "Goal number 0.") == ()
-    veiled = state_after(marked(), told, rules=Rules(turn_order="simultaneous"))
+    veiled = state_after(marked(), words, rules=Rules(turn_order="simultaneous"))
     assert leaks(veiled, "agent_2", "Goal number 0.") != ()
-    after_the_round = state_after(marked(), told, "Hm.", "Hm.", rules=Rules(turn_order="simultaneous"))
+    after_the_round = state_after(marked(), words, "Hm.", "Hm.", rules=Rules(turn_order="simultaneous"))
     assert leaks(after_the_round, "agent_2", "Goal number 0.") == ()
 
 
@@ -269,7 +269,7 @@ def test_what_was_said_is_known_to_those_who_heard_it():
         ('5" pipe\n"x"', '5" pipe\n""'),
     ],
 )
-def test_what_stands_outside_quotes(text, rest):
+def test_text_outside_quotes(text, rest):
     assert outside_quotes(text) == rest
 
 

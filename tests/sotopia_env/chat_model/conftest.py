@@ -58,6 +58,6 @@ def serve() -> Iterator[Callable[..., LoopbackServer]]:
 
 
 def ledger_lines(directory: Path) -> list[dict]:
-    """The calls that have ended, as they stand in the file; the notes of requests are left out."""
+    """The calls that have ended, as they are in the file; the notes of requests are left out."""
     lines = [json.loads(line) for line in (directory / "ledger.jsonl").read_text().splitlines()]
     return [line for line in lines if "sent" not in line]

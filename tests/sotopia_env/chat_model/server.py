@@ -44,7 +44,7 @@ FAULTS = (
     "empty",
     "wrong_language",
 )
-"""What happens by chance; the statuses of :data:`REFUSALS` can stand in a script too."""
+"""Faults that occur by chance; a script may also contain the statuses of :data:`REFUSALS`."""
 REFUSALS: Mapping[str, tuple[int, dict[str, Any]]] = {
     "rate_limit": (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
     "rate_limit_after": (429, {"message": "Rate limit reached", "code": "rate_limit_exceeded"}),
@@ -499,15 +499,15 @@ async def _serve(server: LoopbackServer) -> None:
 
 
 def main() -> None:
-    given = _arguments()
-    faults = {kind: float(share) for kind, _, share in (item.partition("=") for item in given.fault)}
+    arguments = _arguments()
+    faults = {kind: float(share) for kind, _, share in (item.partition("=") for item in arguments.fault)}
     server = LoopbackServer(
-        latency=given.latency,
-        reply=given.reply,
-        seed=given.seed,
-        retry_after=given.retry_after,
+        latency=arguments.latency,
+        reply=arguments.reply,
+        seed=arguments.seed,
+        retry_after=arguments.retry_after,
         faults=faults,
-        port=given.port,
+        port=arguments.port,
         keep_requests=False,
     )
     asyncio.run(_serve(server))

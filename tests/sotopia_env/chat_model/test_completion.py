@@ -151,7 +151,7 @@ def events(*deltas, end='data: {"choices": [{"delta": {}, "finish_reason": "stop
     return ("".join(lines) + end).encode()
 
 
-def test_a_stream_that_nobody_asked_for_is_put_together():
+def test_an_unrequested_stream_is_put_together():
     usage = 'data: {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}\n\n'
     raw = usage.encode() + events(
         {"role": "assistant"}, {"content": "h"}, {"content": "i"}, {"reasoning_content": "so"}

@@ -33,7 +33,7 @@ def in_a_loop(test):
 class Wire:
     """What a server has seen: the heads and bodies of requests, and how many connections there were.
 
-    ``say`` writes what nobody asked for on the newest connection.
+    ``say`` writes unrequested data on the newest connection.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ async def test_a_connection_that_the_server_closes_is_not_used_again():
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nl"], ids=["no", "half an"])
 @in_a_loop
-async def test_the_answer_to_a_cancelled_request_reaches_nobody(beginning):
+async def test_the_answer_to_a_cancelled_request_is_dropped(beginning):
     late = asyncio.Event()
 
     def answer(number: int) -> bytes:

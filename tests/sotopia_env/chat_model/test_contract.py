@@ -152,7 +152,7 @@ def test_no_answer_in_time(way, serve):
     assert (reply.text, reply.attempts) == (SPEAK, 2)
 
 
-def test_nobody_there(way, serve):
+def test_an_unreachable_server(way, serve):
     server = serve()
     server.__exit__()
     [error] = ask(way.make(server, retries=replace(QUICK, retries=1)))

@@ -53,7 +53,7 @@ def test_misuse_is_answered_with_one_sentence(spec, options, fields, monkeypatch
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_key_that_cannot_stand_in_a_header(monkeypatch):
+def test_a_key_that_is_invalid_in_a_header(monkeypatch):
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "hunter22\nX: y")
     with raises(InvalidValueError, field="OPENAI_COMPATIBLE_API_KEY") as caught:
         make_model("local/tiny", api_base=BASE)

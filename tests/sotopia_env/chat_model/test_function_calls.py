@@ -58,12 +58,12 @@ def test_an_episode_is_played_by_calls_alone(way, serve):
     for item in episode.turns:  # the record of a text
         assert parse(item.generation.text) == item.turn.action
         assert item.generation.parse_failure is None
-    for seen in server.requests:
-        assert function_names(seen.body) == [
+    for request in server.requests:
+        assert function_names(request.body) == [
             *("say", "gesture", "act", "propose", "accept", "reject", "withdraw", "wait", "leave")
         ]
-        assert seen.body["tool_choice"] == "required"
-        assert "response_format" not in seen.body
+        assert request.body["tool_choice"] == "required"
+        assert "response_format" not in request.body
 
 
 def test_own_turns_are_calls_and_what_follows_is_their_result(direct, serve):
@@ -71,7 +71,7 @@ def test_own_turns_are_calls_and_what_follows_is_their_result(direct, serve):
     policy = LLMPolicy(direct.make(server), format="tools")
     table = Table(contract(), Rules(max_turns=6), seed=1)
     asyncio.run(table.play({"agent_0": policy, "agent_1": naming.make_policy("silent")}))
-    conversations = [seen.body["messages"] for seen in server.requests]
+    conversations = [request.body["messages"] for request in server.requests]
     assert len(conversations) == 3
     for earlier, later in pairwise(conversations):
         assert later[: len(earlier)] == earlier  # a server's prefix cache hits
@@ -113,7 +113,7 @@ def test_a_server_that_lets_the_model_choose_is_asked_that_way(direct, serve):
     policy = LLMPolicy(direct.make(server), format="tools")
     for _ in range(2):
         assert decide(policy, observed(contract(), OFFER)).action.move.to_json() == {"accept": 1}
-    assert [seen.body["tool_choice"] for seen in server.requests] == ["required", "auto", "auto"]
+    assert [request.body["tool_choice"] for request in server.requests] == ["required", "auto", "auto"]
 
 
 def test_a_server_without_functions_says_so(direct, serve):
@@ -134,11 +134,11 @@ def test_a_cached_answer_is_the_same_call(direct, serve, tmp_path):
 
 
 def test_functions_count_as_prompt(direct, serve):
-    seen = observed(contract(), OFFER)
+    observation = observed(contract(), OFFER)
     policy = LLMPolicy(direct.make(serve(calls=bargainer)), format="tools", context_limit=600)
-    with_functions = conversation_tokens(AgentPrompt("tools").messages(seen), functions_of(seen))
-    assert with_functions > conversation_tokens(AgentPrompt("tools").messages(seen)) + 100
-    assert decide(policy, seen).action.move is not None
+    with_functions = conversation_tokens(AgentPrompt("tools").messages(observation), functions_of(observation))
+    assert with_functions > conversation_tokens(AgentPrompt("tools").messages(observation)) + 100
+    assert decide(policy, observation).action.move is not None
 
 
 def test_an_interview_asks_for_text(direct, serve):
@@ -172,18 +172,18 @@ def test_a_task_has_the_functions_of_its_protocol(of, moves):
 
 def test_action_types_that_are_not_allowed_are_no_functions():
     kinds = (ActionType.NONE, ActionType.SPEAK)
-    seen = Table(contract(), Rules(action_types=kinds), seed=1).observe("agent_0")
-    assert {function["name"] for function in functions_of(seen)} == {
+    observation = Table(contract(), Rules(action_types=kinds), seed=1).observe("agent_0")
+    assert {function["name"] for function in functions_of(observation)} == {
         *("say", "propose", "accept", "reject", "withdraw", "wait")
     }
 
 
 def test_words_may_go_to_some_and_moves_may_not():
-    seen = observed(task(3, scenario=scenario(3, private_messages=True)))
-    by_name = {function["name"]: function["parameters"]["properties"] for function in functions_of(seen)}
+    observation = observed(task(3, scenario=scenario(3, private_messages=True)))
+    by_name = {function["name"]: function["parameters"]["properties"] for function in functions_of(observation)}
     assert by_name["say"]["to"]["items"]["enum"] == ["Bram Testa", "Chidi Testa"]
     text = action_text([FunctionCall("say", '{"words": "Psst.", "to": ["Chidi Testa"]}')])
-    assert parse(text, seen.briefing.recipients) == Action(argument="Psst.", to=("agent_2",))
+    assert parse(text, observation.briefing.recipients) == Action(argument="Psst.", to=("agent_2",))
 
 
 @pytest.mark.parametrize("family", tasks.FAMILIES)
@@ -193,8 +193,8 @@ def test_every_action_is_a_call_that_its_function_allows_and_that_means_it(famil
     table = Table(of, Rules(max_turns=12), seed=5)
     policies = [naming.make_policy("random-offers"), naming.make_policy("random")]
     asyncio.run(table.play({agent: policies[index % 2] for index, agent in enumerate(of.agents)}))
-    seen = Table(of, Rules(max_turns=12), seed=5).observe(of.agents[0])
-    schemas = {function["name"]: function["parameters"] for function in functions_of(seen)}
+    observation = Table(of, Rules(max_turns=12), seed=5).observe(of.agents[0])
+    schemas = {function["name"]: function["parameters"] for function in functions_of(observation)}
     for item in table.episode().turns:
         action = item.turn.attempted or item.turn.action
         if action.action_type in (ActionType.NON_VERBAL, ActionType.ACTION) and action.move is not None:

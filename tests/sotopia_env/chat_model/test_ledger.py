@@ -174,7 +174,7 @@ def test_a_call_of_counted_and_uncounted_answers_is_spent_whole_by_a_resumed_run
         server.usage = "counted" if server.total == 1 else "nothing"
         return ""
 
-    server = serve(reply=attempts)  # a counted empty answer of 4 tokens, then two that nobody counts
+    server = serve(reply=attempts)  # a counted empty answer of 4 tokens, then two uncounted ones
     request = replace(ASK, max_tokens=40)
     with Ledger(tmp_path, max_tokens=1000) as ledger:
         ask(direct.make(server, ledger=ledger), request)
@@ -254,7 +254,7 @@ def test_calls_under_way_when_the_process_died_are_of_unknown_outcome(tmp_path):
     with Ledger(tmp_path) as ledger:
         agents, both = ledger.totals("agent"), ledger.totals()
     assert (agents.answered, agents.failed, agents.interrupted) == (1, 0, 1)
-    assert (agents.attempts, agents.failed_attempts) == (3, 1)  # one answered, one failed, one nobody knows
+    assert (agents.attempts, agents.failed_attempts) == (3, 1)  # one answered, one failed, one of unknown outcome
     assert (both.interrupted, both.attempts, both.tokens, both.doubtful_tokens) == (2, 4, 14, 70)
     with Ledger(tmp_path, max_tokens=84) as ledger, pytest.raises(BudgetExceededError, match="84"):
         ledger.check()
@@ -384,7 +384,7 @@ def test_a_request_that_may_have_been_billed_counts_as_spent(way, serve, fault, 
                 again.check()
 
 
-def test_a_request_that_reached_nobody_is_free(way, serve):
+def test_an_undelivered_request_is_free(way, serve):
     server, ledger = serve(), Ledger(max_tokens=1000)
     server.__exit__()
     [error] = ask(way.make(server, ledger=ledger, retries=replace(QUICK, retries=1)))

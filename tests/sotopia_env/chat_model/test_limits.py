@@ -12,7 +12,7 @@ QUESTION = ChatRequest(messages=({"role": "user", "content": "x" * 384},))  # an
 
 
 class FakeTime:
-    """A clock that moves only while everybody sleeps."""
+    """A clock that moves only while all tasks sleep."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,24 +41,24 @@ def most_in_a_minute(times: list[float]) -> int:
     return max(sum(start <= time < start + 60 - 1e-6 for time in times) for start in times)
 
 
-async def send(limiter: Limiter, time: FakeTime, takes: float = 0.0, used: int | None = None) -> float:
+async def send(limiter: Limiter, time: FakeTime, takes: float = 0.0, tokens: int | None = None) -> float:
     async with limiter.slot(QUESTION) as slot:
-        sent = time.now
+        start = time.now
         if takes:
             await time.sleep(takes)
-        if used is not None:
-            slot.settle(ChatReply(text="", prompt_tokens=used))
-    return sent
+        if tokens is not None:
+            slot.settle(ChatReply(text="", prompt_tokens=tokens))
+    return start
 
 
 @pytest.mark.parametrize("rpm", [1, 2, 7, 60, 600])
 def test_no_minute_sees_more_requests_than_allowed(rpm):
     time = FakeTime()
     limiter = Limiter(Limits(concurrency=50, rpm=rpm), clock=lambda: time.now, sleep=time.sleep)
-    sent = asyncio.run(time.run(*(send(limiter, time) for _ in range(3 * rpm + 1))))
-    assert most_in_a_minute(sent) <= rpm
-    assert max(sent) == pytest.approx(180, abs=1)  # and none is wasted
-    assert sent == sorted(sent)
+    times = asyncio.run(time.run(*(send(limiter, time) for _ in range(3 * rpm + 1))))
+    assert most_in_a_minute(times) <= rpm
+    assert max(times) == pytest.approx(180, abs=1)  # and none is wasted
+    assert times == sorted(times)
 
 
 def test_a_pause_does_not_save_up_a_burst():
@@ -66,16 +66,16 @@ def test_a_pause_does_not_save_up_a_burst():
     limiter = Limiter(Limits(rpm=60), clock=lambda: time.now, sleep=time.sleep)
     asyncio.run(time.run(send(limiter, time)))
     time.now += 3600
-    sent = asyncio.run(time.run(*(send(limiter, time) for _ in range(5))))
-    assert [round(moment - sent[0], 6) for moment in sent] == [0, 1, 2, 3, 4]
+    times = asyncio.run(time.run(*(send(limiter, time) for _ in range(5))))
+    assert [round(moment - times[0], 6) for moment in times] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("used", "minutes"), [(None, 1.0), (100, 1.0), (300, 3.0), (50, 0.5)])
-def test_tokens_per_minute_are_estimated_and_then_corrected(used, minutes):
+@pytest.mark.parametrize(("tokens", "minutes"), [(None, 1.0), (100, 1.0), (300, 3.0), (50, 0.5)])
+def test_tokens_per_minute_are_estimated_and_then_corrected(tokens, minutes):
     time = FakeTime()
     limiter = Limiter(Limits(concurrency=1, tpm=6000), clock=lambda: time.now, sleep=time.sleep)
-    sent = asyncio.run(time.run(*(send(limiter, time, used=used) for _ in range(61))))
-    assert max(sent) == pytest.approx(60 * minutes, rel=0.01)
+    times = asyncio.run(time.run(*(send(limiter, time, tokens=tokens) for _ in range(61))))
+    assert max(times) == pytest.approx(60 * minutes, rel=0.01)
 
 
 def test_an_estimate_counts_characters_and_messages():

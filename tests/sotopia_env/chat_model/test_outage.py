@@ -1,4 +1,4 @@
-"""A model that answers nobody for a while: one wait for all of its calls, one probe at a time, and a limit to it."""
+"""An unresponsive model: one wait shared by all of its calls, one probe at a time, and a limit on the wait."""
 
 import asyncio
 import logging
@@ -79,7 +79,7 @@ def test_when_the_patience_is_over_all_calls_end_alike_and_later_ones_are_sent(
     assert isinstance(errors[0], ModelRefusedError)  # it ends a run
     assert reply.text == SPEAK
     assert time.monotonic() - start < 30
-    assert caplog.text.count("waiting for it") == (float(retry_after) < patience)  # no word of a wait that is none
+    assert caplog.text.count("waiting for it") == (float(retry_after) < patience)  # no message without a wait
 
 
 def test_a_request_that_fails_while_others_are_answered_fails_alone(direct, serve, caplog):

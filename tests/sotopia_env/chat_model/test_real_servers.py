@@ -61,7 +61,7 @@ def test_what_a_server_does_not_take_is_translated_or_left_out_and_logged_once(d
     request = FULL if name == "json_schema" else replace(FULL, schema=None)
     replies = ask(direct.make(server, concurrency=2), *[request] * 6)
     assert [type(one) for one in replies] == [ChatReply] * 6
-    bodies = [seen.body for seen in server.requests]
+    bodies = [entry.body for entry in server.requests]
     assert all(REJECTED[name](body) for body in bodies[-4:])
     assert server.happened[name] <= 2  # those under way at once
     assert sum("does not accept" in record.message for record in caplog.records) == 1
@@ -105,7 +105,7 @@ RAW = {
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_a_server_that_answers_nobody_says_why_and_ends_the_run(direct, serve, name):
+def test_a_server_that_refuses_every_request_says_why_and_ends_the_run(direct, serve, name):
     """Its list of models is fine, so it passes the check. Some calls fail, then all others are spared."""
     options, reason, status = RAW[name]
     server = serve(**options)

@@ -56,13 +56,13 @@ def test_every_item_is_done_once_and_no_more_at_once_than_there_are_workers(conc
 
 
 def test_items_are_taken_when_a_worker_is_free() -> None:
-    work, taken = Work(), 0
+    work, count = Work(), 0
 
     def items() -> Iterator[int]:
-        nonlocal taken
+        nonlocal count
         for number in range(20):
-            taken += 1
-            assert taken - len(work.done) <= 4
+            count += 1
+            assert count - len(work.done) <= 4
             yield number
 
     asyncio.run(work_through(items(), work, Stop(), Progress(20, 0, False, "numbers"), 4))

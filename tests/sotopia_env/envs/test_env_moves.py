@@ -46,7 +46,7 @@ def test_every_documented_form_of_a_move_is_read(form, constructor):
 
 
 @pytest.mark.parametrize("nothing", ["", None, {}, "null", "  "])
-def test_an_empty_move_is_none(nothing):
+def test_an_empty_move_means_no_move(nothing):
     env = started()
     env.step({"action_type": 1, "argument": "Hm.", "move": nothing})
     assert env.episode_state.turns[0].action == say("Hm.")
@@ -124,7 +124,7 @@ def test_end_when_settled_is_a_truth_value():
 
 
 @pytest.mark.parametrize("rendered_first", [False, True])
-def test_a_secret_vote_shows_everybody_that_and_only_its_owner_what(rendered_first):
+def test_a_secret_vote_is_announced_to_all_and_its_option_to_its_owner_only(rendered_first):
     env = started("secret ballot", 3, render_mode="ansi")
     for agent, option in zip(env.possible_agents, ("zoo", "lake"), strict=False):
         if rendered_first:
@@ -133,9 +133,9 @@ def test_a_secret_vote_shows_everybody_that_and_only_its_owner_what(rendered_fir
         for viewer in env.possible_agents:
             texts = [*map(str, env.observe(viewer).values()), repr(env.observation(viewer).turns)]
             texts += [message["content"] for message in env.observation(viewer).messages[1:]]
-            told = "\n".join(texts).replace(env.observation(viewer).briefing.head, "")
-            told = told.split("Moves open to you")[0]
-            assert (f"votes for {option}" in told) == (viewer == agent)
+            content = "\n".join(texts).replace(env.observation(viewer).briefing.head, "")
+            content = content.split("Moves open to you")[0]
+            assert (f"votes for {option}" in content) == (viewer == agent)
             assert ("votes (secretly)" in env.observe(viewer)["history"]) == (viewer != "agent_0" or agent != "agent_0")
         for everything in (env.render(), env.state()["history"], env.state()["table"]):
             assert option in everything
@@ -154,11 +154,11 @@ def test_a_private_offer_is_known_to_its_recipients_only():
     for _ in range(2):
         for viewer, knows in (("agent_0", True), ("agent_1", True), ("agent_2", False)):
             view = env.observation(viewer)
-            told = "\n".join(map(str, env.observe(viewer).values())).replace(view.briefing.head, "")
-            told += repr((view.table, view.moves, view.turns)) + repr(env.infos[viewer])
-            told += "".join(message["content"] for message in view.messages[1:])
-            assert ("$13" in told) == knows
-            assert ("'price': 13" in told) == knows
+            content = "\n".join(map(str, env.observe(viewer).values())).replace(view.briefing.head, "")
+            content += repr((view.table, view.moves, view.turns)) + repr(env.infos[viewer])
+            content += "".join(message["content"] for message in view.messages[1:])
+            assert ("$13" in content) == knows
+            assert ("'price': 13" in content) == knows
         env.step(say("Well."))
     env.step(say("I do not know.", accept=1) if env.agent_selection == "agent_2" else say())
     assert "not open" in env.infos["agent_2"].get("violation", "") or env.agent_selection != "agent_0"

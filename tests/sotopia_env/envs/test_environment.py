@@ -35,8 +35,10 @@ def started(seats=2, private=False, seed=0, constructor=SotopiaEnv, **more):
 def snapshot(env):
     """Everything the books say, so that a refused call can be shown to have changed nothing."""
     cumulative = getattr(env, "_cumulative_rewards", None)
-    said = (env.rewards, env.terminations, env.truncations, env.infos) if hasattr(env, "rewards") else ()
-    return copy.deepcopy((env.episode_state, list(env.agents), said, cumulative, getattr(env, "agent_selection", None)))
+    books = (env.rewards, env.terminations, env.truncations, env.infos) if hasattr(env, "rewards") else ()
+    return copy.deepcopy(
+        (env.episode_state, list(env.agents), books, cumulative, getattr(env, "agent_selection", None))
+    )
 
 
 BAD_OPTIONS = [
@@ -90,18 +92,18 @@ def test_seats_choose_among_tasks_of_different_size():
     tasks = TaskSet([table_task(2, id="two"), table_task(3, id="three"), table_task(3, id="trio")])
     env = SotopiaEnv(task=tasks, seats=3, evaluator=FixedEvaluator())
     assert env.possible_agents == ["agent_0", "agent_1", "agent_2"]
-    drawn = set()
+    ids = set()
     for seed in range(20):
         env.reset(seed=seed)
-        drawn.add(env.task.id)
-    assert drawn == {"three", "trio"}
+        ids.add(env.task.id)
+    assert ids == {"three", "trio"}
 
 
-def test_a_seed_fixes_tasks_and_orders_and_the_generator_goes_on():
+def test_a_seed_fixes_tasks_and_orders_and_the_generator_continues():
     tasks = [table_task(3, id=f"task {k}") for k in range(50)]
     env, other = (SotopiaEnv(task=tasks, evaluator=FixedEvaluator(), turn_order="random") for _ in range(2))
 
-    def drawn(which, seed):
+    def sequence(which, seed):
         which.reset(seed=seed)
         ids = [(which.task.id, which.episode_state.seed, which.agent_selection)]
         for _ in range(10):
@@ -109,9 +111,9 @@ def test_a_seed_fixes_tasks_and_orders_and_the_generator_goes_on():
             ids.append((which.task.id, which.episode_state.seed, which.agent_selection))
         return ids
 
-    first = drawn(env, 7)
-    assert first == drawn(other, np.int64(7)) == drawn(env, 7)
-    assert first != drawn(env, 8)
+    first = sequence(env, 7)
+    assert first == sequence(other, np.int64(7)) == sequence(env, 7)
+    assert first != sequence(env, 8)
     assert len(set(first)) > 5
 
 
@@ -229,13 +231,13 @@ GOOD_ACTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "taken"), GOOD_ACTIONS)
-def test_every_documented_form_of_an_action_is_read(given, taken):
+@pytest.mark.parametrize(("value", "action"), GOOD_ACTIONS)
+def test_every_documented_form_of_an_action_is_read(value, action):
     for constructor in (SotopiaEnv, SotopiaParallelEnv):
         env = started(3, private=True, constructor=constructor)
-        env.step(given if constructor is SotopiaEnv else {"agent_0": given})
+        env.step(value if constructor is SotopiaEnv else {"agent_0": value})
         turn = env.episode_state.turns[0]
-        assert (turn.action, turn.violation) == (taken, None)
+        assert (turn.action, turn.violation) == (action, None)
         assert type(turn.action.argument) is str
 
 
@@ -296,7 +298,7 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("actions", "seats", "more", "stop"), ENDINGS)
 def test_all_agents_end_together_and_limits_truncate(actions, seats, more, stop):
-    """Guards S11: in the predecessor the turn limit was a termination and nobody was ever paid."""
+    """Guards S11: in the predecessor the turn limit was a termination and no reward was ever paid."""
     env = started(seats, **more)
     for action in actions:
         assert not any([*env.terminations.values(), *env.truncations.values()])
@@ -383,13 +385,13 @@ def test_on_request_a_failed_evaluation_pays_zeros_and_says_so(evaluator, reason
         constructor=SotopiaParallelEnv, vector=vector, max_turns=1, evaluator=evaluator, on_unscored="zero"
     )
     _, rewards, _, truncations, infos = parallel.step({"agent_0": say()})
-    for paid, ended, said in ((env.rewards, env.truncations, env.infos), (rewards, truncations, infos)):
+    for paid, ended, details in ((env.rewards, env.truncations, env.infos), (rewards, truncations, infos)):
         for agent in env.possible_agents:
             assert ended[agent]
             assert not np.any(paid[agent])
             assert np.shape(paid[agent]) == ((7,) if vector else ())
-            assert "reward_vector" not in said[agent]
-            assert reason in said[agent]["unscored"]
+            assert "reward_vector" not in details[agent]
+            assert reason in details[agent]["unscored"]
     assert len(env.episode().evaluations) == 1
     env.reset()
     assert env.episode().evaluations == ()
@@ -469,12 +471,12 @@ def test_rendering(constructor, capsys):
     for env in (ansi, human, silent):
         for agent in env.possible_agents:
             env.step(say("Hi.") if constructor is SotopiaEnv else {agent: say("Hi.")})
-    said = (
+    transcript = (
         heading + 'Turn #1 | Ada Testa said: "Hi."\nTurn #2 | Bram Testa said: "Hi."\nThe episode ended: turn limit.\n'
     )
-    assert ansi.render() == said == ansi.render()
+    assert ansi.render() == transcript == ansi.render()
     assert human.render() is None
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == transcript
     with pytest.warns(UserWarning, match="render_mode"):
         assert silent.render() is None
     human.reset()

@@ -105,7 +105,7 @@ def test_only_what_is_asked_for_must_be_scored():
     assert paid(WORDS, evaluator=DeclaringOnly(), task=table_task()) == [0.4, 0.4]
 
 
-def test_the_mean_of_seven_is_paid_by_name_or_where_somebody_judges():
+def test_the_mean_of_seven_is_paid_by_name_or_with_a_judge():
     assert paid(WORDS, evaluator="verified+rules") == [0.0, 0.0]
     by_name = [paid(WORDS, evaluator="verified+rules", scalarisation=name) for name in ("mean", "overall")]
     assert by_name[0] == by_name[1]
@@ -128,10 +128,10 @@ def test_the_mean_of_seven_is_paid_by_name_or_where_somebody_judges():
 def test_infos_say_from_reset_on_what_is_paid(options, reward):
     env = SotopiaEnv(**{"task": AGREEMENT, "max_turns": 2, **options})
     env.reset(seed=0)
-    said = dict(zip(("evaluator", "scalarisation", "basis"), reward, strict=True))
+    declaration = dict(zip(("evaluator", "scalarisation", "basis"), reward, strict=True))
     for action in (*WORDS[:2], None):
         for info in env.infos.values():
-            assert info["reward"] == said
+            assert info["reward"] == declaration
             info["reward"].clear()  # what a caller does to it stays with the caller
         env.step(action)
 
@@ -147,7 +147,7 @@ def test_infos_say_from_reset_on_what_is_paid(options, reward):
     ],
 )
 @pytest.mark.parametrize("vector", [False, True])
-def test_what_nobody_measured_is_flagged(evaluator, measured, scored, vector):
+def test_a_reward_that_was_not_measured_is_flagged(evaluator, measured, scored, vector):
     options = {} if evaluator is None else {"evaluator": evaluator}
     if not vector:
         options["scalarisation"] = "goal"
@@ -177,7 +177,7 @@ JUDGE = LLMJudge(ScriptedChatModel([]), dimensions=["BEL", "REL"])
     ],
 )
 @pytest.mark.parametrize("on_unscored", ["raise", "zero"])
-def test_a_reward_that_nobody_measures_is_refused_before_anything_is_played(options, parts, on_unscored):
+def test_a_reward_without_an_evaluator_is_refused_before_anything_is_played(options, parts, on_unscored):
     with pytest.raises(InvalidValueError) as caught:
         SotopiaEnv(**{"task": AGREEMENT, "on_unscored": on_unscored, **options})
     assert all(part in str(caught.value) for part in parts), str(caught.value)

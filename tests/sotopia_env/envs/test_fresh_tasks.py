@@ -11,7 +11,7 @@ from sotopia_env.errors import InvalidValueError, UnknownNameError
 from tests.errors import raises
 
 
-def drawn(env, seeds):
+def task_ids(env, seeds):
     ids = []
     for seed in seeds:
         env.reset(seed=seed)
@@ -26,23 +26,25 @@ def make(**options):
 @pytest.mark.parametrize("constructor", [sotopia_v0.env, sotopia_v0.parallel_env, make])
 def test_a_family_gives_a_fresh_task_at_every_reset_and_the_seed_repeats_it(constructor) -> None:
     seeds = [0, *[None] * 30]
-    first = drawn(constructor(task="bargaining:level=hard"), seeds)
+    first = task_ids(constructor(task="bargaining:level=hard"), seeds)
     assert len(set(first)) == len(seeds)
-    assert drawn(constructor(task="bargaining:level=hard"), seeds) == first
+    assert task_ids(constructor(task="bargaining:level=hard"), seeds) == first
     assert all(name.startswith("bargaining-hard-0-") for name in first)
 
 
 def test_options_in_the_name_choose_level_sequence_and_number() -> None:
-    assert all(name.startswith("division-easy-7-") for name in drawn(make(task="division:level=easy,seed=7"), range(4)))
-    some = drawn(make(task="bargaining:n=3,seed=7"), range(40))
+    assert all(
+        name.startswith("division-easy-7-") for name in task_ids(make(task="division:level=easy,seed=7"), range(4))
+    )
+    some = task_ids(make(task="bargaining:n=3,seed=7"), range(40))
     assert set(some) == {f"bargaining-medium-7-{number}" for number in range(3)}
-    whole = drawn(make(task="everyday:split=test", seats=2), range(10))
+    whole = task_ids(make(task="everyday:split=test", seats=2), range(10))
     assert set(whole) <= {task.id for task in tasks.everyday_tasks().split("test")}
 
 
 def test_families_take_turns_and_those_with_other_seats_are_left_out() -> None:
     env = make(task="all", seats=2)
-    families = {name.split("-")[0] for name in drawn(env, range(60))}
+    families = {name.split("-")[0] for name in task_ids(env, range(60))}
     assert families == {"bargaining", "division", "mutual_friend", "hiring", "campsite", "negotiation"}
     with raises(InvalidValueError, field="task"):
         make(task="all")
@@ -52,7 +54,7 @@ def test_families_take_turns_and_those_with_other_seats_are_left_out() -> None:
 
 def test_a_stream_is_as_good_as_a_name() -> None:
     stream = tasks.TaskStream(tasks.starter_scenarios(), seed=3)
-    assert len(set(drawn(make(task=stream, seats=2), range(12)))) == 12
+    assert len(set(task_ids(make(task=stream, seats=2), range(12)))) == 12
 
 
 def test_one_fresh_task_is_found_by_its_id() -> None:

@@ -37,7 +37,7 @@ def test_flags_are_the_same_keys_from_the_first_info_to_the_last():
 
 
 @pytest.mark.parametrize("unscored", [False, True])
-def test_a_reward_of_zero_that_stands_for_none_is_flagged(unscored):
+def test_a_zero_in_place_of_a_missing_reward_is_flagged(unscored):
     evaluator = FixedEvaluator(error="ill" if unscored else None)
     *earlier, last = played(max_turns=2, evaluator=evaluator, on_unscored="zero")
     assert [info["unscored"] for info in last.values()] == [unscored] * 2

@@ -163,7 +163,7 @@ def test_when_the_focal_agent_leaves_the_others_play_on_to_the_end():
     assert [item.turn.actor for item in env.episode().turns][1:] == ["agent_1", "agent_2"] * 3
 
 
-def test_unreadable_actions_are_refused_and_the_episode_goes_on():
+def test_unreadable_actions_are_refused_and_the_episode_continues():
     env = single()
     env.reset(seed=0)
     with raises(InvalidActionError, field="action"):

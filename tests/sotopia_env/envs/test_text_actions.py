@@ -1,4 +1,4 @@
-"""A model's text as an action of every form of the environment; text that is none is an event of the episode."""
+"""A model's text as an action of every form of the environment; unusable text is an event of the episode."""
 
 from __future__ import annotations
 

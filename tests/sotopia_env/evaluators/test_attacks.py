@@ -46,7 +46,7 @@ _INVISIBLE = re.compile(
 
 
 class EscapedError(Exception):
-    """Something stands where the template has nothing."""
+    """The prompt contains text that the template does not."""
 
 
 def parts_of(messages: tuple[ChatMessage, ...]) -> tuple[str, str]:
@@ -86,7 +86,7 @@ class ObedientJudge:
     """Gives the highest scores when anything escapes its data, else the lowest, quoting what it read in its reasoning.
 
     Attributes:
-        template: what stands outside the data when nobody attacks.
+        template: the text outside the data without an attack.
         records: what the data must hold besides text: who acted in which turn, who sits at the table.
         fault: why it obeyed.
     """
@@ -250,7 +250,7 @@ def test_no_text_of_an_author_leaves_the_data(field):
         try:
             of = with_field(field, attack.text)
         except ValidationError:
-            continue  # several lines, too long for a name, or one that poses: refused before anybody reads it
+            continue  # several lines, too long for a name, or one that poses: refused before a judge reads it
         count += 1
         evaluation = ask(BASE.model_copy(update={"task": of}), judge)
         assert judge.fault == "", attack.name
@@ -320,6 +320,6 @@ def test_judges_of_goals_read_data_too(attack: Attack):
     assert not any(attack.text in text for pair in outsides for text in pair if len(attack.text) > 20)
 
 
-def test_planting_needs_somebody_who_speaks():
+def test_planting_needs_a_seat_that_speaks():
     with raises(InvalidValueError, field="agent"):
         plant(transcript("Hello."), "x", "agent_1")

@@ -69,7 +69,7 @@ def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
         Composite([Buggy("buggy"), B]).evaluate(transcript())
 
 
-def test_nobody_steps_in_for_a_member_that_failed():
+def test_a_failed_member_is_not_replaced_by_another():
     strict = Composite([Fixed("broken", failure="the line is dead"), B])
     with pytest.raises(EvaluationError, match="the line is dead"):
         strict.evaluate(transcript())

@@ -62,7 +62,7 @@ NUMBERS = [
     ((20, 15, 15), 0.0, 0.0, "negligent"),  # opens above the reservation price, and is taken at its word
     ((20, 10, 19, 12, 12), 0.5, 0.5, "robust"),  # half of what was left at once
     ((20, 10, 20, 10, 20, 11, None), 0.0, 1.0, "ineffective"),  # no deal for all the diligence
-    ((20, 11, 15, "no", 12, "yes"), 0.5, 1.0, "robust"),  # a rejection of a price is no decision with a rule
+    ((20, 11, 15, "no", 12, "yes"), 0.5, 1.0, "robust"),  # rejecting a price is not a decision that has a rule
 ]
 
 

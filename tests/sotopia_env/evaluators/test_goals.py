@@ -104,11 +104,11 @@ def test_goal_is_ten_times_the_share_of_goals_reached():
         ([YES, YES, NO, NO], 0.0),
     ],
 )
-def test_the_majority_of_the_judges_decides_and_a_tie_is_none(judges, expected):
+def test_the_majority_of_the_judges_decides_and_a_tie_decides_nothing(judges, expected):
     assert set(goals(evaluate(judging(*[judge() for judge in judges]))).values()) == {expected}
 
 
-def test_every_view_is_asked_separately_of_everybody_it_concerns():
+def test_every_view_is_asked_separately_of_every_seat_it_concerns():
     people, judges = participant(lambda _: True), [YES("a"), NO("b"), YES("c")]
     answers = evaluate(InterviewEvaluator(judges, interviewee=people), transcript("Hi.", of=task(3))).answers
     inquiries = {(a.about, a.view, a.respondent) for a in answers}
@@ -130,16 +130,16 @@ def test_every_view_is_asked_separately_of_everybody_it_concerns():
 
 
 @pytest.mark.parametrize(
-    ("views", "asked"),
+    ("views", "respondents"),
     [
         (["self"], {("agent_0", View.SELF), ("agent_1", View.SELF)}),
         (["external"], {("judge_0", View.EXTERNAL)}),
         (["other", "external"], {("agent_0", View.OTHER), ("agent_1", View.OTHER), ("judge_0", View.EXTERNAL)}),
     ],
 )
-def test_only_the_views_that_are_named_are_asked(views, asked):
+def test_only_the_views_that_are_named_are_asked(views, respondents):
     evaluation = evaluate(InterviewEvaluator([YES()], interviewee=participant(lambda _: True), views=views))
-    assert {(answer.respondent, answer.view) for answer in evaluation.answers} == asked
+    assert {(answer.respondent, answer.view) for answer in evaluation.answers} == respondents
 
 
 def test_judges_are_shown_everything_and_need_no_record_that_replays():
@@ -216,7 +216,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "hint"), WRONG.values(), ids=WRONG)
-def test_an_unclear_answer_is_asked_for_again_and_then_there_is_none(text, hint):
+def test_an_unclear_answer_is_asked_for_again_and_then_missing(text, hint):
     """Guards AgentSense's free-text reading of answers, and S8."""
     of = transcript("Hello.", of=task())
     right = '{"answers": {"1": {"reasoning": "r", "answer": "yes"}}}'

@@ -129,7 +129,7 @@ def test_scores_are_ten_times_the_shares():
     assert [values[f"agent_{n}", "goal_exact"] for n in (0, 2)] == [0, 0]
     assert ("agent_1", "goal_exact") not in values
     assert [values[f"agent_{n}", "information"] for n in (1, 2)] == [10, 10]
-    assert ("agent_0", "information") not in values  # nobody has private information for it to infer
+    assert ("agent_0", "information") not in values  # no other seat has private information to infer
 
 
 def test_judges_see_everything():
@@ -196,7 +196,7 @@ def test_a_judge_without_a_valid_answer_leaves_its_votes_out():
     assert scores(evaluation)["agent_1", "goal_external"] == 10
 
 
-def test_a_failed_call_is_no_answer_of_anybody():
+def test_a_failed_call_is_not_recorded_as_an_answer():
     policies = [player(lambda _: ModelCallError("late", kind="timeout"))] * 3
     _, evaluation = interviewed(policies)
     assert "late" in evaluation.unscored
@@ -252,15 +252,15 @@ def test_names_and_parameters_tell_judges_apart():
 
 
 def test_by_name():
-    made = []
+    calls = []
 
     def model(spec, **options):
-        made.append((spec, options))
+        calls.append((spec, options))
         return judge(name=spec)
 
     evaluator = make_evaluator("interview:local/a,local/b:temperature=0.5,api_base=http://x", model_factory=model)
     assert isinstance(evaluator, InterviewEvaluator)
-    assert made == [("local/a", {"api_base": "http://x"}), ("local/b", {"api_base": "http://x"})]
+    assert calls == [("local/a", {"api_base": "http://x"}), ("local/b", {"api_base": "http://x"})]
     assert evaluator.parameters["temperature"] == 0.5
     assert make_evaluator("interview").name == "interview"
     assert make_evaluator("interview+verified").name == "interview+verified"

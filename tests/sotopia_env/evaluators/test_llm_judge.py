@@ -117,7 +117,7 @@ def test_s6_a_recorded_episode_is_judged_from_its_record():
     assert set(again.evaluation().by_agent) == {"agent_0", "agent_1", "agent_2"}
 
 
-def test_s7_agents_that_never_acted_are_judged_and_nobody_is_swapped():
+def test_s7_agents_that_never_acted_are_judged_and_seats_are_not_swapped():
     """Guards S7: scores went by position, and agents that had not acted were not counted."""
 
     def reversed_order(request):
@@ -170,7 +170,7 @@ def test_a_spent_budget_is_no_matter_of_one_episode():
 
 @pytest.mark.parametrize("per", ["episode", "agent"])
 @pytest.mark.parametrize("seats", [2, 3, 5])
-def test_s10_everybody_is_judged(seats, per):
+def test_s10_every_seat_is_judged(seats, per):
     """Guards S10: only two agents' ratings survived."""
     model = ScriptedChatModel(honest)
     evaluation = evaluate(LLMJudge(model, per=per), transcript("Hello.", of=task(seats)))

@@ -109,7 +109,7 @@ def test_relationship_counts_what_is_done_and_shown_but_not_what_leaving_or_sile
         ([act(1, "I like spring.")], 0.0),  # one word is not a fact
         ([act(0, "Your vineyard, inherited last spring!")], 0.0),  # said by the agent itself
         ([act(1, "The violin was repaired twice in Lisbon.")], 0.0),  # a fact about the agent, not the others
-        ([act(1, "inherited a vineyard last spring", LEAVE)], 0.0),  # said to nobody
+        ([act(1, "inherited a vineyard last spring", LEAVE)], 0.0),  # no seat hears it
         ([act(1, "shows the deed of the vineyard inherited in spring", ACT)], 2.0),
     ],
 )
@@ -147,7 +147,7 @@ SECRET = "Forged a diploma of the harbour academy."  # forg, diploma, harbour, a
         ([act(0, "I forged my diploma from the harbour academy.", to=(1,))], -10.0),
         ([act(0, "The harbour is nice.")], 0.0),
         ([act(1, "You forged a diploma at the harbour academy!")], 0.0),  # another's words
-        ([act(0, "forged the diploma of the harbour academy", NONE)], 0.0),  # said to nobody
+        ([act(0, "forged the diploma of the harbour academy", NONE)], 0.0),  # no seat hears it
         ([act(0, "nails the forged diploma to the academy at the harbour", ACT)], -10.0),
     ],
 )
@@ -204,7 +204,7 @@ def test_s6_evaluating_a_stored_episode_again_gives_the_same_scores():
     assert RuleEvaluator().evaluate(reread) == RuleEvaluator().evaluate(live)
 
 
-def test_s7_scores_belong_to_agents_by_id_whoever_acts_first_or_never():
+def test_s7_scores_belong_to_agents_by_id_in_any_order_of_turns():
     """Guards S7: scores were given by order of appearance; agents that never acted were not counted."""
     insult, praise = act(1, "You stupid bastard, I hate you."), act(0, "What a wonderful idea!")
     for acts in ([insult, praise], [praise, insult]):

@@ -238,10 +238,10 @@ def test_a_call_that_fails_is_an_evaluation_that_fails():
 def test_the_model_reads_names_and_turns_and_nothing_private():
     of = contract(context="A shed is for sale.")
     _, model = scored(dialogue(of, *TALK), says())
-    found = data_of(model.requests[0])
-    assert list(found) == ["situation", "agents", "turns", "end"]
-    assert found["agents"] == [{"id": "agent_0", "name": "Ada Testa"}, {"id": "agent_1", "name": "Bram Testa"}]
-    assert [turn["argument"] for turn in found["turns"]] == [TALK[0], TALK[1], "", TALK[3]]
+    data = data_of(model.requests[0])
+    assert list(data) == ["situation", "agents", "turns", "end"]
+    assert data["agents"] == [{"id": "agent_0", "name": "Ada Testa"}, {"id": "agent_1", "name": "Bram Testa"}]
+    assert [turn["argument"] for turn in data["turns"]] == [TALK[0], TALK[1], "", TALK[3]]
     text = "\n".join(message["content"] for message in model.requests[0].messages)
     assert "Goal of seat" not in text
     assert "186" not in text

@@ -89,7 +89,7 @@ WRONG = {
     "something else": ('{"verdict": {}}', 'did you mean "verdicts"'),
     "more beside it": (VALID[:-1] + ', "note": "x"}', "the answer: unknown key"),
     "verdicts a list": ('{"verdicts": []}', "verdicts: "),
-    "nobody": ('{"verdicts": {}}', "the key 'agent_0' is missing"),
+    "no agent": ('{"verdicts": {}}', "the key 'agent_0' is missing"),
     "agent missing": ('{"verdicts": {"agent_0": {}}}', "the key 'agent_1' is missing"),
     "by name": (VALID.replace("agent_1", "Bram"), 'got "Bram"'),
     "stranger": (VALID[:-2] + ', "agent_2": {}}}', "did you mean"),

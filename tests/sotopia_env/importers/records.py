@@ -1,4 +1,4 @@
-"""Foreign records in the exact shapes of their files; everybody and everything in them is invented."""
+"""Foreign records in the exact shapes of their files; all people and events in them are invented."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ AGENT = {
     "mbti": "ISTJ",
     "tag": "",
 }
-# JSON Lines of another export: the id's other name, no tag, nothing in many forms, one value that nobody lists.
+# JSON Lines of another export: the id's other name, no tag, nothing in many forms, one value that is not listed.
 AGENT_LINE = {
     "agent_id": "A2",
     "first_name": "Ilan",
@@ -118,14 +118,14 @@ REASONING = (
 
 def messages(*steps: tuple[str, str]) -> list[Any]:
     """Steps of (first action, second action), with what the environment says before and after."""
-    told, result = list(OPENINGS), []
+    notices, result = list(OPENINGS), []
     for number, step in enumerate(steps):
-        environment = [["Environment", name, told[seat]] for seat, name in enumerate((TOVA, ILAN))]
+        environment = [["Environment", name, notices[seat]] for seat, name in enumerate((TOVA, ILAN))]
         result.append([*environment, [TOVA, "Environment", step[0]], [ILAN, "Environment", step[1]]])
         acts = [(TOVA, step[0]), (ILAN, step[1])]
-        seen = "; ".join(f"{name} {text.strip()}" for name, text in acts if text.strip() != "did nothing")
-        told = [f"Turn #{number}: {seen}\n"] * 2
-    return [*result, [["Environment", name, told[seat]] for seat, name in enumerate((TOVA, ILAN))]]
+        summary = "; ".join(f"{name} {text.strip()}" for name, text in acts if text.strip() != "did nothing")
+        notices = [f"Turn #{number}: {summary}\n"] * 2
+    return [*result, [["Environment", name, notices[seat]] for seat, name in enumerate((TOVA, ILAN))]]
 
 
 NOTHING = "did nothing"

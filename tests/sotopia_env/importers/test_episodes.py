@@ -24,8 +24,8 @@ def episode_of(folder, record, *profiles):
     assert restored == episode
     replay(restored)
     format = next(count.format for count in conversion.counts if "episode" in count.format or "log" in count.format)
-    written = FORMATS[format].write(restored)
-    (again,) = [p.value for p in convert(folder, [written], *profiles)[0] if p.kind is ProductKind.EPISODE]
+    export = FORMATS[format].write(restored)
+    (again,) = [p.value for p in convert(folder, [export], *profiles)[0] if p.kind is ProductKind.EPISODE]
     assert comparable(again) == comparable(restored)
     return restored
 

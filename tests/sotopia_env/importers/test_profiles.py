@@ -66,7 +66,7 @@ def test_combinations_become_tasks_with_the_relationship_of_the_environment(tmp_
     assert second.relationships[0].backstory == ""
 
 
-def test_nobody_at_the_table_reads_what_is_for_evaluators(tmp_path):
+def test_seats_do_not_see_what_is_for_evaluators(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
     task = of_kind(products, ProductKind.TASK)[0]
     texts = [observe(initial_state(task, Rules(), 0), agent).text for agent in task.agents]
@@ -87,9 +87,9 @@ def test_profiles_are_the_same_records_when_they_are_written_and_read_again(tmp_
     for name in ("sotopia-agents", "sotopia-environments"):
         assert records.again(tmp_path, name) == [plain(one) for one in of_kind(products, FORMATS[name].kind)]
     export_records(tmp_path / "out", tmp_path / "combos.json", format="sotopia-combos")
-    written = json.loads((tmp_path / "combos.json").read_text())
+    export = json.loads((tmp_path / "combos.json").read_text())
     seated = [records.COMBINATION["agent_ids"], ["A2", "A3"]]
-    assert [(entry["pk"], entry["agent_ids"]) for entry in written] == list(zip(["C1", "C2"], seated, strict=True))
+    assert [(entry["pk"], entry["agent_ids"]) for entry in export] == list(zip(["C1", "C2"], seated, strict=True))
     everything = {name: tmp_path / f"{name}.json" for name in FILES}
     for name, back in everything.items():
         export_records(tmp_path / "out", back, format=name)
@@ -112,8 +112,8 @@ def test_an_edited_field_is_exported_as_it_is_now(tmp_path):
     edited = cast.characters[0].model_copy(update={"personality": "Restless."})
     (tmp_path / "cast.json").write_text(Cast(characters=(edited,)).model_dump_json())
     export_records(tmp_path / "cast.json", tmp_path / "back.json", format="sotopia-agents")
-    (written,) = json.loads((tmp_path / "back.json").read_text())
-    assert (written["pk"], written["personality_and_values"]) == (records.AGENT["pk"], "Restless.")
+    (entry,) = json.loads((tmp_path / "back.json").read_text())
+    assert (entry["pk"], entry["personality_and_values"]) == (records.AGENT["pk"], "Restless.")
 
 
 def test_tasks_are_exported_as_their_people_and_scenarios(tmp_path):

@@ -1,4 +1,4 @@
-"""SocialReasoning-Bench's files in their shape; everybody and everything in them is invented."""
+"""SocialReasoning-Bench's files in their shape; all people and events in them are invented."""
 
 import pytest
 import yaml

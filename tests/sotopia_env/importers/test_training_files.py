@@ -146,7 +146,7 @@ def test_rows_are_the_same_when_they_are_written_and_read_again(tmp_path, name):
     assert records.again(tmp_path, name) == rows
 
 
-def test_a_value_that_nobody_gave_is_null(tmp_path):
+def test_a_missing_value_is_null(tmp_path):
     products, _ = convert(tmp_path, ROWS["sotopia-rl-rows"])
     assert [product.value["value"] for product in products] == [2.67, 0.0, 1.5, None]
     assert len({product.value["scenario"] for product in products}) == 1

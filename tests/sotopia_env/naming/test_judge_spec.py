@@ -20,9 +20,9 @@ def judged(judge):
     return asyncio.run(judge.evaluate_async(HELLO))
 
 
-def factory(made):
+def factory(calls):
     def make_model(name, **options):
-        made.append((name, options))
+        calls.append((name, options))
         return ScriptedChatModel(honest, name=name)
 
     return make_model
@@ -31,13 +31,13 @@ def factory(made):
 def test_make_reads_a_judge_with_options(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("- {name: salary, low: 1, high: 5, instruction: How close}\n")
-    made = []
+    calls = []
     options = (
         f"per=agent,bands=true,temperature=0.5,reasks=1,max_tokens=99,dimensions=(goal,SEC),custom={path},replicate=2"
     )
-    judge = make(f"judge:local/m:{options},api_base=http://localhost:1/v1", model_factory=factory(made))
-    assert made == [("local/m", {"api_base": "http://localhost:1/v1"})]
-    wanted = LLMJudge(
+    judge = make(f"judge:local/m:{options},api_base=http://localhost:1/v1", model_factory=factory(calls))
+    assert calls == [("local/m", {"api_base": "http://localhost:1/v1"})]
+    reference = LLMJudge(
         ScriptedChatModel([], name="local/m"),
         per="agent",
         bands=True,
@@ -48,7 +48,7 @@ def test_make_reads_a_judge_with_options(tmp_path):
         custom=load_dimensions(path),
         replicate=2,
     )
-    assert judge.name == wanted.name
+    assert judge.name == reference.name
 
 
 @pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m:bands=false"])
@@ -58,10 +58,10 @@ def test_make_needs_no_options(spec):
 
 @pytest.mark.parametrize("aggregate", ["mean", "median", "majority"])
 def test_make_joins_judges_to_an_ensemble(aggregate):
-    made = make(f"{aggregate}(judge:a+judge:b)", model_factory=factory([]))
-    assert isinstance(made, Ensemble)
-    assert made.aggregate == aggregate
-    assert judged(made).vector("agent_1").shape == (7,)
+    ensemble = make(f"{aggregate}(judge:a+judge:b)", model_factory=factory([]))
+    assert isinstance(ensemble, Ensemble)
+    assert ensemble.aggregate == aggregate
+    assert judged(ensemble).vector("agent_1").shape == (7,)
 
 
 @pytest.mark.parametrize(

@@ -85,22 +85,22 @@ from-directory = plugged_in:opened_scorer
 @pytest.fixture(autouse=True)
 def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed package that declares entry points, as a wheel would."""
-    place = tmp_path / "site"
-    info = place / "plugged_in-1.0.dist-info"
+    site = tmp_path / "site"
+    info = site / "plugged_in-1.0.dist-info"
     info.mkdir(parents=True)
-    (place / "plugged_in.py").write_text(SOURCE)
-    (place / "bad_syntax.py").write_text("x = = 1")
-    (place / "bad_value.py").write_text("raise ValueError('no\\ngood')")
-    (place / "bad_file.py").write_text("open('/no/such/file')")
-    (place / "bad_name.py").write_text("no_such_name")
+    (site / "plugged_in.py").write_text(SOURCE)
+    (site / "bad_syntax.py").write_text("x = = 1")
+    (site / "bad_value.py").write_text("raise ValueError('no\\ngood')")
+    (site / "bad_file.py").write_text("open('/no/such/file')")
+    (site / "bad_name.py").write_text("no_such_name")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    monkeypatch.syspath_prepend(place)
+    monkeypatch.syspath_prepend(site)
     monkeypatch.delitem(sys.modules, "plugged_in", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
-def said(policy: object) -> str:
+def words_of(policy: object) -> str:
     return act(policy, observed(task())).argument
 
 
@@ -116,22 +116,22 @@ def said(policy: object) -> str:
     ],
 )
 def test_names_and_import_paths(spec: str, expected: str) -> None:
-    assert said(make(spec)) == expected
+    assert words_of(make(spec)) == expected
 
 
 @pytest.mark.parametrize("spec", ["./run/adapter", "run/adapter/", "run/adapter", "ABSOLUTE", "../HERE/run/adapter"])
-def test_a_directory_is_opened_by_whoever_says_so(tmp_path: Path, spec: str) -> None:
+def test_a_directory_is_opened_by_the_plugin_that_claims_it(tmp_path: Path, spec: str) -> None:
     (tmp_path / "run" / "adapter").mkdir(parents=True)
     (tmp_path / "run" / "adapter" / "echo.txt").touch()
     spec = spec.replace("ABSOLUTE", str(tmp_path / "run/adapter")).replace("HERE", tmp_path.name)
     policy = make(f"{spec}:text=hi", manner={"temperature": 0.25, "max_tokens": 9})
-    assert said(policy) == "hi"
+    assert words_of(policy) == "hi"
     assert policy.parameters["path"].endswith("run/adapter")
     assert policy.parameters["temperature"] == 0.25  # what it takes of the command line's settings, and no more
     assert make(f"{spec}:temperature=0.5", manner={"temperature": 0.25}).parameters["temperature"] == 0.5
 
 
-def test_a_directory_that_nobody_opens_is_a_model_unless_it_is_marked_as_one(tmp_path: Path) -> None:
+def test_a_directory_that_no_plugin_opens_is_a_model_unless_it_is_marked_as_one(tmp_path: Path) -> None:
     (tmp_path / "local" / "tiny").mkdir(parents=True)
     (tmp_path / "local" / "echo").mkdir()
     (tmp_path / "local" / "echo" / "echo.txt").touch()
@@ -149,14 +149,14 @@ def test_a_directory_that_nobody_opens_is_a_model_unless_it_is_marked_as_one(tmp
 
 
 def test_a_factory_gets_the_maker_of_models_when_it_asks_for_it() -> None:
-    made = []
+    names = []
 
     def models(name: str) -> ScriptedChatModel:
-        made.append(name)
+        names.append(name)
         return ScriptedChatModel([], name=name)
 
     assert make("plugged_in:with_model:model=local/tiny", models).name == "wrapped"
-    assert made == ["local/tiny"]
+    assert names == ["local/tiny"]
 
 
 MISUSE: list[tuple[str, type[SotopiaError], dict[str, object]]] = [
@@ -207,8 +207,8 @@ def test_misuse_is_a_sentence(spec: str, error: type[SotopiaError], fields: dict
 
 def test_what_lies_in_the_working_directory_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_policies.py").write_text(SOURCE)
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", str(tmp_path))])
-    assert said(make("my_own_policies:Echo:text=mine")) == "mine"
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    assert words_of(make("my_own_policies:Echo:text=mine")) == "mine"
     sys.modules.pop("my_own_policies")
 
 
@@ -235,10 +235,10 @@ def test_a_run_that_is_resumed_with_other_code_says_so(tmp_path: Path, caplog: p
 
 
 def test_a_module_that_is_there_already_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = types.ModuleType("made_by_hand")  # without a spec, such as the script that runs
-    monkeypatch.setitem(sys.modules, "made_by_hand", made)
-    exec(SOURCE, made.__dict__)
-    assert said(make("made_by_hand:Echo:text=here")) == "here"
+    module = types.ModuleType("made_by_hand")  # without a spec, such as the script that runs
+    monkeypatch.setitem(sys.modules, "made_by_hand", module)
+    exec(SOURCE, module.__dict__)
+    assert words_of(make("made_by_hand:Echo:text=here")) == "here"
 
 
 @pytest.mark.parametrize(("scorer", "sign"), [("longest", 1), ("plugged_in:Longest:sign=-1", -1), ("rm/", -1)])
@@ -254,7 +254,7 @@ def test_best_of_n_takes_any_scorer(tmp_path: Path, scorer: str, sign: int) -> N
     assert isinstance(policy, BestOfNPolicy)
     assert policy.name == "best-of-3(local/tiny by longest)"
     assert policy.parameters["policy"]["parameters"]["temperature"] == 0.7
-    assert len(said(policy)) == {1: 5, -1: 2}[sign]
+    assert len(words_of(policy)) == {1: 5, -1: 2}[sign]
 
 
 def test_specifications_nest_and_settings_of_the_command_line_reach_the_inner_policy() -> None:

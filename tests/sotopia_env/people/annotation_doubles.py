@@ -54,8 +54,8 @@ def judged(
     """The episode with an evaluation by ``judge``."""
     rows = [
         Score(agent=agent, dimension=name, value=value, reasoning=RATIONALE)
-        for agent, given in scores.items()
-        for name, value in given.items()
+        for agent, by_dimension in scores.items()
+        for name, value in by_dimension.items()
     ]
     return played.with_evaluation(Evaluation(evaluator=judge, dimensions=custom, scores=tuple(rows), comment=RATIONALE))
 
@@ -78,8 +78,8 @@ def fill_in(path: Path, filling: Filling) -> None:
     requests = {request.annotation_id: request for request in key.requests}
     header, *rows = cells(path)
     for row in rows:
-        given = filling(requests[row[0]])
-        for column, value in (given or {}).items():
+        values = filling(requests[row[0]])
+        for column, value in (values or {}).items():
             row[header.index(column)] = str(value)
     write_cells(path, [header, *rows])
 

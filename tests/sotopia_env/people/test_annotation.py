@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_sheet(tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     ids = [{r.annotation_id for r in key.requests} for key in keys]
     assert not ids[0] & ids[2]
-    assert not ids[0] & ids[3], "whoever knows the seed alone must not be able to repeat the shuffle"
+    assert not ids[0] & ids[3], "the seed alone must not suffice to repeat the shuffle"
 
 
 def test_annotators_read_everything_they_need_and_no_forged_turn(tmp_path: Path) -> None:
@@ -526,7 +526,7 @@ def test_strong_disagreement_on_one_seat_removes_the_episode(
     assert result.to_repeat == (("e1",) if removed else ())
 
 
-def test_nobody_scores_a_seat_twice(tmp_path: Path) -> None:
+def test_an_annotator_scores_a_seat_once(tmp_path: Path) -> None:
     result = screen(annotated(tmp_path, MANY[:2], lambda request: full(SEVEN, "ann")), LENIENT)
     assert result.counts == {R.REPETITION: 4}
     assert all(a.request.slot == 0 for a in result.accepted)

@@ -255,7 +255,7 @@ def test_what_cannot_be_computed_has_a_reason(
         assert "nan" not in document.casefold().replace("financial", "")
 
 
-def test_nobody_scored_anything(tmp_path: Path) -> None:
+def test_without_any_score(tmp_path: Path) -> None:
     result = agreement_of(tmp_path, [1, 2], [(), ()])
     assert result.annotations.blank == 8
     assert all(r.same.value is None for r in result.annotators)
@@ -313,7 +313,7 @@ def test_custom_dimensions_are_treated_alike(tmp_path: Path) -> None:
     assert "n/a in charm: the scale has 3 points" in agreement_report(result).text()
 
 
-def test_perceived_ranges_that_are_similar_stand_together(tmp_path: Path) -> None:
+def test_similar_perceived_ranges_are_grouped(tmp_path: Path) -> None:
     result = agreement_of(tmp_path, [1, 3, 9, 4], [(0, 4), (2, 3), (7, 10), (5, 5)])
     goal = [(r.n, r.low, r.high, r.judge_mean) for r in result.ranges if r.dimension == "goal"]
     assert goal == [(2, 1.0, 3.5, 2.0), (1, 5.0, 5.0, 4.0), (1, 7.0, 10.0, 9.0)]
@@ -353,7 +353,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Episode], Huma
     return episodes, human_agreement(episodes, answers)
 
 
-def test_several_judges_stand_beside_each_other(whole: tuple[list[Episode], HumanAgreement]) -> None:
+def test_several_judges_are_shown_side_by_side(whole: tuple[list[Episode], HumanAgreement]) -> None:
     episodes, result = whole
     assert result.judges == ("kind", "harsh")
     assert [(r.judge, r.dimension) for r in result.by_dimension] == [
@@ -487,7 +487,7 @@ def test_from_run_to_report_on_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("annotator", "also"), [("", "annotator, "), ("ann", "")])
-def test_a_sheet_that_nobody_filled_in_is_refused(tmp_path: Path, annotator: str, also: str) -> None:
+def test_an_empty_sheet_is_refused(tmp_path: Path, annotator: str, also: str) -> None:
     run, sheet = tmp_path / "run.jsonl", tmp_path / "people.csv"
     write_episodes(run, [episode("e0", scores=dict.fromkeys(("agent_0", "agent_1"), SEVEN))])
     sotopia("annotation-template", run, "--out", sheet)

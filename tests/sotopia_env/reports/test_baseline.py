@@ -39,12 +39,14 @@ def met():
 
 def test_every_policy_is_compared_with_the_baseline_beside_each_partner():
     result = compare(met(), metrics=["goal"], baseline="b")
-    found = {(d.first, d.partner): d for d in result.differences}
-    assert set(found) == {(x, y) for x in "ac" for y in "pq"}
-    assert {(d.second, d.metric, d.paired_by, d.same_partner) for d in found.values()} == {("b", "goal", CLOSEST, True)}
+    differences = {(d.first, d.partner): d for d in result.differences}
+    assert set(differences) == {(x, y) for x in "ac" for y in "pq"}
+    assert {(d.second, d.metric, d.paired_by, d.same_partner) for d in differences.values()} == {
+        ("b", "goal", CLOSEST, True)
+    }
     gaps = [6.0 + 0.1 * i - 4.0 for i in range(6)]
     test = stats.ttest_1samp(gaps, 0)
-    difference = found["a", "p"]
+    difference = differences["a", "p"]
     assert difference.estimate.mean == pytest.approx(math.fsum(gaps) / 6)
     assert difference.estimate.p == pytest.approx(test.pvalue)
     assert (difference.estimate.low, difference.estimate.high) == pytest.approx(tuple(test.confidence_interval()))
@@ -71,11 +73,11 @@ def test_a_pair_that_is_unscored_on_one_side_is_left_out_of_the_closest_pairs():
     bare = next(i for i, e in enumerate(episodes) if e.policies[0].name == "a" and e.policies[1].name == "p")
     episodes[bare] = episodes[bare].model_copy(update={"evaluations": ()})
     evaluator = {"evaluator": "fixed"}
-    found = {
+    differences = {
         (d.first, d.partner): d for d in compare(episodes, metrics=["goal"], baseline="b", **evaluator).differences
     }
-    assert found["a", "p"].paired_by == CLOSEST
-    assert (found["a", "p"].matched, found["a", "p"].seats) == (46, 47)
+    assert differences["a", "p"].paired_by == CLOSEST
+    assert (differences["a", "p"].matched, differences["a", "p"].seats) == (46, 47)
 
 
 def test_policies_that_met_only_each_other_have_one_difference_that_says_so():
@@ -125,8 +127,8 @@ def test_a_comparison_is_a_file_whose_settings_flags_replace(tmp_path):
     flags = ("--evaluator", "rules", "--metric", "overall", "--set", "partners=[splitter]")
     one = json.loads(sotopia("compare", "--config", file, *flags, "--json").output)
     assert (one["evaluator"], one["headlines"], one["partners"]) == ("rules", ["overall"], ["splitter"])
-    said = sotopia("compare", "--config", file, "--out", tmp_path / "report").output
-    assert f"wrote {tmp_path / 'report' / 'goal_by_partner.png'}" in said
+    output = sotopia("compare", "--config", file, "--out", tmp_path / "report").output
+    assert f"wrote {tmp_path / 'report' / 'goal_by_partner.png'}" in output
     assert len(list(read_run(tmp_path / "run"))) == 32  # which it only reads
 
 

@@ -47,7 +47,7 @@ def test_no_text_of_a_forest_plot_is_clipped_or_covers_another(panels: int, labe
     assert not [(one, other) for one, other in combinations(boxes, 2) if one.overlaps(other)]
 
 
-def test_a_chart_says_what_its_intervals_are_over_and_why_there_is_none() -> None:
+def test_a_chart_says_what_its_intervals_are_over_or_why_they_are_missing() -> None:
     bare = Estimate(20, 1, 1.0, None, None, None, CASTINGS)
     headings = [
         texts(forest_chart([Panel("x", [("a", item)])], "Means"))[-1].get_text() for item in (estimate(1), bare)

@@ -67,7 +67,7 @@ def test_a_group_of_many_seats_does_not_drown_a_pair() -> None:
 
 
 def test_s4_a_score_belongs_to_the_policy_in_the_scored_seat() -> None:
-    """There, both result tables showed agent 2's scores whoever agent 2 was."""
+    """The predecessor's result tables both showed agent 2's scores, whichever policy had that seat."""
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A, B)])
     # Policy a always gets 8, b always 2, wherever they sit.
     episodes = [scored(plan, (8.0, 2.0) if plan.policies[0] is A else (2.0, 8.0)) for plan in plans]
@@ -356,8 +356,8 @@ def evaluated(names: str, plan: EpisodePlan) -> Episode:
     for name in names:
         change = {"evaluator": name, "scores": middle if name == "r" else first.scores}
         episode = episode.with_evaluation(first.model_copy(update=change))
-    chosen = tuple(e for e in episode.evaluations if e.evaluator in names)
-    return episode.model_copy(update={"evaluations": chosen})
+    evaluations = tuple(e for e in episode.evaluations if e.evaluator in names)
+    return episode.model_copy(update={"evaluations": evaluations})
 
 
 @pytest.mark.parametrize(

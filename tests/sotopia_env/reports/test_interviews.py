@@ -45,7 +45,7 @@ def outcome(option: str | None) -> OutcomeResult:
 
 
 def answers(rng: random.Random, seating: Iterable[str], lean: float) -> list[InterviewAnswer]:
-    """A yes with a chance that depends on judge and template; one in eight is no answer."""
+    """A yes with a chance that depends on judge and template; one in eight is missing."""
 
     def value(chance: float) -> dict[str, object]:
         return {"reason": "no answer"} if rng.random() < 0.125 else {"value": rng.random() < chance}
@@ -66,11 +66,11 @@ def answers(rng: random.Random, seating: Iterable[str], lean: float) -> list[Int
     return result
 
 
-def recorded(template: str, instance: int, seating: tuple[str, ...], given: Iterable[InterviewAnswer]) -> Episode:
+def recorded(template: str, instance: int, seating: tuple[str, ...], answers: Iterable[InterviewAnswer]) -> Episode:
     of = fair(f"{template}/{instance}", template=template)
     infos = tuple(PolicyInfo(agent=agent, name=name) for agent, name in zip(of.agents, seating, strict=True))
     agreed = ("hall", "garden", None)[instance % 3]
-    verdict = Evaluation(evaluator="interview", answers=tuple(given), unscored="-", outcome=outcome(agreed))
+    verdict = Evaluation(evaluator="interview", answers=tuple(answers), unscored="-", outcome=outcome(agreed))
     key = f"{template}.{instance}.{'+'.join(seating)}"
     return Episode(task=of, key=key, policies=infos, evaluations=(verdict,))
 
@@ -92,8 +92,8 @@ def report(episodes):
 
 
 def votes(episode: Episode, seat: int, goal: int, view: View) -> list[float]:
-    given = episode.evaluations[0].answers
-    own = [a for a in given if (a.about, a.index, a.view) == (f"agent_{seat}", goal, view)]
+    answers = episode.evaluations[0].answers
+    own = [a for a in answers if (a.about, a.index, a.view) == (f"agent_{seat}", goal, view)]
     return [float(a.value) for a in own if a.value is not None]
 
 
@@ -103,10 +103,10 @@ def goal_value(episode: Episode, seat: int, goal: int, measure: str) -> float:
         truth = goal_truth(episode.task, episode.evaluations[0].outcome)
         return float(truth[seat, goal]) if (seat, goal) in truth else np.nan
     view = {"self": View.SELF, "other": View.OTHER}.get(measure, View.EXTERNAL)
-    given = votes(episode, seat, goal, view)
-    if not given:
+    values = votes(episode, seat, goal, view)
+    if not values:
         return np.nan
-    return float(np.mean(given) > 0.5) if measure == "judge majority" else float(np.mean(given))
+    return float(np.mean(values) > 0.5) if measure == "judge majority" else float(np.mean(values))
 
 
 def seat_value(episode: Episode, seat: int, measure: str) -> float:
@@ -340,24 +340,24 @@ def test_attack_and_defence(episodes, report, policy):
         template, names = episode.task.scenario.interview.template, [info.name for info in episode.policies]
         own = {seat: seat_value(episode, seat, "information") for seat in (1, 2)}
         attacks[template] += [v for seat, v in own.items() if names[seat] == policy and np.isfinite(v)]
-        known = [v for v in own.values() if np.isfinite(v)]
-        defences[template] += [1 - np.mean(known)] if names[0] == policy and known else []
+        values = [v for v in own.values() if np.isfinite(v)]
+        defences[template] += [1 - np.mean(values)] if names[0] == policy and values else []
     (plane,) = [plane for plane in report.planes if plane.policy == policy]
     assert plane.attack.mean == pytest.approx(np.mean([np.mean(v) for v in attacks.values()]))
     assert plane.defence.mean == pytest.approx(np.mean([np.mean(v) for v in defences.values()]))
 
 
 def test_what_was_asked_and_answered(episodes, report):
-    given = [answer for episode in episodes for answer in episode.evaluations[0].answers]
+    answers = [answer for episode in episodes for answer in episode.evaluations[0].answers]
     counts = {(item.view, item.policy): (item.asked, item.answered) for item in report.responses}
     for view, by in (("self", "x"), ("other", "y"), (None, "x")):
-        own = [a for a in given if (a.view, a.by) == (view, by)]
+        own = [a for a in answers if (a.view, a.by) == (view, by)]
         assert counts[view or "information", by] == (len(own), sum(a.value is not None for a in own))
-    assert sum(asked for asked, _ in counts.values()) == len(given)
+    assert sum(count for count, _ in counts.values()) == len(answers)
     assert ("judge_1 (judge/b)", "") in counts
 
 
-def test_an_unanswered_question_is_not_right_and_a_policy_that_nobody_could_ask_has_no_accuracy():
+def test_an_unanswered_question_is_not_right_and_a_policy_that_was_not_asked_has_no_accuracy():
     """A policy that answers only what it is sure of was above one that answered all and knew more."""
     sure, keen, absent = "sure", "keen", "absent"
 
@@ -395,10 +395,10 @@ def test_the_order_of_episodes_does_not_matter(episodes, report):
     assert [c.estimate.mean for c in again.completion] == pytest.approx([c.estimate.mean for c in report.completion])
 
 
-def test_what_nobody_answered_is_left_out_and_never_zero():
+def test_unanswered_goals_are_left_out_and_never_zero():
     silent = [InterviewAnswer(respondent="agent_0", about="agent_0", index=0, view=View.SELF, reason="no answer")]
-    known = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
-    result = interview_report([recorded("fair", 0, ("x", "x", "x"), silent + known)], measure="self")
+    answers = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
+    result = interview_report([recorded("fair", 0, ("x", "x", "x"), silent + answers)], measure="self")
     (cell,) = [cell for cell in result.completion if cell.measure == "self"]
     assert (cell.estimate.mean, cell.estimate.n, cell.psi) == (1.0, 1, None)
     assert result.planes == ()
@@ -467,8 +467,8 @@ def test_text_csv_json_and_charts(report, tmp_path):
 
 
 def test_a_report_without_roles_or_questions_has_no_such_charts(tmp_path):
-    known = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
-    of = recorded("fair", 0, ("x", "x", "x"), known)
+    answers = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
+    of = recorded("fair", 0, ("x", "x", "x"), answers)
     bare = of.task.scenario.model_copy(update={"interview": None})
     of = of.model_copy(update={"task": of.task.model_copy(update={"scenario": bare})})
     result = interview_report([of])

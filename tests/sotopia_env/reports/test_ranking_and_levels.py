@@ -169,12 +169,12 @@ def turn(index: int, generation: Generation | None, violation: str | None = None
 
 
 def test_turns_are_counted_and_what_is_unknown_is_not_0() -> None:
-    known = Usage(prompt_tokens=100, completion_tokens=10, cost=0.5)
-    told = [
-        turn(0, Generation(text="x", parse_failure="no JSON", reasks=2, usage=known, latency=1.0)),
-        turn(1, Generation(text="y", usage=known, latency=3.0), violation="not your turn"),
+    usage = Usage(prompt_tokens=100, completion_tokens=10, cost=0.5)
+    turns = [
+        turn(0, Generation(text="x", parse_failure="no JSON", reasks=2, usage=usage, latency=1.0)),
+        turn(1, Generation(text="y", usage=usage, latency=3.0), violation="not your turn"),
     ]
-    counts = count_turns(told)
+    counts = count_turns(turns)
     assert counts == TurnCounts(2, 1, 2, 1, 2, 220, 1.0, 4.0)
     assert counts.seconds_per_turn == 2.0
     unpriced = count_turns(

@@ -68,16 +68,16 @@ def test_columns_that_say_the_same_in_all_rows_are_folded_and_stay_in_the_file()
 
 @pytest.mark.parametrize("text", ["=1+1", "a|b", "a\nb", "<|end|>", "\x1b[2J"])
 def test_no_value_is_a_formula_another_cell_or_a_line_of_its_own(text):
-    made = Sheet("s", ("name", "n"), [(text, 1)])
-    (row,) = csv.reader(io.StringIO(made.csv().split("\r\n", 1)[1], newline=""))
+    sheet = Sheet("s", ("name", "n"), [(text, 1)])
+    (row,) = csv.reader(io.StringIO(sheet.csv().split("\r\n", 1)[1], newline=""))
     assert row[0].startswith("'") == text.startswith("=")
-    assert len(made.text().splitlines()) == 3
-    assert len(made.markdown().splitlines()) == 3
-    assert made.markdown().splitlines()[2].replace(r"\|", "").count("|") == 3
-    (part,) = made.split("name")
-    for shown in (made.text(), part.text(), part.markdown()):
-        assert "\x1b" not in shown
-        assert len(shown.splitlines()) <= 5
+    assert len(sheet.text().splitlines()) == 3
+    assert len(sheet.markdown().splitlines()) == 3
+    assert sheet.markdown().splitlines()[2].replace(r"\|", "").count("|") == 3
+    (part,) = sheet.split("name")
+    for rendering in (sheet.text(), part.text(), part.markdown()):
+        assert "\x1b" not in rendering
+        assert len(rendering.splitlines()) <= 5
 
 
 def test_a_report_writes_what_it_prints(tmp_path):

@@ -22,14 +22,14 @@ from tests.sotopia_env.factories import task
 from tests.sotopia_env.outcome_tasks import acts, ballot, episode, sale
 
 
-def test_what_moves_did_stands_behind_the_words():
+def test_the_effects_of_moves_follow_the_words():
     text = to_text(episode(sale(), acts("40?", {"propose": {"price": 40}}), acts("", {"accept": 1})))
     assert 'Turn #1 | Ada Testa said: "40?" · offers (#1): price $40.00\n' in text
     assert "Turn #2 | Bram Testa · accepts #1 (price $40.00)\n" in text
     assert text.endswith("Ended: settled\n")
 
 
-def test_rules_and_worths_stand_at_the_beginning():
+def test_rules_and_worths_come_first():
     text = to_text(episode(sale(), "Hello."))
     assert "To be agreed on: price (a number from $0.00 to $100.00" in text
     assert "  worth: An agreement is worth to you, in sum: 100" in text

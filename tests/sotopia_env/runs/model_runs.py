@@ -70,8 +70,8 @@ def server_process(*arguments: str) -> Iterator[str]:
 def stats(api_base: str) -> dict[str, Any]:
     """What a server in another process has counted."""
     with urllib.request.urlopen(api_base.removesuffix("/v1") + "/stats", timeout=5) as response:
-        found: dict[str, Any] = json.loads(response.read())
-    return found
+        counts: dict[str, Any] = json.loads(response.read())
+    return counts
 
 
 def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
@@ -88,7 +88,7 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
 
 
 def keys_of(run: Path) -> Counter[str]:
-    """How often each key stands in a run."""
+    """The number of records of each key in a run."""
     return Counter(episode.key for episode in read_run(run))
 
 
@@ -97,9 +97,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--latency", type=float, default=0.0)
     parser.add_argument("--fault", action="append", default=[], metavar="KIND=PROBABILITY")
-    given = parser.parse_args()
-    faults = {kind: float(share) for kind, _, share in (item.partition("=") for item in given.fault)}
-    server = table_server(latency=given.latency, faults=faults)
+    arguments = parser.parse_args()
+    faults = {kind: float(share) for kind, _, share in (item.partition("=") for item in arguments.fault)}
+    server = table_server(latency=arguments.latency, faults=faults)
 
     async def serve() -> None:
         await server.start()

@@ -101,8 +101,8 @@ CONTRADICTIONS: list[tuple[list[object], str]] = [
 def test_contradictions_are_one_sentence_and_code_2(
     server: LoopbackServer, tmp_path: Path, more: list[object], sentence: str
 ) -> None:
-    place = ["--tasks", "bargaining", "-n", 2, "--api-base", server.api_base, "--out", tmp_path / "run"]
-    result = sotopia("rollout", *more, *place, code=2)
+    options = ["--tasks", "bargaining", "-n", 2, "--api-base", server.api_base, "--out", tmp_path / "run"]
+    result = sotopia("rollout", *more, *options, code=2)
     assert sentence in result.stderr
     assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert server.total == 0
@@ -118,8 +118,8 @@ def test_contradictions_are_one_sentence_and_code_2(
 def test_numbers_out_of_range_are_refused_by_name(
     server: LoopbackServer, tmp_path: Path, option: str, value: Any
 ) -> None:
-    place = ["--api-base", server.api_base, "--out", tmp_path / "run", option, value]
-    errors = sotopia("rollout", *MODEL, *place, code=2).stderr
+    options = ["--api-base", server.api_base, "--out", tmp_path / "run", option, value]
+    errors = sotopia("rollout", *MODEL, *options, code=2).stderr
     field, _, number = value.partition("=") if option == "--set" else (option, "", str(value))
     assert errors.startswith(f"sotopia: {field}")
     assert number.removeprefix("ray:") in errors
@@ -141,7 +141,9 @@ def test_an_evaluation_is_held_to_the_same(server: LoopbackServer, tmp_path: Pat
     assert server.total == 1
 
 
-def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
+def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_continues_with_a_higher_limit(
+    tmp_path: Path,
+) -> None:
     command = ["rollout", *MODEL, "--tasks", "bargaining", "-n", 1, "--max-turns", 12, "--out", tmp_path]
     with table_server(reply=f'{{"action_type": "speak", "argument": "{"word " * 400}"}}') as server:
         command += ["--api-base", server.api_base]
@@ -155,7 +157,7 @@ def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_goes_on_with_
 
 def test_a_short_episode_makes_requests_short_unless_they_are_said_to_be_long(tmp_path: Path) -> None:
     with table_server(latency=30.0) as slow:
-        place = [
+        options = [
             "--tasks",
             "bargaining",
             "-n",
@@ -167,7 +169,7 @@ def test_a_short_episode_makes_requests_short_unless_they_are_said_to_be_long(tm
             "--out",
             tmp_path,
         ]
-        output = sotopia("rollout", *MODEL, "--set", "timeout=0.5", *place, code=1).output
+        output = sotopia("rollout", *MODEL, "--set", "timeout=0.5", *options, code=1).output
     assert "1 failed, the first with Timeout: not finished within 0.5 s" in output or "no answer within 0.5" in output
 
 
@@ -180,9 +182,9 @@ def test_shares_of_the_limits_add_up_to_no_more_than_the_whole() -> None:
 def test_a_run_without_models_may_have_more_workers_than_a_model_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-    monkeypatch.setattr(ray_executor, "load_ray", lambda: asked.append(1))
+    loads = []
+    monkeypatch.setattr(ray_executor, "load_ray", lambda: loads.append(1))
     monkeypatch.setattr(ray_executor._Cluster, "play", lambda *_: None)
     command = ["rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 1, "--out", tmp_path]
     sotopia(*command, "--executor", "ray:3", "--set", "models.concurrency=2")
-    assert asked
+    assert loads

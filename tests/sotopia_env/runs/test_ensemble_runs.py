@@ -168,8 +168,8 @@ def test_a_rollout_stopped_between_judges_keeps_what_they_answered_and_every_tur
     bench = Bench(failures={"j3": BudgetExceededError("nothing is left")})
     result = rollout(tmp_path, bench.ensemble())
     assert (result.played, result.unfinished, result.stopped) == (0, EPISODES, "nothing is left")
-    asked = Counter(bench.calls)
-    assert asked["j1"] == asked["j2"] == EPISODES
+    calls = Counter(bench.calls)
+    assert calls["j1"] == calls["j2"] == EPISODES
     bench.failures.clear()
     assert rollout(tmp_path, bench.ensemble()).played == EPISODES
     assert bench.calls["j1"] == bench.calls["j2"] == EPISODES

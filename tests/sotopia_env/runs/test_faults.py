@@ -30,19 +30,19 @@ EPISODES = 1_000
 
 def plans_of(models: ModelPool, episodes: int) -> list[EpisodePlan]:
     """Episodes of two to four turns."""
-    found = []
+    plans = []
     for turns in (2, 3, 4):
-        count = (episodes + 3 - turns + 1) // 3 if turns < 4 else episodes - len(found)
+        count = (episodes + 3 - turns + 1) // 3 if turns < 4 else episodes - len(plans)
         task_set = tasks.generate("bargaining", count, seed=turns)
         pair = (naming.make_policy("local/tiny", models), naming.make_policy("local/tiny:reasks=1", models))
-        found += plan_episodes(task_set, [pair], rules=Rules(max_turns=turns), both_seats=False)
-    return found[:episodes]
+        plans += plan_episodes(task_set, [pair], rules=Rules(max_turns=turns), both_seats=False)
+    return plans[:episodes]
 
 
 async def play(server: LoopbackServer, run: Path, episodes: int, retries: int) -> tuple[RunResult, list[EpisodePlan]]:
     options = ModelOptions(
         api_base=server.api_base,
-        timeout=5.0,  # longer than a busy machine stands still, or requests that never left would be counted
+        timeout=5.0,  # longer than a busy machine stalls, or requests that never left would be counted
         retries=RetryPolicy(retries, base=0.01, cap=0.05, patience=30.0 if retries > 1 else 0.0),
         concurrency=64,
     )
@@ -87,10 +87,10 @@ def check_counts(server: LoopbackServer, run: Path, result: RunResult, plans: li
     ledger = sums(run)
     assert ledger.attempts == server.total
     assert ledger.answered == server.happened["answer"] + server.happened["wrong_language"]
-    asked = [t.generation for e in [*episodes, *failures] for t in e.turns if t.generation is not None]
+    generations = [t.generation for e in [*episodes, *failures] for t in e.turns if t.generation is not None]
     agents = sum(entry.role == "agent" and entry.outcome == "answered" for entry in read_ledger(run))
-    used = sum(1 + generation.reasks for generation in asked)
-    assert used <= agents <= used + 2 * len(failures)  # a failed turn may have been answered, unusably, before
+    requests = sum(1 + generation.reasks for generation in generations)
+    assert requests <= agents <= requests + 2 * len(failures)  # a failed turn may have been answered, unusably, before
     return episodes
 
 
@@ -128,9 +128,9 @@ def test_without_retries_what_fails_fails_with_its_reason_and_its_siblings_go_on
     failures = read_failures(tmp_path)
     assert 15 < len(failures) < 75
     assert all(f.kind == "PolicyError" and "model 'local/tiny': " in f.message for f in failures)
-    told = " ".join(f.message for f in failures) + " ".join(e.evaluations[-1].unscored or "" for e in episodes)
+    messages = " ".join(f.message for f in failures) + " ".join(e.evaluations[-1].unscored or "" for e in episodes)
     for kind in ("rate_limit", "server", "timeout", "connection", "malformed"):
-        assert f"({kind}, after 1 attempt" in told
+        assert f"({kind}, after 1 attempt" in messages
     assert any(e.evaluations[-1].unscored for e in episodes)
     assert len(episodes) > 75
 
@@ -138,7 +138,7 @@ def test_without_retries_what_fails_fails_with_its_reason_and_its_siblings_go_on
 @pytest.mark.parametrize("kind", [*KINDS, "wrong_language"])
 def test_a_kind_of_fault_that_never_ends_is_named_in_every_record(tmp_path: Path, kind: str) -> None:
     with table_server(faults={kind: 1.0}, retry_after="0.01") as server:
-        if kind == "malformed":  # nobody can read it: no model is there, and the third call ends the run
+        if kind == "malformed":  # unreadable: the model counts as absent, and the third call ends the run
             with pytest.raises(ModelRefusedError, match="malformed"):
                 asyncio.run(play(server, tmp_path, 3, retries=1))
             return

@@ -33,7 +33,7 @@ def forecast_of(request: RunSpec, run: Path) -> RunForecast:
     return forecast(request.resolve(models), models, run)
 
 
-def asked(options: ModelOptions, tmp_path: Path, **more: Any) -> tuple[RunSpec, dict[str, ModelForecast]]:
+def forecast_by_role(options: ModelOptions, tmp_path: Path, **more: Any) -> tuple[RunSpec, dict[str, ModelForecast]]:
     """A request, and its forecast by role."""
     values: dict[str, Any] = {"policies": ("local/tiny",), "tasks": "bargaining", "n": 3, "max_turns": 5}
     values |= {"evaluator": "judge:local/tiny:max_tokens=2000", "manner": {"max_tokens": 300}, "models": options}
@@ -68,8 +68,8 @@ def test_from_above_it_holds_also_for_a_model_that_never_answers_usably(
 ) -> None:
     options = {} if reply == "good" else {"reply": "I would rather not. " * 30}
     with table_server(**options) as server:
-        place = ModelOptions(api_base=server.api_base, price=Price(1, 1))
-        request, rows = asked(place, tmp_path, policies=(policy,))
+        model_options = ModelOptions(api_base=server.api_base, price=Price(1, 1))
+        request, rows = forecast_by_role(model_options, tmp_path, policies=(policy,))
         assert server.total == 0
         assert not (tmp_path / "run").exists()
         asyncio.run(play(request, tmp_path / "run"))
@@ -97,9 +97,9 @@ def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path:
         (row,) = forecast_evaluation(run, judge, models).models
         words = ["evaluate", str(run), "--evaluator", "judge:local/tiny:max_tokens=2000"]
         words += ["--api-base", server.api_base]
-        told = CliRunner().invoke(app, [*words, "--dry-run"])
-        assert told.exit_code == 0, told.output
-        assert str(row) in told.output
+        result = CliRunner().invoke(app, [*words, "--dry-run"])
+        assert result.exit_code == 0, result.output
+        assert str(row) in result.output
         assert (server.total, {path.name: path.read_bytes() for path in run.iterdir()}) == (0, before)
         CliRunner().invoke(app, words)
         check_above(row, list(read_ledger(run)))
@@ -111,30 +111,30 @@ def test_an_evaluation_of_played_episodes_is_forecast_from_their_turns(tmp_path:
 
 def test_costs_are_those_of_first_prompts_and_of_everything(tmp_path: Path) -> None:
     options = ModelOptions(api_base="http://localhost:9", price=Price(1, 2))
-    _, rows = asked(options, tmp_path)
+    _, rows = forecast_by_role(options, tmp_path)
     for row in rows.values():
         assert row.cost == pytest.approx(row.prompt / 1e6)
         assert row.most_cost == pytest.approx(((row.most_prompt or 0) + 2 * (row.most_answer or 0)) / 1e6)
     assert rows["agent"].most_answer == 3 * 5 * 3 * 300
-    _, unpriced = asked(ModelOptions(api_base="http://localhost:9"), tmp_path)
+    _, unpriced = forecast_by_role(ModelOptions(api_base="http://localhost:9"), tmp_path)
     assert (unpriced["agent"].cost, unpriced["agent"].most_cost) == (None, None)
 
 
 def test_a_context_bounds_what_answers_without_a_limit_can_cost(tmp_path: Path, monkeypatch: Any) -> None:
     options = ModelOptions(api_base="http://localhost:9", price=Price(1, 1))
     spec = "local/tiny:context_limit=9000"
-    _, rows = asked(options, tmp_path, policies=(spec,), manner={}, evaluator="none")
+    _, rows = forecast_by_role(options, tmp_path, policies=(spec,), manner={}, evaluator="none")
     agent = rows["agent"]
     assert agent.most_answer == agent.most_prompt == 9000 * agent.most_calls
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     hosted, more = "openai/gpt-4o-mini", {"manner": {}, "evaluator": "none"}
-    _, rows = asked(ModelOptions(), tmp_path, policies=(hosted,), **more)
+    _, rows = forecast_by_role(ModelOptions(), tmp_path, policies=(hosted,), **more)
     assert rows["agent"].most_answer == 16_384 * rows["agent"].most_calls  # the model's own limit on answers
 
 
-def test_without_a_limit_on_answers_there_is_none_on_tokens(tmp_path: Path) -> None:
+def test_without_a_limit_on_answers_tokens_have_no_limit(tmp_path: Path) -> None:
     options = ModelOptions(api_base="http://localhost:9", price=Price(1, 1))
-    _, rows = asked(options, tmp_path, manner={}, evaluator="none")
+    _, rows = forecast_by_role(options, tmp_path, manner={}, evaluator="none")
     assert (rows["agent"].most_prompt, rows["agent"].most_answer, rows["agent"].most_cost) == (None, None, None)
     assert rows["agent"].cost is not None
     assert "PROVIDER/MODEL:max_tokens" in str(rows["agent"])
@@ -149,7 +149,7 @@ def test_the_limits_of_the_run_and_what_is_not_counted_are_said(tmp_path: Path) 
         fallbacks=("local/spare",),
         price=Price(0, 0),
     )
-    request, _ = asked(options, tmp_path)
+    request, _ = forecast_by_role(options, tmp_path)
     text = "\n".join(forecast_of(request, tmp_path / "run").lines())
     for part in ("max_cost $2.5", "max_tokens 100000", "up to 4 times", "local/spare", "nothing was sent"):
         assert part in text
@@ -158,14 +158,14 @@ def test_the_limits_of_the_run_and_what_is_not_counted_are_said(tmp_path: Path) 
 def test_a_mixed_pair_counts_only_the_turns_of_the_model(tmp_path: Path) -> None:
     options = ModelOptions(api_base="http://localhost:9")
     more = {"policies": (), "matchups": ("local/tiny:reasks=0 vs boulware",), "both_seats": False}
-    _, rows = asked(options, tmp_path, evaluator="none", **more)
+    _, rows = forecast_by_role(options, tmp_path, evaluator="none", **more)
     assert (rows["agent"].calls, rows["agent"].most_calls) == (9, 9)  # of three episodes of five turns it takes three
 
 
 def test_among_more_than_two_one_may_take_the_turns_of_all(tmp_path: Path) -> None:
     options = ModelOptions(api_base="http://localhost:9")
     more = {"tasks": "everyday-groups", "n": 1, "max_turns": 9, "evaluator": "none"}
-    request, rows = asked(options, tmp_path, policies=("local/tiny:reasks=0",), **more)
+    request, rows = forecast_by_role(options, tmp_path, policies=("local/tiny:reasks=0",), **more)
     assert rows["agent"].calls == 9
     assert rows["agent"].most_calls == 9 * len(request.resolve(ModelPool(options)).tasks[0].agents) > 9 * 2
 
@@ -173,13 +173,13 @@ def test_among_more_than_two_one_may_take_the_turns_of_all(tmp_path: Path) -> No
 def test_a_dry_run_writes_and_sends_nothing(tmp_path: Path) -> None:
     with table_server() as server:
         words = ["rollout", "--tasks", "bargaining", "-n", "3", "--policy", "local/tiny", "--api-base", server.api_base]
-        told = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--dry-run"])
-        assert told.exit_code == 0, told.output
+        result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run"), "--dry-run"])
+        assert result.exit_code == 0, result.output
         assert server.total == 0
-    assert "agent local/tiny: " in told.output
+    assert "agent local/tiny: " in result.output
     assert not (tmp_path / "run").exists()
-    told = CliRunner().invoke(app, ["rollout", "--policy", "boulware", "--out", str(tmp_path / "run"), "--dry-run"])
-    assert "no model would be called" in told.output
+    result = CliRunner().invoke(app, ["rollout", "--policy", "boulware", "--out", str(tmp_path / "run"), "--dry-run"])
+    assert "no model would be called" in result.output
 
 
 @pytest.mark.parametrize(

@@ -48,23 +48,23 @@ def quiet(server: LoopbackServer) -> int:
     return server.total
 
 
-def sent(run: Path, *outcomes: str) -> set[str]:
+def request_ids(run: Path, *outcomes: str) -> set[str]:
     """The ids that the requests of calls with such outcomes went out with, as the ledger has them."""
     entries = list(read_ledger(run)) if (run / LEDGER).exists() else []
-    found = [
+    ids = [
         request_id(f"{entry.call}.{n + 1}")
         for entry in entries
         if entry.outcome in outcomes
         for n in range(entry.attempts)
     ]
-    assert len(set(found)) == len(found)
-    return set(found)
+    assert len(set(ids)) == len(ids)
+    return set(ids)
 
 
 def check_ledger(server: LoopbackServer, run: Path) -> None:
     """Every request that came is in the ledger, and the ledger has no other but those that were cut short."""
     quiet(server)
-    came, certain, doubtful = set(server.marks), sent(run, "answered", "failed"), sent(run, "interrupted")
+    came, certain, doubtful = set(server.marks), request_ids(run, "answered", "failed"), request_ids(run, "interrupted")
     assert len(came) == len(server.marks) == server.total
     assert certain <= came <= certain | doubtful
     totals = booked(run)

@@ -78,7 +78,7 @@ def write(process: subprocess.Popen[str], text: str) -> None:
     process.stdin.flush()
 
 
-def test_people_play_at_once_and_a_killed_session_goes_on_from_its_last_turn(tmp_path: Path) -> None:
+def test_people_play_at_once_and_a_killed_session_continues_from_its_last_turn(tmp_path: Path) -> None:
     with at_the_prompt(tmp_path, "p1", turn=3) as first:
         with at_the_prompt(tmp_path, "p2", turn=1) as second:
             write(second, "leave\n\nleave\nq\n")
@@ -115,7 +115,7 @@ def play_all(folder: Path, participant: str) -> None:
     assert whole.todo() == []
 
 
-def test_everybody_has_an_order_of_their_own_and_the_same_one_every_time(tmp_path: Path) -> None:
+def test_every_participant_has_its_own_order_and_the_same_one_every_time(tmp_path: Path) -> None:
     orders = {name: [plan.task.id for plan in session(tmp_path, name, tasks=6).plans] for name in "abcdef"}
     assert len({tuple(order) for order in orders.values()}) > 1
     assert len({frozenset(order) for order in orders.values()}) == 1

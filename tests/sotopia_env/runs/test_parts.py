@@ -32,8 +32,8 @@ ONE, TWO = Part(1, 2), Part(2, 2)
 
 
 def plans() -> list[EpisodePlan]:
-    found = plan_episodes([make_task(f"s{i}") for i in range(6)], [(Speaker("a"),)])
-    return [*found, EpisodePlan(make_task("broken"), (Faulty("f"), Speaker("a")))]
+    episode_plans = plan_episodes([make_task(f"s{i}") for i in range(6)], [(Speaker("a"),)])
+    return [*episode_plans, EpisodePlan(make_task("broken"), (Faulty("f"), Speaker("a")))]
 
 
 def keys(run: Path) -> list[str]:
@@ -91,12 +91,12 @@ POINTS = {
 def test_merging_that_is_cut_short_anywhere_is_finished_the_next_time(
     run: Path, monkeypatch: pytest.MonkeyPatch, point: str, at: int
 ) -> None:
-    seen = [0]
+    calls = [0]
 
     def dying(real: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*arguments: Any, **more: Any) -> Any:
-            seen[0] += 1
-            if seen[0] == at:
+            calls[0] += 1
+            if calls[0] == at:
                 raise CutShortError
             return real(*arguments, **more)
 
@@ -128,13 +128,13 @@ def test_a_part_without_anything_yet_and_one_that_is_being_played(run: Path) -> 
     check(run)
 
 
-def test_a_note_that_is_none_is_refused(run: Path) -> None:
+def test_an_invalid_note_is_refused(run: Path) -> None:
     (run / PARTS / "merging.json").write_text(json.dumps({"size": 3}))
     with raises(InvalidValueError, file="merging.json"):
         merge(run)
 
 
-def test_the_same_command_without_a_part_merges_and_goes_on(tmp_path: Path) -> None:
+def test_the_same_command_without_a_part_merges_and_continues(tmp_path: Path) -> None:
     run_episodes(plans(), run_dir=tmp_path, part=TWO)
     result = run_episodes(plans(), run_dir=tmp_path)
     assert (result.planned, result.resumed, result.played) == (7, 3, 3)
@@ -153,7 +153,7 @@ def test_parts_share_the_plan_and_each_is_resumed_by_itself(tmp_path: Path) -> N
     assert read_manifest(parts[1].path(tmp_path)).part == "2/3"
 
 
-def test_what_is_missing_is_said_and_the_part_goes_on_after_the_merge(tmp_path: Path) -> None:
+def test_what_is_missing_is_said_and_the_part_continues_after_the_merge(tmp_path: Path) -> None:
     run_episodes(plans(), run_dir=tmp_path, part=TWO)
     assert merge_run(tmp_path) == MergeResult(planned=7, recorded=3, new=3, failed=0, absent=("1/2",))
     assert merge_run(tmp_path).missing == 4
@@ -267,7 +267,7 @@ def test_parts_by_the_command_line_are_the_run_of_one_process(tmp_path: Path) ->
     assert "0 played now, 10 before" in sotopia(*command, "--out", parts)
 
 
-def test_a_killed_part_goes_on_and_budgets_are_divided(tmp_path: Path) -> None:
+def test_a_killed_part_continues_and_budgets_are_divided(tmp_path: Path) -> None:
     def finished(*arguments: object) -> int:
         process = start(*arguments)
         process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""What is shown of a run while it goes on: figures, and one transcript as it grows."""
+"""The display of a run in progress: figures, and one transcript as it grows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def entry(**change: object) -> LedgerEntry:
 
 def test_figures_name_what_failed_what_is_under_way_and_what_the_models_do() -> None:
     ledger = Ledger()
-    shown = Progress(10, 0, False, "episodes", ledger)
-    assert shown.figures() == ""
-    shown.begin()
-    shown.begin()
-    shown.end(done=False, failed=True)
+    progress = Progress(10, 0, False, "episodes", ledger)
+    assert progress.figures() == ""
+    progress.begin()
+    progress.begin()
+    progress.end(done=False, failed=True)
     ledger.record(entry(cost=None))
-    assert shown.figures() == "1 failed, 1 in flight, 0 calls/s, 1.5k tokens"
+    assert progress.figures() == "1 failed, 1 in flight, 0 calls/s, 1.5k tokens"
     ledger.record(entry(cost=0.25, prompt_tokens=2_000_000))
-    assert "2M tokens, $0.2500 + 1 calls of unknown cost" in shown.figures()
+    assert "2M tokens, $0.2500 + 1 calls of unknown cost" in progress.figures()
 
 
 def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,13 +41,13 @@ def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: p
     monkeypatch.setattr(sys, "stderr", screen)
 
     async def work() -> None:
-        shown = Progress(10, 4, True, "episodes", Ledger())
-        async with shown.refreshed():
-            shown.begin()
+        progress = Progress(10, 4, True, "episodes", Ledger())
+        async with progress.refreshed():
+            progress.begin()
             await asyncio.sleep(0.05)
-            shown.end()
-            shown.begin()
-            shown.end(done=False)  # dropped: not one more
+            progress.end()
+            progress.begin()
+            progress.end(done=False)  # dropped: not one more
 
     asyncio.run(work())
     assert "5/10" in screen.getvalue()
@@ -55,7 +55,7 @@ def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: p
     assert "<" in screen.getvalue()  # elapsed<left
 
 
-def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_nothing_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path)
     assert capsys.readouterr().err == ""
 

@@ -46,14 +46,14 @@ BEFORE = [
 ]
 
 
-@pytest.mark.parametrize(("model", "place", "sentence"), BEFORE)
+@pytest.mark.parametrize(("model", "address", "sentence"), BEFORE)
 def test_a_providers_model_is_looked_for_before_the_first_episode(
-    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, place: str, sentence: str
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, address: str, sentence: str
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.delenv("GROQ_API_KEY", raising=False)
     with table_server(key="another") as refusing:
-        base = {"URL": server.api_base, "REFUSING": refusing.api_base}.get(place, place)
+        base = {"URL": server.api_base, "REFUSING": refusing.api_base}.get(address, address)
         for role in (["--policy", model], ["--policy", "silent", "--evaluator", f"judge:{model}"]):
             result = sotopia(*words(tmp_path / "run", *role, "--api-base", base), code=2)
             assert sentence in result.stderr
@@ -65,19 +65,19 @@ def test_a_providers_model_is_looked_for_before_the_first_episode(
 
 @pytest.mark.parametrize("model", ["local/tiny", "openai/gpt-4o-mini"])
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [("not_found", "HTTP 404"), ("unauthorized", "HTTP 401"), ("quota", "exceeded your current quota")],
 )
 def test_the_first_refusal_ends_the_run_and_not_one_episode_after_the_other(
-    tmp_path: Path, model: str, fault: str, said: str
+    tmp_path: Path, model: str, fault: str, message: str
 ) -> None:
-    """Some servers list no models, and a key may be revoked while a run goes on."""
+    """Some servers list no models, and a key may be revoked during a run."""
     run = tmp_path / "run"
     with table_server(script=[None] * 9 + [fault] * 1000) as server:
         more = ["--policy", model, "--api-base", server.api_base, "--concurrency", 100, "--set", "models.concurrency=4"]
         result = sotopia(*words(run, *more), code=2)
         assert server.total <= 9 + 4  # those that were under way
-        assert said in result.stderr
+        assert message in result.stderr
         assert result.stderr.splitlines()[-1].startswith(f"sotopia: model {model!r}: ")
         assert f"the same command continues the run in {run}" in result.stderr
         assert read_failures(run) == ()
@@ -91,8 +91,8 @@ def test_the_first_refusal_ends_the_run_and_not_one_episode_after_the_other(
 def test_a_judge_that_refuses_ends_the_run_too_and_an_evaluation_keeps_its_verdicts(tmp_path: Path) -> None:
     with table_server(script=[None] * 3 + ["not_found"] * 99) as server:
         judge = ["--evaluator", "judge:local/tiny", "--api-base", server.api_base, "--concurrency", 2]
-        said = sotopia(*words(tmp_path / "a", "--policy", "silent", *judge), code=2).stderr
-        assert "HTTP 404" in said
+        errors = sotopia(*words(tmp_path / "a", "--policy", "silent", *judge), code=2).stderr
+        assert "HTTP 404" in errors
         assert server.total <= 5
         assert read_failures(tmp_path / "a") == ()
         assert not any(episode.evaluations[-1].unscored for episode in read_run(tmp_path / "a"))
@@ -100,8 +100,8 @@ def test_a_judge_that_refuses_ends_the_run_too_and_an_evaluation_keeps_its_verdi
     sotopia("rollout", "--policy", "silent", "--tasks", "bargaining", "-n", 9, "--evaluator", "none", "--out", run)
     with table_server(script=[None] * 3 + ["not_found"] * 99) as server:
         judge[3] = server.api_base
-        said = sotopia("evaluate", run, *judge, code=2).stderr
-        assert f"the same command continues the evaluation of {run}" in said
+        errors = sotopia("evaluate", run, *judge, code=2).stderr
+        assert f"the same command continues the evaluation of {run}" in errors
         assert server.total <= 5
     with table_server() as server:
         judge[3] = server.api_base
@@ -138,10 +138,10 @@ def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path
     assert {error.kind for error in errors} <= {"rate_limit", "server", "connection", "malformed"}
     assert any("HTTP 429" in error.message for error in errors)
     for episode in read_run(tmp_path):
-        places = [error.turn for error in episode.errors if error.turn is not None]
-        assert len(places) == len(episode.errors)
-        assert places == sorted(places)
-        assert set(places) <= set(range(len(episode.turns)))
+        turns = [error.turn for error in episode.errors if error.turn is not None]
+        assert len(turns) == len(episode.errors)
+        assert turns == sorted(turns)
+        assert set(turns) <= set(range(len(episode.turns)))
     listed = sotopia("show", tmp_path).output
     assert "call failed" in listed
 
@@ -157,7 +157,7 @@ def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: 
 
     options = {"reply": reply, "reasoning": f"They gave me {KEY}.", "finish_reason": KEY, "echo_model": KEY}
     with table_server(**options, echo_key=True, script=["server_error", None, "rate_limit", "bad_request"]) as server:
-        place = [
+        arguments = [
             "--policy",
             model,
             *key_of,
@@ -166,7 +166,7 @@ def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: 
             "--set",
             f"models.cache_dir={tmp_path / 'cache'}",
         ]
-        sotopia(*words(tmp_path / "run", *place, "-n", 3, "--evaluator", f"judge:{model}"), code=1)
+        sotopia(*words(tmp_path / "run", *arguments, "-n", 3, "--evaluator", f"judge:{model}"), code=1)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     names = {"episodes.jsonl", "failures.jsonl", "ledger.jsonl", "run.json", "answers.sqlite"}
     assert names <= {path.name for path in files}
@@ -176,7 +176,7 @@ def test_a_key_that_a_server_repeats_is_in_no_file(tmp_path: Path, monkeypatch: 
 
 @contextmanager
 def failing_server(answers: int) -> Iterator[LoopbackServer]:
-    """A server that is down after so many answers."""
+    """A server that goes down after this many answers."""
 
     def reply(body: dict[str, Any]) -> str:
         server.outage = "server_error" if server.total >= answers else ""
@@ -188,20 +188,20 @@ def failing_server(answers: int) -> Iterator[LoopbackServer]:
 
 def test_an_outage_is_waited_for_and_then_ends_the_run_to_be_continued(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    place = ["-n", 20, "--policy", "local/tiny", "--set", "models.retries=0", "--evaluator", "judge:local/tiny"]
+    arguments = ["-n", 20, "--policy", "local/tiny", "--set", "models.retries=0", "--evaluator", "judge:local/tiny"]
     with failing_server(30) as server:
-        place += ["--api-base", server.api_base]
-        result = sotopia(*words(run, *place, "--set", "models.patience=0.5"), code=2)
+        arguments += ["--api-base", server.api_base]
+        result = sotopia(*words(run, *arguments, "--set", "models.patience=0.5"), code=2)
         assert "no answer within a patience of 0.5 s: HTTP 500" in result.stderr
         assert result.stderr.splitlines()[-1].endswith(f"the same command continues the run in {run}")
         assert read_failures(run) == ()
         assert not any(episode.evaluations[-1].unscored for episode in read_run(run))
         server.outage, server.reply = "", answer
-        sotopia(*words(run, *place))
+        sotopia(*words(run, *arguments))
     assert len(list(read_run(run))) == 20
     with failing_server(10) as server:
-        place[-1] = server.api_base
-        judge = ["--evaluator", "judge:local/tiny:bands=true", *place[-2:], "--set", "models.retries=0"]
+        arguments[-1] = server.api_base
+        judge = ["--evaluator", "judge:local/tiny:bands=true", *arguments[-2:], "--set", "models.retries=0"]
         result = sotopia("evaluate", run, *judge, "--set", "models.patience=0.3s", code=2)
         assert f"the same command continues the evaluation of {run}" in result.stderr
         server.reply, server.outage = answer, ""

@@ -35,10 +35,10 @@ def plans(count: int = 4, **change: object) -> list[EpisodePlan]:
 
 
 def content(episodes: Iterator[Episode] | tuple[Episode, ...]) -> dict[str, str]:
-    """Everything in the episodes but the time they took, by key; fails when a key stands twice."""
-    found = list(episodes)
-    by_key = {e.key: e.model_copy(update={"duration": 0.0}).model_dump_json() for e in found}
-    assert len(by_key) == len(found)
+    """Everything in the episodes but the time they took, by key; fails on a duplicate key."""
+    records = list(episodes)
+    by_key = {e.key: e.model_copy(update={"duration": 0.0}).model_dump_json() for e in records}
+    assert len(by_key) == len(records)
     return by_key
 
 
@@ -79,8 +79,8 @@ def test_kill_at_random_moments_then_resume_loses_and_doubles_nothing(tmp_path: 
     for _ in range(8):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 60
-        wanted = counts[-1] + generator.randint(1, 6)
-        while whole_lines(run) < wanted:
+        target = counts[-1] + generator.randint(1, 6)
+        while whole_lines(run) < target:
             assert time.monotonic() < deadline, "no episode was written for a minute"
             time.sleep(0.001)
         time.sleep(generator.uniform(0.0, 0.004))
@@ -122,7 +122,7 @@ def test_damaged_line_in_the_middle_is_named_with_file_and_line(run: Path, damag
     assert lines(run)[at] == damage
 
 
-def test_an_episode_that_stands_twice_is_refused(run: Path) -> None:
+def test_a_duplicate_episode_is_refused(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=9):
         run_episodes(plans(), run_dir=run)
@@ -195,7 +195,7 @@ def test_another_configuration_is_refused_by_the_field_that_differs(run, field, 
 C = Speaker("c")
 
 
-def test_a_policy_is_added_to_a_run_and_every_command_goes_on(run: Path) -> None:
+def test_a_policy_is_added_to_a_run_and_every_command_continues(run: Path) -> None:
     before = lines(run)
     tasks = [make_task(f"s{i}") for i in range(4)]
     added = plan_episodes(tasks, [(A, C)])
@@ -269,9 +269,9 @@ def test_second_process_on_one_directory_is_refused(run: Path) -> None:
     with RunDirectory(run, config):
         with raises(InUseError, file=run.name):
             run_episodes(plans(), run_dir=run)
-        found = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, cwd=ROOT)
-        assert found.returncode != 0
-        assert "InUseError" in found.stderr
+        process = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, cwd=ROOT)
+        assert process.returncode != 0
+        assert "InUseError" in process.stderr
     assert run_episodes(plans(), run_dir=run).resumed == 8  # the lock went with its holder
 
 
@@ -371,32 +371,32 @@ class Counting(FixedEvaluator):
     """Counts what it is asked, and is interrupted when told to."""
 
     def evaluate(self, episode: Episode) -> Evaluation:
-        asked.append(episode.task.id)
-        if len(asked) == stop_at[0]:
+        calls.append(episode.task.id)
+        if len(calls) == stop_at[0]:
             raise KeyboardInterrupt
         return super().evaluate(episode)
 
 
-asked: list[str] = []
+calls: list[str] = []
 stop_at = [0]
 
 
 @pytest.fixture(autouse=True)
-def _nobody_asked() -> None:
-    asked.clear()
+def _no_calls() -> None:
+    calls.clear()
     stop_at[0] = 0
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"key": "half'])
-def test_interrupted_evaluation_goes_on_where_it_stopped(run: Path, torn: bytes) -> None:
+def test_interrupted_evaluation_continues_where_it_stopped(run: Path, torn: bytes) -> None:
     stop_at[0] = 6
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(run, Counting(), concurrency=1)
     (side,) = run.glob("evaluations-*.jsonl")
     side.write_bytes(side.read_bytes() + torn)
-    found = evaluate_run(run, Counting(), concurrency=1)
-    assert (found.episodes, found.evaluated, found.kept, found.unscored) == (8, 3, 5, 0)
-    assert len(asked) == 6 + 3
+    result = evaluate_run(run, Counting(), concurrency=1)
+    assert (result.episodes, result.evaluated, result.kept, result.unscored) == (8, 3, 5, 0)
+    assert len(calls) == 6 + 3
     assert not list(run.glob("evaluations-*.jsonl"))
     assert all(len(e.evaluation("fixed").scores) == 14 for e in read_run(run))  # type: ignore[union-attr]
 
@@ -414,7 +414,7 @@ def test_what_is_scored_with_the_same_parameters_is_asked_again_only_when_forced
     evaluate_run(run, Counting())
     before = lines(run)
     assert evaluate_run(run, Counting()).kept == 8
-    assert (len(asked), lines(run)) == (8, before)
+    assert (len(calls), lines(run)) == (8, before)
     assert evaluate_run(run, Counting(parameters={"version": 2})).evaluated == 8
     assert evaluate_run(run, Counting(parameters={"version": 2}), force=True).evaluated == 8
 
@@ -423,8 +423,8 @@ def test_a_failure_replaces_scores_only_when_forced(run: Path) -> None:
     evaluate_run(run, FixedEvaluator())
     before = lines(run)
     broken = FixedEvaluator(parameters={"model": "down"}, fails=NO_VERDICT)
-    found = evaluate_run(run, broken)
-    assert (found.unscored, found.refused, found.reason) == (0, 8, "EvaluationError: the judge wrote no JSON")
+    result = evaluate_run(run, broken)
+    assert (result.unscored, result.refused, result.reason) == (0, 8, "EvaluationError: the judge wrote no JSON")
     assert lines(run) == before
     assert evaluate_run(run, broken, force=True).unscored == 8
     assert all(e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr]

@@ -102,8 +102,8 @@ def test_key_is_the_same_in_another_process_and_begins_readably() -> None:
         "print(EpisodePlan(make_task(), (Speaker('a'), Speaker('b'))).key)"
     )
     root = Path(__file__).parents[3]
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert found.stdout.strip() == BASE.key
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert process.stdout.strip() == BASE.key
     assert BASE.key.startswith("s0-0.a+b.r0.")
 
 
@@ -206,7 +206,7 @@ BAD_RECIPIENT = Decision(Action(ActionType.SPEAK, "psst", ("agent_9",)))
 
 
 class Misdirected(Speaker):
-    """Addresses somebody who is not at the table."""
+    """Addresses an agent that is not in the episode."""
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         return BAD_RECIPIENT
@@ -339,15 +339,15 @@ def test_no_more_than_the_allowed_episodes_are_in_flight() -> None:
 
 
 def test_workers_are_as_many_as_the_concurrency_not_as_the_plans() -> None:
-    seen = [0]
+    peak = [0]
 
     class Census(Speaker):
         async def act(self, observation: Observation, seed: int) -> Decision:
-            seen[0] = max(seen[0], len(asyncio.all_tasks()))
+            peak[0] = max(peak[0], len(asyncio.all_tasks()))
             return await super().act(observation, seed)
 
     run_episodes(plan_episodes([make_task(f"s{i}") for i in range(60)], [(Census(),)]), concurrency=4)
-    assert seen[0] == 6  # four workers, the main task, and the one that waits for a stop
+    assert peak[0] == 6  # four workers, the main task, and the one that waits for a stop
 
 
 def test_policies_that_never_wait_do_not_starve_the_event_loop() -> None:
@@ -433,7 +433,7 @@ def test_policies_may_be_named_and_nonsense_is_refused() -> None:
         plan_episodes([make_task("s")], [(3, "leaver")])  # type: ignore[list-item]
 
 
-def test_an_evaluator_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_an_invalid_evaluator_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     with raises(InvalidValueError, field="evaluator"):
         run_episodes(
             plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"

@@ -97,16 +97,16 @@ def test_a_models_own_address_gets_the_key_that_is_named_and_no_other(monkeypatc
     monkeypatch.delenv("OPENAI_COMPATIBLE_API_KEY", raising=False)
     home, away, third = (f"http://localhost:{port}/v1" for port in (1, 2, 3))
 
-    def sent(key: Any, spec: str = "local/j") -> list[tuple[str, str]]:
+    def targets(key: Any, spec: str = "local/j") -> list[tuple[str, str]]:
         bases = {"": home, "local/third": third}
         models = ModelPool(ModelOptions(api_base=bases, api_key_env=key, fallbacks=("local/spare", "local/third")))
         routes = models.judge(spec, api_base=away).routes  # type: ignore[attr-defined]
         return [(route.transport.identity.split(" at ")[1], route.transport._key) for route in routes]
 
     for bare in ("SHARED", {"": "SHARED"}):
-        assert sent(bare) == [(away, ""), (away, ""), (third, "key-SHARED")]
+        assert targets(bare) == [(away, ""), (away, ""), (third, "key-SHARED")]
     own = {"": "SHARED", "local/j": "OWN"}
-    assert sent(own) == [(away, "key-OWN"), (away, "key-OWN"), (third, "key-SHARED")]
+    assert targets(own) == [(away, "key-OWN"), (away, "key-OWN"), (third, "key-SHARED")]
 
 
 def test_only_accepted_verdicts_are_kept_and_every_re_ask_reaches_the_server(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
     assert process.returncode == 130
     assert f"interrupted; the same command continues the run in {run}" in errors
-    ledger = booked(run)  # what was sent is counted, though nobody knows what it cost
+    ledger = booked(run)  # requests that were sent are counted, though their cost is unknown
     assert (ledger.attempts, ledger.failed) == (8, 8)
     assert read_failures(run) == ()
 
@@ -110,30 +110,30 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_tears_nothing_the_loop_is_at(number: signal.Signals) -> None:
     """A callback that it took along would be waited for for ever."""
-    said: list[str] = []
+    notices: list[str] = []
 
     async def work() -> None:
         signal.raise_signal(number)
         signal.raise_signal(number)
-        said.append("went on")
+        notices.append("went on")
         await asyncio.sleep(60)
 
-    with pytest.raises(KeyboardInterrupt, match=number.name), stop_on_signals(Stop(), said.append):
+    with pytest.raises(KeyboardInterrupt, match=number.name), stop_on_signals(Stop(), notices.append):
         asyncio.run(work())
-    assert [text.split(":")[0] for text in said] == ["stopping", "went on"]
+    assert [text.split(":")[0] for text in notices] == ["stopping", "went on"]
 
 
 def test_without_a_loop_a_second_signal_stops_where_it_comes() -> None:
-    said: list[str] = []
+    notices: list[str] = []
 
     def work() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
-        said.append("went on")
+        notices.append("went on")
 
-    with pytest.raises(KeyboardInterrupt), stop_on_signals(Stop(), said.append):
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(Stop(), notices.append):
         work()
-    assert len(said) == 1
+    assert len(notices) == 1
 
 
 async def play(

@@ -138,12 +138,12 @@ def test_episodes_that_wait_for_admission_do_not_hold_up_the_end_of_a_run() -> N
     assert 0 < result.unfinished <= 8
 
 
-def test_a_failed_episode_goes_on_from_the_turn_that_failed(tmp_path: Path) -> None:
-    asked: list[int] = []
+def test_a_failed_episode_continues_from_the_turn_that_failed(tmp_path: Path) -> None:
+    turns: list[int] = []
 
     class Counting(Faulty):
         async def act(self, observation: Observation, seed: int) -> Decision:
-            asked.append(observation.turn)
+            turns.append(observation.turn)
             return await super().act(observation, seed)
 
     policy = Counting("a", at=3)
@@ -152,6 +152,6 @@ def test_a_failed_episode_goes_on_from_the_turn_that_failed(tmp_path: Path) -> N
     assert [len(failure.turns) for failure in first.failures] == [2]
     policy.broken[0] = False
     (episode,) = run_episodes(plans, run_dir=tmp_path).episodes
-    assert asked == [1, 2, 3, 3, 4]
+    assert turns == [1, 2, 3, 3, 4]
     assert [turn.generation is not None for turn in episode.turns] == [True] * 4
     assert run_episodes(plans).episodes[0].turns == episode.turns

@@ -49,7 +49,7 @@ def test_the_latest_record_of_a_key_counts_and_the_others_are_kept(tmp_path: Pat
         assert "c" not in journal
 
 
-def test_compacting_drops_what_was_discarded_and_the_journal_goes_on(tmp_path: Path) -> None:
+def test_compacting_drops_what_was_discarded_and_the_journal_continues(tmp_path: Path) -> None:
     with opened(tmp_path / "j") as journal:
         for number in range(6):
             journal.append(Answer(key=f"k{number % 3}", text=f"{number}"))

@@ -11,30 +11,30 @@ from tests.errors import raises
 
 @pytest.mark.parametrize("name", tasks.FAMILIES)
 @pytest.mark.parametrize("cast", ["drawn", "starter"])
-def test_a_scenario_stays_the_same_task_whoever_plays_it(name, cast):
-    given = list(tasks.generate(name, 3, seed=4))
-    made = cast_scenarios([OpenScenario.of(task) for task in given], read_cast(cast), 4, seed=1)
-    assert len(made) == 12
-    assert [task_key(task) for task in made] == [task_key(task) for task in given for _ in range(4)]
-    casts = [tuple(task.names.values()) for task in made]
+def test_a_scenario_stays_the_same_task_with_other_characters(name, cast):
+    originals = list(tasks.generate(name, 3, seed=4))
+    task_set = cast_scenarios([OpenScenario.of(task) for task in originals], read_cast(cast), 4, seed=1)
+    assert len(task_set) == 12
+    assert [task_key(task) for task in task_set] == [task_key(task) for task in originals for _ in range(4)]
+    casts = [tuple(task.names.values()) for task in task_set]
     assert all(len(set(casts[start : start + 4])) == 4 for start in range(0, 12, 4)), "each scenario's casts differ"
-    for task in made:
+    for task in task_set:
         tasks.check(task)
-        origin = next(old for old in given if old.scenario.id == task.scenario.id)
+        origin = next(old for old in originals if old.scenario.id == task.scenario.id)
         text = task.scenario.model_dump_json()
         strangers = set(origin.names.values()) - set(task.names.values())
         assert not [name for name in strangers if name in text], "the old names are gone from the texts"
         assert any(n in text for n in task.names.values()) == any(
             n in origin.scenario.model_dump_json() for n in origin.names.values()
         )
-    again = cast_scenarios([OpenScenario.of(task) for task in given], read_cast(cast), 4, seed=1)
-    assert again.content_hash == made.content_hash
-    other = cast_scenarios([OpenScenario.of(task) for task in given], read_cast(cast), 4, seed=2)
-    assert other.content_hash != made.content_hash
+    again = cast_scenarios([OpenScenario.of(task) for task in originals], read_cast(cast), 4, seed=1)
+    assert again.content_hash == task_set.content_hash
+    other = cast_scenarios([OpenScenario.of(task) for task in originals], read_cast(cast), 4, seed=2)
+    assert other.content_hash != task_set.content_hash
 
 
 def test_equal_scenarios_of_other_names_have_other_contents_but_one_key():
-    """Why the key looks through the names: ``division`` tells who stands before the box."""
+    """Why the key looks through the names: the context of ``division`` names the characters."""
     task = tasks.generate("division", 1, seed=0)[0]
     one, two = cast_scenarios([OpenScenario.of(task)], None, 2, seed=0)
     assert one.scenario != two.scenario
@@ -48,8 +48,8 @@ def constrained(**constraints):
 
 
 def test_constraints_hold_for_drawn_people():
-    asked = constrained(relationships=(RelationshipKind.FAMILY,), ages=((20, 40), (41, 70)))
-    for task in cast_scenarios([asked], None, 10, seed=0):
+    open_scenario = constrained(relationships=(RelationshipKind.FAMILY,), ages=((20, 40), (41, 70)))
+    for task in cast_scenarios([open_scenario], None, 10, seed=0):
         assert task.relationships[0].kind is RelationshipKind.FAMILY
         assert task.characters[0].age <= 40 < task.characters[1].age
 
@@ -60,12 +60,12 @@ def test_the_starter_scenarios_can_be_played_by_drawn_people():
         tasks.check(task)
 
 
-def test_nobody_is_called_like_somebody_in_the_text():
+def test_characters_have_no_name_that_the_text_uses():
     seats = (Seat(goals=("Find Anneke.",)), Seat(goals=("Hide from Bogdan and Chiara Novak.",)))
-    asked = OpenScenario(Scenario(id="s", context="Rowan Street.", seats=seats))
+    open_scenario = OpenScenario(Scenario(id="s", context="Rowan Street.", seats=seats))
     people = {
         part
-        for task in cast_scenarios([asked], None, 200, seed=0)
+        for task in cast_scenarios([open_scenario], None, 200, seed=0)
         for name in task.names.values()
         for part in name.split()
     }
@@ -83,7 +83,7 @@ def test_nobody_is_called_like_somebody_in_the_text():
         ),
     ],
 )
-def test_a_scenario_that_nobody_can_play(cast, constraints, field):
+def test_a_scenario_that_no_character_can_play(cast, constraints, field):
     with raises(ConstraintError, field=field):
         cast_scenarios([constrained(**constraints)], read_cast(cast), 2, seed=0)
 

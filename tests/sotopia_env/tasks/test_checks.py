@@ -72,7 +72,7 @@ MISTAKES: list[tuple[str, Spec, dict[str, Any]]] = [
         {"field": "scenario.outcome.worth[1].issues"},
     ),
     (
-        "an option nobody values",
+        "an option of no worth to any seat",
         changed(DEAL, lambda s: s["worth"][0]["issues"]["start"].pop("June 15")),
         {"field": "scenario.outcome.worth[0].issues.start"},
     ),
@@ -92,12 +92,12 @@ MISTAKES: list[tuple[str, Spec, dict[str, Any]]] = [
         {"field": "scenario.outcome.protocol.needs.quorum", "got": 3},
     ),
     (
-        "a veto of nobody",
+        "a veto of an unknown seat",
         changed(DEAL, lambda s: s["protocol"].update(needs={"quorum": 2, "veto": ["agent_2"]})),
         {"field": "scenario.outcome.protocol.needs.veto", "nearest": "agent_1", "got": "agent_2"},
     ),
     (
-        "an answer that is no candidate",
+        "an answer that is not a candidate",
         changed(CLAIMS, lambda s: s["protocol"].update(answer="Ana Lea")),
         {"field": "scenario.outcome.protocol.answer", "nearest": "Ana Lee", "got": "Ana Lea"},
     ),
@@ -174,17 +174,17 @@ MISTAKES: list[tuple[str, Spec, dict[str, Any]]] = [
         {"field": "scenario.outcome.worth", "got": 3},
     ),
     (
-        "nobody could gain by an agreement",
+        "no seat could gain by an agreement",
         changed(DEAL, lambda s: [worth.update(no_agreement=500) for worth in s["worth"]]),
         {"field": "scenario.outcome.worth"},
     ),
     (
-        "nobody could gain by a decision",
+        "no seat could gain by a decision",
         changed(BALLOT, lambda s: [worth.update(no_decision=1) for worth in s["worth"]]),
         {"field": "scenario.outcome.worth"},
     ),
     (
-        "nobody could gain by the answer",
+        "no seat could gain by the answer",
         changed(CLAIMS, lambda s: s.update(worth=[{"right": 0}] * 2)),
         {"field": "scenario.outcome.worth"},
     ),

@@ -75,7 +75,7 @@ def parents() -> list[tuple[int, int]]:
 
 
 def kin() -> list[set[int]]:
-    """The families: everybody whom blood or marriage joins."""
+    """The families: the people connected by blood or marriage."""
     families = [{index} for index in range(len(PEOPLE))]
     for first, second in [r.seats for r in of_kind("family")] + pairs("spouses"):
         joined = [family for family in families if first in family or second in family]
@@ -164,7 +164,7 @@ def test_a_last_name_is_shared_by_relatives_only():
             assert CAST.between(first, second).kind is FAMILY
 
 
-def test_backstories_name_their_own_two_people_and_nobody_else():
+def test_backstories_name_their_own_two_people_and_no_others():
     for relationship in CAST.relationships:
         names = {
             person.first_name for person in PEOPLE if re.search(rf"\b{person.first_name}\b", relationship.backstory)
@@ -173,7 +173,7 @@ def test_backstories_name_their_own_two_people_and_nobody_else():
         assert names == two, relationship
 
 
-def test_every_fact_is_of_the_vocabulary_and_stands_in_the_backstory():
+def test_every_fact_is_of_the_vocabulary_and_appears_in_the_backstory():
     for relationship in CAST.relationships:
         for fact in relationship.facts.items():
             assert re.search(WORDS[fact], relationship.backstory), (fact, relationship.backstory)
@@ -195,7 +195,7 @@ def test_ages_fit_the_tie(tie, low, high):
 
 def test_couples_are_of_like_age_and_never_relatives_by_blood_or_marriage():
     spouses = pairs("spouses")
-    assert len({index for pair in spouses for index in pair}) == 2 * len(spouses), "somebody is married twice"
+    assert len({index for pair in spouses for index in pair}) == 2 * len(spouses), "a character is married twice"
     married = {index for pair in spouses for index in pair}
     for relationship in of_kind("romantic"):
         first, second = seated(relationship)
@@ -205,7 +205,7 @@ def test_couples_are_of_like_age_and_never_relatives_by_blood_or_marriage():
             assert not any(set(relationship.seats) <= family for family in kin()), relationship
 
 
-def test_within_a_family_everybody_is_family_or_married():
+def test_within_a_family_all_pairs_are_family_or_married():
     families = [family for family in kin() if len(family) > 2]
     assert 4 <= len(families) <= 8
     for family in families:
@@ -282,7 +282,7 @@ def test_every_casting_meets_its_constraints_and_differs_in_people():
         assert len(possible) >= 3, scenario.id
 
 
-def test_everybody_is_cast_and_nobody_everywhere():
+def test_every_character_is_cast_and_none_in_every_scenario():
     counts = Counter(person.name for task in tasks.everyday_tasks() for person in task.characters)
     assert len(counts) == 40
     assert min(counts.values()) >= 8

@@ -80,13 +80,13 @@ FAULTS = [
 @pytest.mark.parametrize(("fields", "message"), FAULTS)
 def test_a_fault_is_named_with_its_field_its_words_and_its_mend(fields, message):
     assert scenario_problems(scene()) == []
-    found = scenario_problems(fields)
-    assert len(found) == 1
-    assert found[0].startswith("f.json: warning: scenario 'borrowed-tent': ")
-    assert re.search(message, found[0]), found[0]
+    warnings = scenario_problems(fields)
+    assert len(warnings) == 1
+    assert warnings[0].startswith("f.json: warning: scenario 'borrowed-tent': ")
+    assert re.search(message, warnings[0]), warnings[0]
 
 
-def test_an_outcome_by_which_nobody_gains_and_constraints_that_nobody_meets_are_errors():
+def test_an_outcome_without_gains_and_constraints_without_people_are_errors():
     poor = {**RENT, "worth": [{**worth, "no_agreement": 99} for worth in RENT["worth"]]}
     [problem] = scenario_problems(scene(outcome=poor))
     assert problem.startswith("f.json: scenario 'borrowed-tent': outcome.worth: ")
@@ -96,7 +96,7 @@ def test_an_outcome_by_which_nobody_gains_and_constraints_that_nobody_meets_are_
     assert problems(starter_cast(), Scenario.model_validate(scene())) == []
 
 
-def test_fields_of_tasks_and_templates_are_named_as_they_stand_there():
+def test_fields_of_tasks_and_templates_are_named_as_in_the_file():
     raw = TEMPLATE.model_dump(mode="json")
     raw["seats"][0]["goals"][0]["text"] = "Ask her for 77777 points."
     template = type(TEMPLATE).model_validate(raw)
@@ -119,7 +119,7 @@ def test_the_worths_that_goal_tests_ask_for_are_numbers_of_the_worth():
     assert problems(type(TEMPLATE).model_validate(raw)) == []
 
 
-def test_an_answer_is_leaked_where_only_the_right_one_stands_in_a_text_of_others():
+def test_an_answer_is_leaked_where_only_the_right_one_appears_in_a_text_of_others():
     raw = TEMPLATE.model_dump(mode="json")
     question = raw["questions"][0]
     others = [seat for seat in range(len(raw["seats"])) if seat != question["about"]]
@@ -141,7 +141,7 @@ def test_a_secret_in_a_backstory_is_named():
 
 
 def test_private_texts_are_compared_with_everything_that_others_read():
-    """Secrets with the context and with what is public of others; goals with what is public of anybody."""
+    """Secrets with the context and with what is public of others; goals with what is public of every seat."""
     scenario = Scenario.model_validate(scene())
     task = seat_characters(scenario, starter_cast(), (0, 1), "t")
     assert problems(task) == []
@@ -165,8 +165,8 @@ def test_a_goal_in_the_backstory_of_one_casting_is_named_and_faults_of_the_scena
     scenario = Scenario.model_validate(scene(context="A man and a friend wait at the tram stop."))
     plain, cast = [seat_characters(scenario, starter_cast(), pair, f"t{pair[0]}") for pair in ((0, 1), (2, 3))]
     tie = Relationship(seats=(0, 1), kind="friend", backstory=SCENE["seats"][0]["goals"][0])
-    told = Task(id="told", scenario=scenario, characters=cast.characters, relationships=(tie,))
-    gender, leaked = problems(plain, cast, told)
+    related = Task(id="told", scenario=scenario, characters=cast.characters, relationships=(tie,))
+    gender, leaked = problems(plain, cast, related)
     assert "task 't0': scenario.context: " in gender
     assert "task 'told': scenario.seats.0.goals.0: " in leaked
 

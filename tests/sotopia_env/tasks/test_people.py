@@ -90,11 +90,11 @@ def test_relationships_cover_every_kind_and_name_both() -> None:
 
 def test_a_relationship_states_the_facts_that_are_demanded() -> None:
     characters = people.draw_characters(random.Random(0), 2)
-    known = [
+    cases = [
         ({name: value}, kinds) for name, by_value in texts.fact_stories.items() for value, kinds in by_value.items()
     ]
-    assert len(known) > 2
-    for facts, kinds in known:
+    assert len(cases) > 2
+    for facts, kinds in cases:
         for seed in range(20):
             pair = people.draw_relationship(random.Random(seed), characters, facts=facts)
             assert (pair.facts, pair.kind in kinds) == (facts, True)

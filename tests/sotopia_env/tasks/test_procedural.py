@@ -31,9 +31,9 @@ def two(**constraints):
     ],
 )
 def test_drawn_people_meet_the_constraints(constraints):
-    drawn = TaskStream([two(**constraints)], seed=3)
+    task_stream = TaskStream([two(**constraints)], seed=3)
     for index in range(100):
-        task = drawn.task(index)
+        task = task_stream.task(index)
         tasks.check(task)
         assert (task.id, task.scenario.id) == (f"test-scenario/{index}", "test-scenario")
         if task.relationships[0].kind == "romantic":
@@ -51,7 +51,7 @@ def test_drawn_people_meet_the_constraints(constraints):
         ({"relationships": ["stranger"], "facts": {"home": "shared"}}, {"field": "constraints.facts"}),
     ],
 )
-def test_a_seat_that_nobody_can_take_is_refused(constraints, fields):
+def test_a_seat_that_no_character_can_take_is_refused(constraints, fields):
     with raises(ConstraintError, record="scenario 'test-scenario'", **fields):
         TaskStream([two(**constraints)], seed=0)
 
@@ -60,23 +60,23 @@ def test_the_same_people_play_all_versions_of_a_vignette():
     versions = [scenario(2, id=name, tags=("vignette=copier", f"status={name}")) for name in ("equal", "boss")]
     other = scenario(2, id="other")
     for cast in (None, tasks.read_cast("everyday")):
-        drawn = TaskStream([*versions, other], seed=5, cast=cast)
+        task_stream = TaskStream([*versions, other], seed=5, cast=cast)
         for index in range(0, 30, 3):
-            equal, boss, apart = (drawn.task(index + i).characters for i in range(3))
+            equal, boss, apart = (task_stream.task(index + i).characters for i in range(3))
             assert equal == boss
             assert apart != equal
 
 
 def test_sources_take_turns_and_a_stream_begins_anywhere():
     sources = [*TEMPLATES, two(), tasks.family("division")]
-    drawn = list(itertools.islice(stream(sources, seed=4), 12))
-    assert [task.id for task in drawn[:6]] == [
+    first = list(itertools.islice(stream(sources, seed=4), 12))
+    assert [task.id for task in first[:6]] == [
         "attic/0", "excursion/0", "bill/0", "test-scenario/0", "division-medium-4-0", "attic/1",
     ]  # fmt: skip
-    assert list(itertools.islice(stream(sources, seed=4, start=7), 5)) == drawn[7:]
-    assert [TaskStream(sources, seed=4).task(index) for index in (11, 2)] == [drawn[11], drawn[2]]
-    assert drawn[0] == tasks.instantiate(TEMPLATES[0], 0, 4)
-    assert next(stream(sources, seed=5)).content_hash != drawn[0].content_hash
+    assert list(itertools.islice(stream(sources, seed=4, start=7), 5)) == first[7:]
+    assert [TaskStream(sources, seed=4).task(index) for index in (11, 2)] == [first[11], first[2]]
+    assert first[0] == tasks.instantiate(TEMPLATES[0], 0, 4)
+    assert next(stream(sources, seed=5)).content_hash != first[0].content_hash
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_any_number_of_tasks_can_be_asked_for(tmp_path):
 
 def test_a_file_is_whole_or_not_there(tmp_path):
     path = tmp_path / "drawn.jsonl"
-    drawn = TaskStream(TEMPLATES, seed=1)
-    drawn.save(path, 9, start=2)
-    assert list(TaskSet.load(path)) == [drawn.task(index) for index in range(2, 11)]
+    task_stream = TaskStream(TEMPLATES, seed=1)
+    task_stream.save(path, 9, start=2)
+    assert list(TaskSet.load(path)) == [task_stream.task(index) for index in range(2, 11)]
 
     def fail(count: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drawn.save(tmp_path / "other.jsonl", 9, advance=fail)
+        task_stream.save(tmp_path / "other.jsonl", 9, advance=fail)
     assert [file.name for file in tmp_path.iterdir()] == ["drawn.jsonl"]
 
 
 def test_a_long_stream_is_never_in_memory(tmp_path):
     path = tmp_path / "drawn.jsonl"
-    drawn = TaskStream([TEMPLATES[0], two()], seed=1)
-    drawn.save(path, 1)
+    task_stream = TaskStream([TEMPLATES[0], two()], seed=1)
+    task_stream.save(path, 1)
     tracemalloc.start()
-    drawn.save(path, 600)
+    task_stream.save(path, 600)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < path.stat().st_size / 10
@@ -159,13 +159,13 @@ def test_the_shipped_scenarios_can_be_cast_with_drawn_people():
 def test_a_stream_of_scenarios_takes_the_people_of_a_cast():
     """With their own relationships; no seating comes twice before all have come."""
     scenarios, cast = tasks.everyday_scenarios(), tasks.everyday_cast()
-    drawn = TaskStream(scenarios, seed=3, cast=cast)
-    some = [drawn.task(index) for index in range(0, 8 * len(scenarios), 7)]
+    task_stream = TaskStream(scenarios, seed=3, cast=cast)
+    some = [task_stream.task(index) for index in range(0, 8 * len(scenarios), 7)]
     names = {character.name for character in cast.characters}
     for task in some:
         assert set(task.names.values()) <= names
         tasks.check(task)
-    assert drawn.task(500) == TaskStream(scenarios, seed=3, cast=cast).task(500)
+    assert task_stream.task(500) == TaskStream(scenarios, seed=3, cast=cast).task(500)
     one = TaskStream(scenarios[:1], seed=3, cast=cast)
     seatings = len(admissible_seatings(scenarios[0], cast))
     seats = [tuple(one.task(index).names.values()) for index in range(2 * seatings)]

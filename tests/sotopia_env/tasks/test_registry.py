@@ -107,6 +107,6 @@ def test_what_is_no_name_is_no_family(name: object) -> None:
         tasks.family(name)  # type: ignore[arg-type]
 
 
-def test_a_path_that_is_none_is_refused() -> None:
+def test_an_invalid_path_is_refused() -> None:
     with raises(InvalidValueError, field="path", got=3):
         tasks.load(3)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A scenario may stand wherever a task may, and what is wrong with a file is said with its file and line."""
+"""Scenarios are accepted wherever tasks are, and errors name the file and the line."""
 
 import json
 import logging
@@ -66,12 +66,12 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_file_of_scenarios_is_a_source_of_tasks_in_every_form(tmp_path, name):
-    drawn = task_set(write(tmp_path, name, FORMS[name]), None, 0, "medium")
-    assert [task.scenario.id for task in drawn] == ["kitchen-warm", "kitchen-cold"] * tasks.CASTINGS
-    castings = [tuple(task.names.values()) for task in drawn]
+    collection = task_set(write(tmp_path, name, FORMS[name]), None, 0, "medium")
+    assert [task.scenario.id for task in collection] == ["kitchen-warm", "kitchen-cold"] * tasks.CASTINGS
+    castings = [tuple(task.names.values()) for task in collection]
     assert castings[::2] == castings[1::2]  # the same people play both versions of the vignette
     assert len(set(castings)) == tasks.CASTINGS
-    assert list(tasks.load(tmp_path / name)) == list(drawn)
+    assert list(tasks.load(tmp_path / name)) == list(collection)
 
 
 @pytest.mark.parametrize("name", ["one.yaml", "one.json"])
@@ -84,11 +84,11 @@ def test_one_scenario_may_be_the_whole_file(tmp_path, name):
 def test_who_plays_is_said_in_a_line(tmp_path, caplog):
     path = write(tmp_path, "mine.yaml", SCENARIOS)
     with caplog.at_level(logging.WARNING):
-        drawn = task_set(path, 2, 0, "medium")
+        collection = task_set(path, 2, 0, "medium")
     [record] = caplog.records
     assert "\n" not in record.getMessage()
     assert path in record.getMessage()
-    assert all(name in record.getMessage() for name in drawn[0].names.values())
+    assert all(name in record.getMessage() for name in collection[0].names.values())
 
 
 def test_a_cast_in_the_file_or_named_behind_it_plays(tmp_path):
@@ -115,8 +115,8 @@ def test_bad_scenarios_are_left_out_where_that_is_asked_for(tmp_path):
     assert isinstance(content, OpenTasks)
     assert [scenario.id for scenario in content.sources] == ["kitchen-warm"]
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    places = [f"{path}, line {lines.index(line) + 1}" for line in ("- id: x", "    facts:")]
-    assert all(place in sentence for place, sentence in zip(places, refused, strict=True))
+    locations = [f"{path}, line {lines.index(line) + 1}" for line in ("- id: x", "    facts:")]
+    assert all(location in sentence for location, sentence in zip(locations, refused, strict=True))
 
 
 def test_an_environment_plays_a_scenario_with_other_people_in_each_episode(tmp_path):
@@ -151,8 +151,8 @@ MISTAKES = {
     "the kind of a protocol": ("{kind: agreement}", "{kind: agree}", 14),
     "a worth of something else": ("      - issues: {minutes: {", "      - issues: {minuets: {", 18),
     "an issue": ("low: 0, high: 30", "low: 0, hihg: 30", 16),
-    "a key that stands twice": ("- id: kitchen-cold", "- id: kitchen-cold\n  id: other", 10),
-    "an id that stands twice": ("- id: kitchen-cold", "- id: kitchen-warm", 9),
+    "a duplicate key": ("- id: kitchen-cold", "- id: kitchen-cold\n  id: other", 10),
+    "a duplicate id": ("- id: kitchen-cold", "- id: kitchen-warm", 9),
     "no YAML": ("  tags: [vignette=kitchen, tone=cold]", "   tags: [vignette=kitchen, tone=cold]", 12),
 }
 
@@ -168,7 +168,7 @@ def test_a_mistake_in_yaml_is_named_by_file_and_line(tmp_path, mistake):
         with pytest.raises(InvalidTaskError) as refusal:
             read(path)
         assert (Path(refusal.value.where.file), refusal.value.where.line) == (path, line)
-    assert read_material(path).refused == [str(refusal.value)] or mistake.startswith("an id")
+    assert read_material(path).refused == [str(refusal.value)] or mistake == "a duplicate id"
 
 
 @pytest.mark.parametrize(("rules", "line"), [("{max_tunrs: 3}", 1), ("\n  max_turns: 3\n  turn_order: rondom", 3)])

@@ -1,4 +1,4 @@
-"""Templates: what is refused, and who and what stands in their instances."""
+"""Templates: which are refused, and the people and texts of their instances."""
 
 import copy
 import itertools
@@ -109,7 +109,7 @@ def changed(raw: dict, path: str, value) -> dict:
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_templates(tmp_path):
     def write(*raw: dict):
         path = tmp_path / "mine.json"
         path.write_text(json.dumps(raw), encoding="utf-8")
@@ -118,8 +118,8 @@ def written(tmp_path):
     return write
 
 
-def test_a_file_of_templates_is_read(written):
-    assert list(read_templates(written(*RAW))) == TEMPLATES
+def test_a_file_of_templates_is_read(write_templates):
+    assert list(read_templates(write_templates(*RAW))) == TEMPLATES
 
 
 @pytest.mark.parametrize(
@@ -150,24 +150,24 @@ def test_a_file_of_templates_is_read(written):
         (PRICE, "outcome.protocol.kind", "agrement", {"field": "outcome.protocol.kind", "nearest": "agreement"}),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_with_file_record_and_field(written, raw, path, value, fields):
-    file = written(TEMPLATES[0].model_dump(mode="json"), changed({**raw, "id": "other"}, path, value))
+def test_what_is_wrong_is_refused_with_file_record_and_field(write_templates, raw, path, value, fields):
+    file = write_templates(TEMPLATES[0].model_dump(mode="json"), changed({**raw, "id": "other"}, path, value))
     with raises(InvalidTaskError, file="mine.json", record="record 2", **fields) as error:
         read_templates(file)
     assert "\n" not in str(error.value)
 
 
-def test_an_id_stands_once_and_a_file_holds_templates(written):
+def test_ids_are_unique_and_a_file_holds_templates(write_templates):
     with raises(InvalidTaskError, field="id", got="attic", record="record 2"):
-        read_templates(written(GRANDPARENT, GRANDPARENT))
+        read_templates(write_templates(GRANDPARENT, GRANDPARENT))
     with raises(InvalidTaskError, file="mine.json"):
-        read_templates(written())
+        read_templates(write_templates())
     with raises(InvalidValueError, field="path", got=7):
         read_templates(7)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)
-def test_people_fit_their_slots_and_their_names_stand_in_every_text(template):
+def test_people_fit_their_slots_and_their_names_appear_in_every_text(template):
     for number in range(40):
         task = instantiate(template, number, 3)
         assert (task.id, task.scenario.id) == (f"{template.id}/{number}", template.id)

@@ -83,10 +83,10 @@ def test_a_script_becomes_templates_and_tasks(tmp_path):
     assert (first.id, second.id) == ("the-mill-0", "the-mill-13")
     assert first.context.startswith("{0}, {1} and {2} stand in a joinery")
     assert first.questions[0].text == "What did {0} leave open?"
-    made = tasks.load(tmp_path / "tasks.jsonl")
-    assert [task.id for task in made] == ["the-mill-0/0", "the-mill-0/1", "the-mill-13/0", "the-mill-13/1"]
+    task_set = tasks.load(tmp_path / "tasks.jsonl")
+    assert [task.id for task in task_set] == ["the-mill-0/0", "the-mill-0/1", "the-mill-13/0", "the-mill-13/1"]
     assert not re.search(
-        "mara|otis|quill|hollow", made[0].model_dump_json(exclude={"id"}).casefold().replace("the-mill", "")
+        "mara|otis|quill|hollow", task_set[0].model_dump_json(exclude={"id"}).casefold().replace("the-mill", "")
     )
     assert [path.name for path in sorted(tmp_path.glob("?_*.jsonl"))] == [
         f"{number}_{step}.jsonl" for number, step in enumerate(STEPS, start=1)
@@ -124,8 +124,8 @@ def test_what_cannot_be_used_is_asked_for_again_and_then_left_out(change, reason
     assert "left out: " in route(bad, tmp_path / "bad")
     assert not (tmp_path / "bad" / "templates.json").exists()
     (step,) = change
-    asked = [request for request in bad.requests if step_of(request) == step]
-    assert reason in json.loads(re.search(r'".*"', asked[1].messages[-1]["content"]).group())
+    requests = [request for request in bad.requests if step_of(request) == step]
+    assert reason in json.loads(re.search(r'".*"', requests[1].messages[-1]["content"]).group())
     mended = ScriptedChatModel(lambda request: answer(request, **({} if request.reask else change)))
     assert "2 templates" in route(mended, tmp_path / "mended")
 
@@ -137,7 +137,7 @@ def test_scenes_without_enough_people_or_turns_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("death", range(1, 16, 2))
-def test_a_killed_run_goes_on_and_asks_nothing_twice(death, tmp_path):
+def test_a_killed_run_continues_and_asks_nothing_twice(death, tmp_path):
     refuses = ModelRefusedError("no such model", kind="auth", status=401)
     first = ScriptedChatModel(lambda request: refuses if len(first.requests) > death else answer(request))
     with pytest.raises(ModelRefusedError):

@@ -54,9 +54,9 @@ def draft(*answers, reasks=1):
 
 
 def test_a_simulation_has_people_rules_outcome_and_dimensions(tmp_path):
-    written, model = draft(simulation())
+    reply, model = draft(simulation())
     file = tmp_path / "flat.yaml"
-    file.write_text(to_yaml(written.result), encoding="utf-8")
+    file.write_text(to_yaml(reply.result), encoding="utf-8")
     (task,) = tasks.load(file)
     assert [person.first_name for person in task.characters] == list(NAMES)
     assert (task.scenario.max_turns, task.scenario.private_messages) == (9, True)
@@ -99,8 +99,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("bad", "reason"), REFUSED)
 def test_an_unusable_simulation_is_asked_for_again_with_the_reason_and_then_refused(bad, reason):
-    written, model = draft(bad, simulation())
-    assert written.result is not None
+    reply, model = draft(bad, simulation())
+    assert reply.result is not None
     assert reason in json.loads(re.search(r'".*"', model.requests[1].messages[-1]["content"]).group())
     refused, _ = draft(bad, bad)
     assert (refused.result, refused.reasks) == (None, 1)

@@ -14,7 +14,7 @@ The PettingZoo and Gymnasium environments, runs and TRL's tools are all built on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -75,7 +75,15 @@ class Table:
         "key", "lines", "state",
     )  # fmt: skip
 
-    def __init__(self, task: Task, rules: Rules = DEFAULT_RULES, seed: int = 0, *, key: str = "") -> None:
+    def __init__(
+        self,
+        task: Task,
+        rules: Rules = DEFAULT_RULES,
+        seed: int = 0,
+        *,
+        key: str = "",
+        policies: Iterable[PolicyInfo] = (),
+    ) -> None:
         """Starts an episode.
 
         Args:
@@ -83,6 +91,7 @@ class Table:
             rules: the turn order and the limits.
             seed: the seed of the turn order and of the policies; any non-negative integer.
             key: the identity of the record within a run.
+            policies: who acts from outside, for the record; policies that :meth:`play` is given are added by it.
 
         Raises:
             InvalidValueError: the rules do not fit the task, the seed is not a non-negative integer, or an argument
@@ -101,7 +110,7 @@ class Table:
         self._turns: list[RecordedTurn] = []
         self._errors: list[EpisodeError] = []
         self._evaluations: tuple[Evaluation, ...] = ()
-        self._seated: dict[str, PolicyInfo] = {}
+        self._seated: dict[str, PolicyInfo] = {policy.agent: policy for policy in policies}
         self._before = 0.0  # seconds played before this table was created
         self._started = time.perf_counter()
 
@@ -114,13 +123,12 @@ class Table:
             InvalidValueError: ``episode`` is not an episode record.
         """
         _check_type("episode", "an Episode", episode, Episode)
-        table = cls(episode.task, episode.rules, episode.seed, key=episode.key)
+        table = cls(episode.task, episode.rules, episode.seed, key=episode.key, policies=episode.policies)
         table.state = replay_turns(episode) if episode.stop is None else replay(episode)
         table._turns = list(episode.turns)
         for item in episode.turns:
             table._note_message(item.turn.actor, item.turn.index, item.generation)
         table._errors, table._evaluations = list(episode.errors), episode.evaluations
-        table._seated = {policy.agent: policy for policy in episode.policies}
         table._before = episode.duration
         return table
 

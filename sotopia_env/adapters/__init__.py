@@ -3,6 +3,7 @@
 Each module needs the extra of its library: ``pip install -e '.[inspect]'`` in a checkout, for Inspect.
 """
 
-from sotopia_env.adapters.seat import Seat, rows
+from sotopia_env.adapters.rows import rows
+from sotopia_env.adapters.seat import Seat, Seats
 
-__all__ = ["Seat", "rows"]
+__all__ = ["Seat", "Seats", "rows"]

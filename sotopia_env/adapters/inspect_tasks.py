@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
-from sotopia_env.adapters.seat import Seat, rows
+from sotopia_env.adapters.rows import rows
+from sotopia_env.adapters.seat import Seat
 from sotopia_env.extras import extra
 from sotopia_env.naming import task_set
 from sotopia_env.reports.transcript import to_text
@@ -25,19 +27,18 @@ def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks:
     """Plays the episode of a sample, whose metadata are the arguments of :meth:`Seat.against`."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        row = {name: state.metadata[name] for name in ("task", "partner", "focal")}
-        options: dict[str, Any] = {"evaluator": evaluator, "scalarisation": scalarisation, "reasks": reasks}
         # Epochs differ in the partners' draws, too.
-        own = Seat.against(**row, seed=state.metadata["seed"] + state.epoch - 1, **options)
+        row = {**state.metadata, "seed": state.metadata["seed"] + state.epoch - 1}
+        own = Seat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks)
         state.messages = chat_messages(await own.begin())
         while not own.done:
             state = await generate(state)
             news, _ = await own.say(state.output.completion)
             state.messages += chat_messages(news)
-        facts = {**own.info, "turn_rewards": own.turn_rewards, "transcript": to_text(own.episode())}
         state.store.set("reward", own.reward)
-        state.store.set("vector", own.vector.tolist() if own.vector is not None else None)
-        state.store.set("facts", facts)
+        state.store.set("scores", own.scores)
+        state.store.set("facts", {**own.info, "turn_rewards": own.turn_rewards})
+        state.store.set("transcript", to_text(own.episode()))
         return state
 
     return solve
@@ -48,8 +49,8 @@ def dimensions() -> Scorer:
     """The scores on the seven dimensions, each in its native range."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        vector = state.store.get("vector") or [float("nan")] * len(DIMENSIONS)  # a limit of Inspect's ended the episode
-        return _score(state, {d.value: value for d, value in zip(DIMENSIONS, vector, strict=True)})
+        # There are no scores if a limit of Inspect's ended the episode.
+        return _score(state, {dimension.value: math.nan for dimension in DIMENSIONS} | state.store.get("scores", {}))
 
     return score
 
@@ -59,14 +60,13 @@ def reward() -> Scorer:
     """The reward of the episode, as in training."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        return _score(state, state.store.get("reward", float("nan")))
+        return _score(state, state.store.get("reward", math.nan))
 
     return score
 
 
 def _score(state: TaskState, value: Any) -> Score:
-    facts = dict(state.store.get("facts", {}))
-    return Score(value=value, explanation=facts.pop("transcript", None), metadata=facts)
+    return Score(value=value, explanation=state.store.get("transcript"), metadata=state.store.get("facts", {}))
 
 
 @task

@@ -67,7 +67,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             self._episodes[episode_id] = self._seat
             if len(self._episodes) > MOST_EPISODES:
                 self._episodes.popitem(last=False)
-        return self._seen(messages, None)
+        return _observation(self._seat, messages)
 
     async def step_async(
         self, action: SotopiaAction, timeout_s: float | None = None, episode_id: str | None = None
@@ -83,25 +83,11 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             raise InvalidActionError(
                 field="episode_id", expected="an episode that was begun", got=episode_id, hint=hint
             )
-        before = seat.info["own_turns"]
         messages, done = await seat.say(action.answer)
         self._state.step_count += 1
-        rewards = seat.turn_rewards if seat.info["own_turns"] > before else None
         if done:
             self._episodes.pop(self._state.episode_id or episode_id or "", None)
-        return self._seen(messages, rewards[-1] if rewards else None)
-
-    def _seen(self, messages: Sequence[Any], turn_reward: float | None) -> SotopiaObservation:
-        seat = self._seat
-        assert seat is not None
-        return SotopiaObservation(
-            messages=list(messages),
-            reward=seat.reward or 0.0,
-            done=seat.done,
-            turn_reward=turn_reward,
-            reward_vector=None if seat.vector is None else seat.vector.tolist(),
-            metadata=seat.info,
-        )
+        return _observation(seat, messages)
 
     def reset(self, *args: Any, **kwargs: Any) -> SotopiaObservation:
         """The synchronous form of :meth:`reset_async`."""
@@ -115,6 +101,18 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
     def state(self) -> State:
         """The id of the episode and the number of steps."""
         return self._state
+
+
+def _observation(seat: Seat, messages: Sequence[Any]) -> SotopiaObservation:
+    rewards = seat.answer_rewards
+    return SotopiaObservation(
+        messages=list(messages),
+        reward=seat.reward or 0.0,
+        done=seat.done,
+        turn_reward=rewards[-1] if rewards else None,
+        reward_vector=list(seat.scores.values()) or None,
+        metadata=seat.info,
+    )
 
 
 def make_app(task_names: Sequence[str] = TASKS, partners: Sequence[str] = PARTNERS, max_sessions: int = 64) -> FastAPI:

@@ -9,6 +9,12 @@ A :class:`Seat` plays one agent of a task, and its partners play the others::
         news, done = await seat.say(text)
         messages += [{"role": "assistant", "content": text}, *news]
     seat.reward, seat.turn_rewards
+
+:class:`Seats` are several seats of one episode, each with its own conversation and rewards::
+
+    seats = Seats.against("bargaining", focal=(0, 1))
+    while acting := await seats.play():
+        acting[0].take(model(acting[0].news()))
 """
 
 from __future__ import annotations
@@ -18,21 +24,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sotopia_env import naming
+from sotopia_env.adapters.rows import COLUMNS, read_task
 from sotopia_env.credit import standing_rewards
-from sotopia_env.envs.episode_reward import EpisodeReward
+from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
 from sotopia_env.policies import Policy
 from sotopia_env.policies.function_calls import action_text, functions_of
-from sotopia_env.records import read_record
 from sotopia_env.table import Table
 from sotopia_env.world import (
+    DIMENSIONS,
     NO_ACTION,
+    Action,
     ChatMessage,
     Episode,
+    Evaluation,
     Evaluator,
     FunctionCall,
     Generation,
     PolicyInfo,
+    RecordedTurn,
     Rules,
     Task,
 )
@@ -42,64 +52,166 @@ Partner = Policy | str
 Messages = list[ChatMessage]
 
 
-class Seat:
-    """One seat of one episode. It can be pickled between turns if its partners and its evaluator can; names always can.
+class Seats(Mapping[str, "Seat"]):
+    """The seats of one episode that are played from outside, by agent id.
+
+    They can be pickled between turns if the partners and the evaluator can; names always can.
 
     Attributes:
-        agent: the agent id of the seat.
         table: the episode.
-        reward: the reward of the episode; ``None`` before its :meth:`end`.
-        vector: the scores on the seven dimensions in their native ranges, shape (7,); ``None`` before the end.
+        payment: how its reward is computed.
+        reasks: how often a text that is no action is answered with the reason.
     """
 
     def __init__(
         self,
-        task: Task,
-        agent: str,
+        table: Table,
         partners: Mapping[str, Partner],
         *,
-        rules: Rules | None = None,
-        seed: int = 0,
         evaluator: Evaluator | str | None = None,
         scalarisation: str | None = None,
         reasks: int = 2,
-        name: str = "model",
     ) -> None:
-        """Seats the partners; they act from :meth:`begin` on.
+        """Seats the partners; they act from :meth:`play` on.
 
         Args:
-            task: the task.
-            agent: the agent id of this seat.
-            partners: a policy, or its name, for every other agent.
-            rules: turn order and limits.
-            seed: of the turn order and the partners.
+            table: a new or a resumed episode.
+            partners: a policy, or its name, for every agent that is not played from outside.
             evaluator: an evaluator or its name; by default the moves of a task with an outcome, else the rules.
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
             reasks: how often a text that is no action is answered with the reason; the next one counts as doing
                 nothing.
-            name: the name of the seat's own policy in the record.
 
         Raises:
             InvalidValueError: an argument is invalid, or the evaluator does not score what the reward needs.
-            UnknownNameError: the task has no such agent, or a name is unknown.
+            UnknownNameError: a name is unknown.
         """
-        others = {other for other in task.agents if other != agent}
-        if len(others) == len(task.agents):
-            raise InvalidValueError(field="agent", got=agent, valid=task.agents)
-        if set(partners) != others:
-            expected = f"a policy for each of {', '.join(sorted(others))}"
+        agents = [agent for agent in table.task.agents if agent not in partners]
+        if not agents or len(agents) + len(partners) > len(table.task.agents):
+            expected = f"policies for some of {', '.join(table.task.agents)}, and not for all"
             raise InvalidValueError(field="partners", expected=expected, got=sorted(partners))
         check_whole("reasks", reasks, 0)
-        self.agent = agent
-        opening = Table(task, rules or Rules(), seed).episode()
-        self.table = Table.resume(opening.model_copy(update={"policies": (PolicyInfo(agent=agent, name=name),)}))
-        self.reward: float | None = None
-        self.vector: RewardVector | None = None
-        self._partners = dict(partners)
-        self._policies = {other: _policy(partner) for other, partner in partners.items()}
-        self._evaluator, self._scalarisation = evaluator, scalarisation
-        self._payment = self._paid()
-        self._reasks, self._failures = reasks, 0
+        self.table = table
+        self.reasks = reasks
+        self._partners, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
+        self._evaluation: Evaluation | None = None
+        self._make()
+        self._seats = {agent: Seat(self, agent) for agent in agents}
+
+    @classmethod
+    def against(
+        cls,
+        task: Task | Mapping[str, Any] | str,
+        partner: Partner | Mapping[int, Partner] = "boulware",
+        focal: Iterable[int] = (0,),
+        *,
+        rules: Rules | None = None,
+        seed: int = 0,
+        name: str = "model",
+        **options: Any,
+    ) -> Seats:
+        """Returns the seats of a new episode, with partners by number of seat.
+
+        Args:
+            task: a task; its JSON as an object or a text; or the name of a task set, from which ``seed`` draws one:
+                ``"bargaining"``, ``"everyday"``.
+            partner: a policy or its name for all other seats, or one for each of them.
+            focal: the numbers of the seats, from 0.
+            rules: turn order and limits.
+            seed: of the turn order and the partners.
+            name: the name of the seats' own policies in the record.
+            options: of :class:`Seats`.
+
+        Raises:
+            InvalidValueError: an argument is invalid.
+            UnknownNameError: a name is unknown.
+        """
+        if not isinstance(task, Task):
+            task = read_task(task, seed)
+        own = set(focal)
+        others = set(range(len(task.agents))) - own
+        for number in own:
+            check_whole("focal", number, 0, len(task.agents) - 1)
+        by_number = partner if isinstance(partner, Mapping) else dict.fromkeys(others, partner)
+        if set(by_number) != others:
+            expected = f"one for each of the seats {sorted(others)}"
+            raise InvalidValueError(field="partner", expected=expected, got=[*by_number])
+        policies = [PolicyInfo(agent=task.agents[number], name=name) for number in sorted(own)]
+        table = Table(task, rules or Rules(), seed, policies=policies)
+        return cls(table, {task.agents[number]: one for number, one in by_number.items()}, **options)
+
+    def __getitem__(self, agent: str) -> Seat:
+        """Returns the seat of an agent."""
+        return self._seats[agent]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the agents in the order of the task."""
+        return iter(self._seats)
+
+    def __len__(self) -> int:
+        """The number of seats."""
+        return len(self._seats)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The latest evaluation of the episode as it is now; ``None`` if there is none."""
+        return None if self.table.evaluation is None else self._evaluation
+
+    async def play(self) -> list[Seat]:
+        """Lets the partners act until a seat has to, and evaluates the episode when it has ended.
+
+        Returns:
+            The seats that have to act now; none when the episode has ended.
+
+        Raises:
+            PolicyError: a partner produced no action.
+            EvaluationError: the episode has ended and could not be scored.
+        """
+        acting = await self.table.play(self._policies)
+        if self.table.stop is not None:
+            await self.end()
+        return [self[agent] for agent in acting]
+
+    async def end(self) -> None:
+        """Evaluates the episode as it is, even before its end: what was agreed so far counts, and no open offer.
+
+        An episode that has not changed since is not evaluated again.
+
+        Raises:
+            EvaluationError: it could not be scored.
+        """
+        if self.evaluation is None:
+            self._evaluation = None  # if it cannot be scored, an earlier one must not count
+            self._evaluation = await self.table.evaluate(self.payment.evaluator)
+
+    def _make(self) -> None:
+        self._policies = {agent: _policy(partner) for agent, partner in self._partners.items()}
+        judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
+        scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
+        self.payment = EpisodeReward.of(self.table.task, judge, scalarisation)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Policies and evaluators given by name are made again: models hold connections and locks.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_policies", "payment")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make()
+
+
+class Seat:
+    """One of the :class:`Seats` of an episode. It can be pickled between turns as they can.
+
+    Attributes:
+        agent: the agent id of the seat.
+        seats: all seats of the episode.
+    """
+
+    def __init__(self, seats: Seats, agent: str) -> None:
+        self.seats, self.agent = seats, agent
+        self._reason = ""  # why the last text is to be given again
+        self._ends: list[bool] = []  # for every answer, whether it was a turn or is to be given again
+        self._before = len(self._turns)
 
     @classmethod
     def against(
@@ -109,27 +221,22 @@ class Seat:
         focal: int = 0,
         **options: Any,
     ) -> Seat:
-        """Returns a seat with partners by number of seat.
+        """Returns the only seat of a new episode; arguments and exceptions are those of :meth:`Seats.against`."""
+        (seat,) = Seats.against(task, partner, [focal], **options).values()
+        return seat
 
-        Args:
-            task: a task; its JSON as an object or a text; or the name of a task set, from which ``seed`` draws one:
-                ``"bargaining"``, ``"everyday"``.
-            partner: a policy or its name for all other seats, or one for each of them.
-            focal: the number of the seat, from 0.
-            options: of :class:`Seat`.
+    @classmethod
+    def of(cls, row: Mapping[str, Any], **options: Any) -> Seat:
+        """Returns the seat of a row of :func:`sotopia_env.adapters.rows`; other columns are ignored."""
+        values = {name: row[name] for name in COLUMNS if name in row}
+        # Data sets have numbers of NumPy.
+        values |= {name: int(values[name]) for name in ("focal", "seed") if name in values}
+        return cls.against(**values, **options)
 
-        Raises:
-            InvalidValueError: an argument is invalid.
-            UnknownNameError: a name is unknown.
-        """
-        if not isinstance(task, Task):
-            task = _task(task, int(options.get("seed", 0)))
-        check_whole("focal", focal, 0, len(task.agents) - 1)
-        numbers = [number for number in range(len(task.agents)) if number != focal]
-        by_number = partner if isinstance(partner, Mapping) else dict.fromkeys(numbers, partner)
-        if set(by_number) != set(numbers):
-            raise InvalidValueError(field="partner", expected=f"one for each of the seats {numbers}", got=[*by_number])
-        return cls(task, task.agents[focal], {task.agents[n]: one for n, one in by_number.items()}, **options)
+    @property
+    def table(self) -> Table:
+        """The episode."""
+        return self.seats.table
 
     @property
     def done(self) -> bool:
@@ -142,38 +249,62 @@ class Seat:
         return functions_of(self.table.observe(self.agent))
 
     @property
+    def reward(self) -> float | None:
+        """The reward of the episode; ``None`` before its :meth:`end`."""
+        payment = self._payment
+        return None if payment is None else float(payment.reward)
+
+    @property
+    def vector(self) -> RewardVector | None:
+        """The scores on the seven dimensions in their native ranges, shape (7,); ``None`` before the end."""
+        payment = self._payment
+        return None if payment is None else payment.vector
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """:attr:`vector` by the names of the dimensions; empty before the end."""
+        vector = () if self.vector is None else self.vector.tolist()
+        return {dimension.value: score for dimension, score in zip(DIMENSIONS, vector, strict=False)}
+
+    @property
     def turn_rewards(self) -> tuple[float, ...] | None:
         """The change of what the seat has secured, for each of its turns, in the unit of :attr:`reward`.
 
         ``None`` if moves do not determine the reward, as in a task without an outcome. See
         :func:`sotopia_env.credit.standing_rewards`.
         """
-        scalarisation = self._payment.scalarisation
-        if self._payment.basis != "verified" or scalarisation is None:
+        scalarisation = self.seats.payment.scalarisation
+        if self.seats.payment.basis != "verified" or scalarisation is None:
             return None
         return standing_rewards(self.episode(), self.agent, scalarisation).values
 
-    def step_reward(self, turns: int, *, by_turn: bool) -> float:
-        """Returns what a trainer pays for one step, for libraries with a reward for each.
+    @property
+    def answer_rewards(self) -> tuple[float | None, ...] | None:
+        """:attr:`turn_rewards` for each answer that was taken: ``None`` for one that was to be given again."""
+        rewards = self.turn_rewards
+        if rewards is None:
+            return None
+        # The last answer of a veiled round is no turn yet.
+        values = iter(rewards[self._before :])
+        return tuple(next(values, None) if end else None for end in self._ends)
+
+    def step_reward(self, *, by_turn: bool) -> float:
+        """Returns what a trainer pays for the latest answer, for libraries with a reward for each.
 
         Args:
-            turns: the number of the seat's turns before the step; an answer that is to be given again is no turn.
             by_turn: whether it is the turn's own reward (:attr:`turn_rewards`), or all of the episode's at its end.
         """
-        credits = self.turn_rewards if by_turn else None
-        if credits is None:
-            return self.reward or 0.0
-        return credits[-1] if len(credits) > turns else 0.0
+        rewards = self.answer_rewards if by_turn else None
+        return (self.reward if rewards is None else rewards[-1]) or 0.0
 
     @property
     def info(self) -> dict[str, Any]:
-        """Facts about the episode for logs: why it ended, turns, unusable texts, and what the reward is based on."""
-        own = [item for item in self.table.turns if item.turn.actor == self.agent]
+        """Facts for logs: why the episode ended, turns, unusable texts, and what the reward is based on."""
+        own, stop = self._turns, self.table.stop
         failed = sum(item.generation is not None and item.generation.parse_failure is not None for item in own)
-        stop = self.table.stop
         return {
             "stop": stop.value if stop else None, "turns": len(self.table.turns), "own_turns": len(own),
-            "failed_turns": failed, **self._payment.info,
+            "failed_turns": failed, "reasks": self._ends.count(False), **self.seats.payment.info,
         }  # fmt: skip
 
     def episode(self) -> Episode:
@@ -189,90 +320,84 @@ class Seat:
             PolicyError: a partner produced no action.
             EvaluationError: the episode ended at once and could not be scored.
         """
-        await self._others()
+        await self.seats.play()
         return list(self.table.observe(self.agent).messages)
 
-    async def say(self, answer: str | Mapping[str, Any]) -> tuple[Messages, bool]:
-        """Takes what the model answered, and lets the partners act until it is this seat's turn again.
+    async def say(self, answer: Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
+        """Takes what the model answered, and lets the partners act until a seat has to.
 
         Args:
-            answer: the text of the model; an action as JSON fields (``action_type``, ``argument``, ``to``, ``move``);
-                or a call of one of :attr:`functions` (``name`` and ``arguments``, or OpenAI's ``{"function": …}``).
+            answer: as in :meth:`take`.
 
         Returns:
-            The messages that are new to the seat, and whether the episode has ended. If the answer was no action and
-            may be given again, the message is the reason.
+            The messages that are new to this seat (:meth:`news`), and whether the episode has ended.
 
         Raises:
             InvalidActionError: the episode has ended or not begun.
             PolicyError: a partner produced no action.
             EvaluationError: the episode could not be scored.
         """
-        if self.agent not in self.table.acting:
-            raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
-        text = _text(answer)
-        failure = self.table.answer(self.agent, text, Generation(text=text, reasks=self._failures))
-        if failure is not None and self._failures < self._reasks:
-            self._failures += 1
-            return [{"role": "user", "content": f"That is not an action: {failure.reason}"}], False
-        if failure is not None:
-            generation = Generation(text=text, parse_failure=failure.reason, reasks=self._failures)
-            self.table.answer(self.agent, NO_ACTION, generation)
-        self._failures, self.reward, self.vector = 0, None, None  # an evaluation of an unfinished episode is over
-        await self._others()
-        return ([] if self.done else [self.table.observe(self.agent).messages[-1]]), self.done
+        self.take(answer)
+        await self.seats.play()
+        return self.news(), self.done
 
-    async def end(self) -> None:
-        """Evaluates the episode as it is, even before its end: what was agreed so far counts, and no open offer.
+    def take(self, answer: Action | str | Mapping[str, Any]) -> None:
+        """Takes the seat's answer; :meth:`Seats.play` lets others act.
+
+        Args:
+            answer: the text of the model; an action as JSON fields (``action_type``, ``argument``, ``to``, ``move``);
+                a call of one of :attr:`functions` (``name`` and ``arguments``, or OpenAI's ``{"function": …}``); or an
+                action, such as a person's.
 
         Raises:
-            EvaluationError: it could not be scored.
+            InvalidActionError: it is not the seat's turn.
         """
-        evaluation = await self.table.evaluate(self._payment.evaluator)
+        if self.agent not in self.table.acting:
+            raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
+        failure = None
+        if isinstance(answer, Action):
+            self.table.answer(self.agent, answer)
+        else:
+            text, reasks = _text(answer), self._reasks
+            failure = self.table.answer(self.agent, text, Generation(text=text, reasks=reasks))
+            if failure is not None and reasks == self.seats.reasks:
+                generation = Generation(text=text, parse_failure=failure.reason, reasks=reasks)
+                failure = self.table.answer(self.agent, NO_ACTION, generation)
+        self._ends.append(failure is None)
+        self._reason = "" if failure is None else failure.reason
+
+    def news(self) -> Messages:
+        """Returns the messages since the seat's latest answer, or the reason why it is to be given again.
+
+        Before the first answer it is the whole conversation. There are none while it is not the seat's turn.
+        """
+        if self.agent not in self.table.acting:
+            return []
+        if self._reason:
+            return [{"role": "user", "content": f"That is not an action: {self._reason}"}]
+        messages = self.table.observe(self.agent).messages
+        return [messages[-1]] if self._ends else list(messages)
+
+    async def end(self) -> None:
+        """Evaluates the episode as it is; see :meth:`Seats.end`."""
+        await self.seats.end()
+
+    @property
+    def _turns(self) -> list[RecordedTurn]:
+        return [item for item in self.table.turns if item.turn.actor == self.agent]
+
+    @property
+    def _reasks(self) -> int:
+        """How often the present turn's text was answered with a reason."""
+        return next((n for n, end in enumerate(reversed(self._ends)) if end), len(self._ends))
+
+    @property
+    def _payment(self) -> Payment | None:
+        evaluation = self.seats.evaluation
+        if evaluation is None:
+            return None
         outcome, number = evaluation.outcome, self.table.task.seat_of[self.agent]
-        payment = self._payment.pay(evaluation, self.agent, lambda _: outcome.shares[number] if outcome else 0.0)
-        self.reward, self.vector = float(payment.reward), payment.vector
-
-    async def _others(self) -> None:
-        await self.table.play(self._policies)
-        if self.table.stop is not None and self.reward is None:
-            await self.end()
-
-    def _paid(self) -> EpisodeReward:
-        judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
-        scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
-        return EpisodeReward.of(self.table.task, judge, scalarisation)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Policies and evaluators given by name are made again: models hold connections and locks.
-        return {**self.__dict__, "_policies": None, "_payment": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._policies = {other: _policy(partner) for other, partner in self._partners.items()}
-        self._payment = self._paid()
-
-
-def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yields the arguments of :meth:`Seat.against` for every seat of every task, as rows of a data set.
-
-    Args:
-        tasks: the tasks.
-        partner: the name of the policy in all other seats.
-        seed: the seed of the first task's episodes; the next task's is one more.
-    """
-    for number, task in enumerate(tasks):
-        for focal in range(len(task.agents)):
-            yield {"task": task.model_dump_json(), "partner": partner, "focal": focal, "seed": seed + number}
-
-
-def _task(source: Mapping[str, Any] | str, seed: int) -> Task:
-    """A task from its JSON, or task number ``seed`` of a set, from its beginning again at its end."""
-    if isinstance(source, str) and not source.lstrip().startswith("{"):
-        tasks = naming.task_set(source, None, seed, "medium")
-        return tasks[seed % len(tasks)]
-    text = source if isinstance(source, str) else json.dumps(source)
-    return read_record(Task, text, "task")
+        return self.seats.payment.pay(evaluation, self.agent, lambda _: outcome.shares[number] if outcome else 0.0)
 
 
 def _policy(partner: Partner) -> Policy:

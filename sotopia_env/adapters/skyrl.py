@@ -11,8 +11,6 @@ from sotopia_env.waiting import wait
 with extra("skyrl"):
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-COLUMNS = ("task", "partner", "focal", "seed")
-
 
 class SeatTextEnv(BaseTextEnv):
     """One seat of an episode; its entry point in SkyRL is ``sotopia_env.adapters.skyrl:SeatTextEnv``.
@@ -26,8 +24,7 @@ class SeatTextEnv(BaseTextEnv):
 
     def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
         super().__init__()
-        row = {name: value for name, value in (extras or {}).items() if name in COLUMNS}
-        self.seat = Seat.against(**row)
+        self.seat = Seat.of(extras or {})
         self.max_turns = self.seat.table.state.rules.turn_limit(self.seat.table.task) or 100
         self._by_turn = dict(env_config or {}).get("rewards", "episode") == "turn"
 
@@ -37,11 +34,9 @@ class SeatTextEnv(BaseTextEnv):
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Takes what the model wrote; returns the messages that are new to it, and the reward."""
-        turns = self.seat.info["own_turns"]
         news, done = wait(self.seat.say(action))
-        reward = self.seat.step_reward(turns, by_turn=self._by_turn)
-        vector = None if self.seat.vector is None else self.seat.vector.tolist()
-        metadata = {**self.seat.info, "scores": vector}
+        reward = self.seat.step_reward(by_turn=self._by_turn)
+        metadata = {**self.seat.info, "scores": list(self.seat.scores.values()) or None}
         return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)
 
     def get_metrics(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from sotopia_env.adapters.seat import Seat
 from sotopia_env.extras import extra
-from sotopia_env.world import DIMENSIONS
 
 with extra("tinker"):
     from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
@@ -33,10 +32,7 @@ class SeatMessageEnv(MessageEnv):
 
     async def step(self, message: Any) -> MessageStepResult:
         """Takes the model's message; returns the whole conversation, the reward and, at the end, the scores."""
-        turns = self.seat.info["own_turns"]
         news, done = await self.seat.say(str(message["content"]))
         self._messages = [*self._messages, message, *news]
-        reward = self.seat.step_reward(turns, by_turn=self._by_turn)
-        scores = () if self.seat.vector is None else self.seat.vector.tolist()
-        metrics = {dimension.value: value for dimension, value in zip(DIMENSIONS, scores, strict=False)}
-        return MessageStepResult(reward, done, self._messages, metrics=metrics)
+        reward = self.seat.step_reward(by_turn=self._by_turn)
+        return MessageStepResult(reward, done, self._messages, metrics=self.seat.scores)

@@ -18,13 +18,13 @@ class SeatTools:
 
     _seat: Seat
 
-    def reset(self, task: str, partner: str = "boulware", focal: int = 0, seed: int = 0, **row: Any) -> str:
-        """Begins an episode; the arguments are the columns of a row (:func:`sotopia_env.adapters.seat.rows`).
+    def reset(self, **row: Any) -> str:
+        """Begins the episode of a row (:func:`sotopia_env.adapters.rows`).
 
         Returns:
             What the seat reads before its first turn, which TRL appends to the row's prompt.
         """
-        self._seat = Seat.against(task, partner, focal, seed=seed)
+        self._seat = Seat.of(row)
         wait(self._seat.begin())
         observation = self._seat.table.observe(self._seat.agent)
         return f"\n\n{observation.briefing.head}\n{observation.messages[-1]['content']}"
@@ -62,8 +62,7 @@ class SeatTools:
 
     def get_reward(self) -> float:
         """Returns the reward; that of a conversation that was not brought to its end is what its moves are worth."""
-        if self._seat.reward is None:
-            wait(self._seat.end())
+        wait(self._seat.end())
         return self._seat.reward or 0.0
 
     def _act(self, action: dict[str, Any]) -> str:

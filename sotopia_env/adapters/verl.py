@@ -11,8 +11,6 @@ from sotopia_env.extras import extra
 with extra("verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 
-COLUMNS = ("task", "partner", "focal", "seed")
-
 
 @register("sotopia_seat")
 class SeatAgentLoop(AgentLoopBase):
@@ -24,10 +22,7 @@ class SeatAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Plays the episode to its end, or until the response is as long as verl's configuration allows."""
-        values = {name: row[name] for name in COLUMNS if name in row}
-        # verl passes numbers of NumPy.
-        values |= {name: int(values[name]) for name in ("focal", "seed") if name in values}
-        seat, request = Seat.against(reasks=0, **values), uuid4().hex
+        seat, request = Seat.of(row, reasks=0), uuid4().hex
         messages: list[Any] = list(await seat.begin())
         ids = await self.ct_build_initial_tokens(messages)
         mask: list[int] = []

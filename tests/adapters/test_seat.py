@@ -6,13 +6,14 @@ import asyncio
 import json
 import pickle
 
+import numpy as np
 import pytest
 
 from sotopia_env import naming
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters import Seat, Seats, rows
 from sotopia_env.continuations import Continuations
 from sotopia_env.credit import counterfactual_rewards, secured, state_values
-from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.table import Table
 from sotopia_env.testing import FixedEvaluator
@@ -123,6 +124,108 @@ def test_continuations_of_a_seat_take_its_own_policy_by_name():
     assert any(rewards.values)
 
 
+def test_two_seats_of_an_episode_have_a_conversation_and_rewards_each():
+    async def play(copied: bool) -> Seats:
+        seats = Seats.against("bargaining", focal=(0, 1), seed=5, scalarisation="share", name="self")
+        read: dict[str, list] = {agent: [] for agent in seats}
+        while acting := await seats.play():
+            if copied:
+                seats = pickle.loads(pickle.dumps(seats))
+                acting = [seats[seat.agent] for seat in acting]
+            (seat,) = acting
+            unusable = len(seats.table.turns) == 2 and not seat.info["reasks"]
+            text = "What?" if unusable else accept_all(seat) if seats.table.turns[9:] else offer(seat)
+            read[seat.agent] += [*seat.news(), {"role": "assistant", "content": text}]
+            seat.take(text)
+        for agent, seat in seats.items():
+            messages = [m for m in read[agent] if m["content"] != "What?" and "not an action" not in m["content"]]
+            assert messages == list(seat.table.observe(agent).messages[: len(messages)])
+        return seats
+
+    seats = asyncio.run(play(copied=False))
+    first, second = seats.values()
+    assert seats.table.stop.value == "settled"
+    assert [first.reward, second.reward] == pytest.approx(seats.table.evaluation.outcome.shares)
+    for seat in (first, second):
+        assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
+        assert list(seat.scores.values()) == seat.vector.tolist()
+    assert first.answer_rewards.count(None) == first.info["reasks"] == 1
+    assert tuple(value for value in first.answer_rewards if value is not None) == first.turn_rewards
+    assert first.news() == second.news() == []
+    assert [info.name for info in seats.table.episode().policies] == ["self", "self"]
+    copy = asyncio.run(play(copied=True))
+    assert [seat.answer_rewards for seat in copy.values()] == [seat.answer_rewards for seat in seats.values()]
+
+
+def offer(seat: Seat) -> str:
+    issue, part = seat.table.task.scenario.outcome.issues[0], {"agent_0": 2, "agent_1": 3}[seat.agent]
+    return speak("This?", propose={issue.name: int(issue.low + (issue.high - issue.low) / part)})
+
+
+def test_seats_of_a_resumed_episode_go_on_from_there():
+    async def play() -> tuple[Seat, Seat]:
+        whole = Seat.against("bargaining", "conceder", seed=5)
+        await whole.begin()
+        await whole.say(speak("Well?"))
+        rest = Seats(Table.resume(whole.episode()), {"agent_1": "conceder"})["agent_0"]
+        assert [message["role"] for message in await rest.begin()][-3:] == ["user", "assistant", "user"]
+        for seat in (whole, rest):
+            while not seat.done:
+                await seat.say(accept_all(seat))
+        return whole, rest
+
+    whole, rest = asyncio.run(play())
+    assert rest.episode().turns == whole.episode().turns
+    assert rest.reward == whole.reward
+    assert rest.answer_rewards == whole.answer_rewards[1:]
+
+
+def test_simultaneous_seats_answer_before_any_of_them_is_a_turn():
+    async def play() -> Seats:
+        seats = Seats.against("bargaining", focal=(0, 1), rules=Rules(turn_order=TurnOrder.SIMULTANEOUS))
+        first, second = await seats.play()
+        second.take(speak("Hello."))
+        assert second.answer_rewards == (None,)
+        assert await seats.play() == [first]
+        assert second.news() == []
+        assert (await first.say(speak("Hello.")))[0][0]["role"] == "user"
+        assert second.answer_rewards == (0.0,)
+        return seats
+
+    assert len(asyncio.run(play()).table.turns) == 2
+
+
+def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not():
+    class Judge(FixedEvaluator):
+        calls = 0
+
+        async def evaluate_async(self, episode):
+            type(self).calls += 1
+            if self.calls == 1:
+                raise EvaluationError("busy")
+            return await super().evaluate_async(episode)
+
+    async def play() -> Seat:
+        seat = Seat.against("bargaining", "leaver", evaluator=Judge({Dimension.GOAL: 8}), scalarisation="goal")
+        await seat.begin()
+        with pytest.raises(EvaluationError):
+            await seat.say(speak("Hello."))
+        assert (seat.reward, seat.vector, seat.scores) == (None, None, {})
+        await seat.end()
+        await seat.end()
+        return seat
+
+    assert asyncio.run(play()).reward == 8
+    assert Judge.calls == 2
+
+
+def test_a_row_with_other_columns_and_numbers_of_numpy_is_a_seat():
+    row = list(rows(naming.task_set("bargaining", 2, 0, "easy"), "conceder", seed=7))[3]
+    seat = Seat.of({**row, "focal": np.int64(row["focal"]), "prompt": "unused"}, reasks=0)
+    assert (seat.agent, seat.table.state.seed) == ("agent_1", 8)
+    assert [info.name for info in seat.episode().policies] == ["model"]
+
+
 def test_text_fields_and_function_calls_are_the_same_action():
     offer = {"price": 98}
     forms = (
@@ -194,6 +297,10 @@ def test_misuse_names_the_argument():
         with pytest.raises(error) as caught:
             Seat.against(*arguments)
         assert field is None or caught.value.field == field
+    for partners in ({"agent_0": "leaver", "agent_1": "leaver"}, {"agent_2": "leaver"}):
+        with pytest.raises(InvalidValueError) as caught:
+            Seats(Table(Seat.against("bargaining").table.task), partners)
+        assert caught.value.field == "partners"
     seat = Seat.against("bargaining", "leaver")
     asyncio.run(play(seat))
     with pytest.raises(InvalidActionError):

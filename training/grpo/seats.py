@@ -28,7 +28,7 @@ KEY = "row"
 
 
 def prompt_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the data set's row of an episode from the arguments of :meth:`Seat.against`."""
+    """Returns the data set's row of an episode from one of :func:`sotopia_env.adapters.rows`."""
     return {"prompt": [{"role": "user", "content": f"seat {row['focal']}", KEY: json.dumps(row)}]}
 
 
@@ -62,7 +62,7 @@ def rollout(
         TRL's columns; ``reward`` of each episode; and ``turn_rewards`` with ``turn_ends``, the index in the completion
         after each own turn, for trainers with an advantage per token.
     """
-    rows = [_Row(Seat.against(reasks=0, **decode_json(prompt[0][KEY]))) for prompt in prompts]
+    rows = [_Row(Seat.of(decode_json(prompt[0][KEY]), reasks=0)) for prompt in prompts]
     tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
     begun = wait(all_at_once(row.seat.begin() for row in rows))
     for row, messages in zip(rows, begun, strict=True):

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from otree.api import BaseConstants, BaseGroup, BasePlayer, BaseSubsession, Page, WaitPage, models
 
-from sotopia_env import Dimension, Episode, Rules, Table, TaskSet
+from sotopia_env import Episode, Rules, Table, TaskSet
+from sotopia_env.adapters import Seat, Seats
 from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.naming import make_policy, task_set
+from sotopia_env.naming import task_set
 from sotopia_env.people.seat_form import action_choices, move_choices, read_action, term_fields, turn_view
 from sotopia_env.records import read_record
 from sotopia_env.world.episode import PolicyInfo
@@ -37,7 +39,7 @@ class Player(BasePlayer):
 
 
 # The running episodes of this process; each is also in its group's record, from which a restarted server resumes.
-TABLES: dict[int, Table] = {}
+EPISODES: dict[int, Seats] = {}
 LOCKS: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
 
@@ -54,38 +56,42 @@ def creating_session(subsession: Subsession) -> None:
         raise InvalidValueError(field="people", expected=f"1 to {seats}, the seats of a task", got=config["people"])
 
 
-def table_of(group: Group) -> Table:
-    """Returns the group's episode."""
-    if group.id not in TABLES:
-        TABLES[group.id] = _resumed(group) if group.record else _new(group)
-    return TABLES[group.id]
-
-
-def _resumed(group: Group) -> Table:
-    return Table.resume(read_record(Episode, group.record, f"group {group.id}"))
+def seats_of(group: Group) -> Seats:
+    """Returns the group's episode: people have the first seats, the session's policy the others."""
+    if group.id not in EPISODES:
+        table = Table.resume(read_record(Episode, group.record, f"group {group.id}")) if group.record else _new(group)
+        others = table.task.agents[len(group.get_players()) :]
+        partners = dict.fromkeys(others, group.session.config["partner"])
+        EPISODES[group.id] = Seats(table, partners, evaluator=default_evaluator())
+    return EPISODES[group.id]
 
 
 def _new(group: Group) -> Table:
     config = group.session.config
     tasks = _tasks(config["tasks"])
     task = tasks[(group.id_in_subsession - 1) % len(tasks)]
-    return Table(task, Rules(max_turns=config["max_turns"]), group.id, key=f"{group.session.code}/{group.id}")
+    people = [
+        PolicyInfo(agent=agent_of(player), name="human", parameters={"participant": player.participant.code})
+        for player in group.get_players()
+    ]
+    key = f"{group.session.code}/{group.id}"
+    return Table(task, Rules(max_turns=config["max_turns"]), group.id, key=key, policies=people)
 
 
-def seat_of(player: Player) -> str:
+def agent_of(player: Player) -> str:
     """Returns the agent that the participant plays."""
     return f"agent_{player.id_in_group - 1}"
 
 
 def view(player: Player, table: Table, problem: str = "") -> dict[str, Any]:
     """What the participant may read now, in parts that the page shows as text; nothing is written for a model."""
-    seen = table.observe(seat_of(player))
+    seen = table.observe(agent_of(player))
     menu = seen.moves
     return {
         "turns": [asdict(turn_view(turn, table.task.names, seen.agent)) for turn in seen.turns],
         "table": seen.table_text,
         "turn": len(table.turns),
-        "acting": seat_of(player) in table.acting,
+        "acting": agent_of(player) in table.acting,
         "waiting": [table.task.names[agent] for agent in table.acting],
         "over": table.stop is not None,
         "actions": sorted(action_choices(seen), key=lambda choice: choice[0] != "speak") if seen.acting else [],
@@ -95,54 +101,47 @@ def view(player: Player, table: Table, problem: str = "") -> dict[str, Any]:
     }
 
 
-def take(table: Table, agent: str, fields: Any) -> str:
+def take(seat: Seat, fields: Any) -> str:
     """Takes the action in the participant's form; returns what is wrong with it, or an empty text."""
+    table = seat.table
     if not isinstance(fields, dict) or "turn" not in fields:
         return ""  # the page was opened and asks for its content
-    if fields["turn"] != len(table.turns) or agent not in table.acting:
+    if fields["turn"] != len(table.turns) or seat.agent not in table.acting:
         return "The conversation has gone on; this is its present state."
     try:
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
         to = [str(other) for other in fields.get("to") or []]
-        table.answer(agent, read_action(table.observe(agent), texts, to))
+        seat.take(read_action(table.observe(seat.agent), texts, to))
     except InvalidValueError as error:
         return str(error)
     return ""
-
-
-async def finish(group: Group, table: Table) -> None:
-    """Scores the episode; a participant's payoff in points is the goal score, from 0 to 10."""
-    try:
-        scores = (await table.evaluate(default_evaluator())).by_agent
-    except EvaluationError:  # the record says why it is unscored
-        scores = {}
-    for player in group.get_players():
-        player.stop = table.stop.value
-        goal = scores.get(seat_of(player), {}).get(Dimension.GOAL)
-        if goal is not None:
-            player.goal, player.payoff = goal.value, goal.value
 
 
 async def live(player: Player, data: Any):
     """Takes an answer, lets policies act, and sends every participant of the group a view of its own seat."""
     group = player.group
     async with LOCKS[group.id]:  # held until everything is stored, so that no answer is lost between two people
-        table, players = table_of(group), group.get_players()
-        seats = {seat_of(p): p.participant.code for p in players}
-        problem = take(table, seat_of(player), data)
-        policies = dict.fromkeys(
-            [a for a in table.task.agents if a not in seats], make_policy(group.session.config["partner"])
-        )
-        if any(agent in policies for agent in table.acting):
+        seats, players = seats_of(group), group.get_players()
+        table = seats.table
+        problem = take(seats[agent_of(player)], data)
+        if any(agent not in seats for agent in table.acting):
             yield {p.id_in_group: view(p, table) for p in players}
-        await table.play(policies)
-        if table.stop is not None and not player.stop:
-            await finish(group, table)
-        episode = table.episode()
-        people = [PolicyInfo(agent=a, name="human", parameters={"participant": code}) for a, code in seats.items()]
-        others = [info for info in episode.policies if info.agent not in seats]
-        group.record = episode.model_copy(update={"policies": (*people, *others)}).model_dump_json()
+        if not player.stop:
+            with suppress(EvaluationError):  # the record says why it is unscored
+                await seats.play()
+            if table.stop is not None:
+                finish(players, seats)
+        group.record = table.episode().model_dump_json()
         yield {p.id_in_group: view(p, table, problem if p is player else "") for p in players}
+
+
+def finish(players: list[Player], seats: Seats) -> None:
+    """Pays the goal score, from 0 to 10, in points."""
+    for player in players:
+        player.stop = seats.table.stop.value
+        goal = seats[agent_of(player)].scores.get("goal")
+        if goal is not None:
+            player.goal, player.payoff = goal, goal
 
 
 class Match(WaitPage):
@@ -165,7 +164,7 @@ class Conversation(Page):
 
     @staticmethod
     def vars_for_template(player: Player) -> dict[str, Any]:
-        seen = table_of(player.group).observe(seat_of(player))
+        seen = seats_of(player.group).table.observe(agent_of(player))
         names = ("name", "context", "goals", "hints", "private_info", "outline", "profile", "partners", "recipients")
         return {"briefing": {name: getattr(seen.briefing, name) for name in names}, "limit": seen.turn_limit}
 

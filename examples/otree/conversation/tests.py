@@ -4,7 +4,7 @@ import asyncio
 
 from otree.api import Bot, Submission, expect
 
-from . import TABLES, Conversation, End
+from . import EPISODES, Conversation, End
 
 cases = ["deal", "leave"]
 
@@ -22,7 +22,7 @@ def call_live_method(method, case, group, **kwargs):
     """Plays the episode of a group through the fields of its pages."""
 
     def send(number, fields):
-        TABLES.clear()  # as when the server was started again: the record alone must be enough
+        EPISODES.clear()  # as when the server was started again: the record alone must be enough
 
         async def views():
             return [view async for view in method(number, fields)]

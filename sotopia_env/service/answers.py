@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -103,6 +103,8 @@ def install(app: FastAPI, page: Render) -> None:
             {**item, "loc": tuple(part for part in item["loc"] if part not in sources)} for item in error.errors()
         ]
         body = error.body if error.body is not None else {}
+        # A form is a mapping, but not the `dict` that a body of JSON is.
+        body = dict(body) if isinstance(body, Mapping) else body
         return await answer(request, problem(invalid_of(problems, FIELD_NAMES, body)))
 
     @app.exception_handler(HTTPException)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,8 @@ from typing import Annotated, Literal
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Request
+from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
@@ -26,8 +28,9 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.service.context import is_https, services
 from sotopia_env.service.problems import ForbiddenError, MissingError, UnauthorizedError
 from sotopia_env.service.store import tables
-from sotopia_env.service.store.engine import Database
+from sotopia_env.service.store.engine import UNREACHABLE, Database
 
+logger = logging.getLogger(__name__)
 Role = Literal["admin", "researcher", "viewer", "participant", "annotator"]
 Scope = Literal["read", "run", "admin"]
 SCOPES: dict[str, frozenset[str]] = {
@@ -45,6 +48,7 @@ ONE_TIME = _DAY
 """Seconds for which a one-time address can be used."""
 TOKEN_PREFIX = "sot_"
 _LOGIN = "login"
+_USED = "this address was used or is too old; `sotopia login` prints a new one"
 _SHORTEST_PASSWORD = 10
 _HASHER = PasswordHasher()
 
@@ -93,10 +97,11 @@ async def open_session(connection: AsyncConnection, principal: str, role: Role, 
     return secret
 
 
-def set_cookie(request: Request, response: Response, secret: str) -> None:
-    """Sets the session cookie of a browser."""
-    name, https = cookie_name(request), is_https(request)
+def session_response(request: Request, secret: str, address: str) -> Response:
+    """Returns the response that gives a browser the cookie of a session and sends it to ``address``."""
+    name, https, response = cookie_name(request), is_https(request), RedirectResponse(address, 303)
     response.set_cookie(name, secret, max_age=int(SESSION), path="/", secure=https, httponly=True, samesite="lax")
+    return response
 
 
 async def close_session(connection: AsyncConnection, secret: str) -> None:
@@ -126,18 +131,27 @@ async def add_login(connection: AsyncConnection, role: Literal["admin", "viewer"
     return secret
 
 
-async def claim_login(connection: AsyncConnection, secret: str) -> str:
-    """Returns the secret of a new session in exchange for the secret of a one-time address.
+async def login_role(connection: AsyncConnection, secret: str) -> Role:
+    """Returns the role of the session that a one-time address opens.
 
     Raises:
         UnauthorizedError: the address was used, is older than a day or never existed.
     """
     row = tables.token
     mine = (row.c.hash == digest(secret)) & (row.c.scopes == _LOGIN) & (row.c.created > time.time() - ONE_TIME)
-    owner = (await connection.execute(select(row.c.owner).where(mine))).scalar_one_or_none()
-    if owner is None or (await connection.execute(delete(row).where(mine))).rowcount != 1:
-        raise UnauthorizedError("this address was used or is too old; `sotopia login` prints a new one")
-    return await open_session(connection, owner, owner)
+    role: Role | None = (await connection.execute(select(row.c.owner).where(mine))).scalar_one_or_none()
+    if role is None:
+        raise UnauthorizedError(_USED)
+    return role
+
+
+async def claim_login(connection: AsyncConnection, secret: str) -> str:
+    """Returns the secret of a new session in exchange for that of a one-time address; raises as :func:`login_role`."""
+    role, row = await login_role(connection, secret), tables.token
+    # Of two clicks at once, one finds the address deleted.
+    if (await connection.execute(delete(row).where(row.c.hash == digest(secret)))).rowcount != 1:
+        raise UnauthorizedError(_USED)
+    return await open_session(connection, role, role)
 
 
 async def add_user(database: Database, name: str, password: str, role: Role) -> None:
@@ -224,8 +238,11 @@ async def of_token(connection: HTTPConnection, secret: str) -> Principal:
         raise UnauthorizedError("the token is not valid")
     # Recorded at most once a minute: every request would otherwise need a write transaction.
     if token.last_used is None or token.last_used < time.time() - 60:
-        async with services(connection).database.write() as database:
-            await database.execute(update(row).where(row.c.id == token.id).values(last_used=time.time()))
+        try:
+            async with services(connection).database.write() as database:
+                await database.execute(update(row).where(row.c.id == token.id).values(last_used=time.time()))
+        except UNREACHABLE as error:  # a full disk must not keep programs from reading
+            logger.warning("the last use of token %s could not be recorded: %s", token.id, error)
     return Principal(token.owner, "researcher", frozenset(token.scopes.split()))
 
 

@@ -176,7 +176,7 @@ class Worker:
             return
         spec = episode.spec
         seats = {agent: name for agent, name in spec.policies.items() if agent not in spec.people}
-        made = names.policies(self.settings, self.models, seats.values(), spec.manner)
-        policies = dict(zip(seats, made, strict=True))
-        evaluator = names.evaluator(self.settings, self.models, spec.evaluator, made)
+        seated = names.policies(self.settings, self.models, seats.values(), spec.manner)
+        policies = dict(zip(seats, seated, strict=True))
+        evaluator = names.evaluator(self.settings, self.models, spec.evaluator, seated)
         await live.advance(self.database, episode, policies, evaluator)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -26,7 +28,6 @@ from sotopia_env.service.store.kinds import TASKS
 from sotopia_env.service.store.runs import RunRow
 from sotopia_env.service.work import names
 from sotopia_env.settings import settings_of
-from sotopia_env.world import TaskSet
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
 _LOOK = 0.5
@@ -73,7 +74,8 @@ async def begin_run(
     identity = tables.new_id()
     directory = (parts.settings.data / "runs" / identity).resolve()
     async with parts.database.read() as connection:
-        spec = await _with_tasks(parts, connection, names.run_spec(parts.settings, spec), tasks, identity)
+        path = (parts.settings.data / "tasks" / f"{identity}.jsonl").resolve()
+        spec = await _with_tasks(connection, names.run_spec(parts.settings, spec), tasks, path)
     # Before the transaction: nobody else could write while thousands of tasks are generated.
     planned = await asyncio.to_thread(_planned, parts, spec)
     async with parts.database.write() as connection:
@@ -91,15 +93,12 @@ async def begin_run(
     return identity, planned
 
 
-async def _with_tasks(
-    parts: Services, connection: AsyncConnection, spec: RunSpec, tasks: list[str], identity: str
-) -> RunSpec:
+async def _with_tasks(connection: AsyncConnection, spec: RunSpec, tasks: list[str], path: Path) -> RunSpec:
+    """Returns a run on tasks of the library, which are written to ``path``; without any, the run as it is."""
     if not tasks:
         return spec
-    chosen = [(await library.get(connection, TASKS, key)).read() for key in tasks]
-    path = (parts.settings.data / "tasks" / f"{identity}.jsonl").resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    await asyncio.to_thread(TaskSet(chosen).save, path)
+    lines = [(await library.get(connection, TASKS, key)).record + "\n" for key in tasks]
+    await asyncio.to_thread(names.write_data, path, "".join(lines))
     return spec.model_copy(update={"tasks": str(path), "n": None})
 
 
@@ -119,11 +118,12 @@ async def add_run(
     """Starts a run: a worker plays it and records it in a run directory of its own."""
     spec = settings_of(dict(body.spec), RunSpec, "")
     if dry_run:
-        async with parts.database.read() as connection:
-            own = names.run_spec(parts.settings, spec)
-            own = await _with_tasks(parts, connection, own, body.tasks, "forecast")
-        response.status_code = 200
-        return as_forecast(await asyncio.to_thread(_forecast, parts, own))
+        own = names.run_spec(parts.settings, spec)
+        with tempfile.TemporaryDirectory(prefix="sotopia-forecast-") as folder:
+            async with parts.database.read() as connection:
+                own = await _with_tasks(connection, own, body.tasks, Path(folder, "tasks.jsonl"))
+            response.status_code = 200
+            return as_forecast(await asyncio.to_thread(_forecast, parts, own))
     run, planned = await begin_run(parts, spec, name=body.name, owner=principal.id, tasks=body.tasks, tags=body.tag)
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return RunBegun(run=run, planned=planned)

@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -22,7 +22,7 @@ from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep, public_address
 from sotopia_env.service.live import LiveSpec
 from sotopia_env.service.problems import LimitError
-from sotopia_env.service.store import episode_lists, events, jobs, library, studies
+from sotopia_env.service.store import episode_lists, episodes, events, jobs, library, studies
 from sotopia_env.service.store.episode_lists import EpisodeFilter
 from sotopia_env.service.store.episodes import PERSON
 from sotopia_env.service.store.jobs import JobState
@@ -80,6 +80,7 @@ class SeatLink(Body):
 
     episode: str
     agent: str
+    character: str = Field(description="Name of the character in the seat.")
     address: str
 
 
@@ -199,11 +200,11 @@ async def begin_all(
 
 async def links_of(request: Request, connection: AsyncConnection, episode: str) -> list[SeatLink]:
     """Returns a new link for each seat of an episode to which a person is invited; earlier links expire."""
-    links = await opening.seat_links(connection, episode)
-    return [
-        SeatLink(episode=episode, agent=agent, address=f"{public_address(request)}/p/{secret}")
-        for agent, secret in links.items()
-    ]
+    links = []
+    for agent, person in (await episodes.guests(connection, episode)).items():
+        address = f"{public_address(request)}/p/{await opening.new_link(connection, person.id)}"
+        links.append(SeatLink(episode=episode, agent=agent, character=person.character, address=address))
+    return links
 
 
 @router.post("/simulate", status_code=202, responses={200: {"model": Forecast, "description": "With `dry_run`."}})
@@ -272,7 +273,9 @@ async def job(parts: ServicesDep, _: Reader, job: str) -> JobState:
 class NewEvaluation(Body):
     """Who evaluates; `judge:MODEL` where own dimensions are scored."""
 
-    evaluator: str = Field(min_length=1, max_length=2000, examples=["verified+rules", "judge:local/my-model"])
+    evaluator: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)] = Field(
+        examples=["verified+rules", "judge:local/my-model"]
+    )
     dimensions: str | None = Field(default=None, description="Id of a list of own dimensions.")
 
 

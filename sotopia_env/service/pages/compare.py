@@ -45,15 +45,17 @@ def part_of(part: str | Sheet) -> Part:
 
 
 @router.get("/compare")
-async def compare(request: Request, parts: ServicesDep, _: Reader, wanted: Annotated[Comparing, Query()]) -> Response:
+async def compare(
+    request: Request, parts: ServicesDep, _: Reader, comparing: Annotated[Comparing, Query()]
+) -> Response:
     """The form, and the comparison that it asks for."""
     async with parts.database.read() as connection:
         rows = [row for row in await runs.page(connection) if row.played]
         tags = await episode_lists.values(connection, "tag")
     report, problem, status = None, "", 200
-    if wanted.run or wanted.tag:
+    if comparing.run or comparing.tag:
         try:
-            report = await compared(parts, wanted)
+            report = await compared(parts, comparing)
         except SotopiaError as error:
             problem, status = str(error), status_of(error)
     sections = [] if report is None else [part_of(part) for part in report.parts if part]
@@ -61,7 +63,7 @@ async def compare(request: Request, parts: ServicesDep, _: Reader, wanted: Annot
         request,
         "compare.html",
         status,
-        wanted=wanted,
+        comparing=comparing,
         runs=rows,
         tags=tags,
         factors=FACTORS,

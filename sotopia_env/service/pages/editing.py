@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from sotopia_env import naming
 from sotopia_env.errors import FieldError
 from sotopia_env.records import invalid_part
+from sotopia_env.service.context import Services
+from sotopia_env.service.store import library
+from sotopia_env.service.store.kinds import DIMENSION_LISTS
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -44,11 +50,11 @@ def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, 
         for item in error.errors():
             problem = invalid_part(item)
             path = ".".join(str(part) for part in item["loc"])
-            problems.setdefault(_known(path or problem.field, fields), _sentence(problem))
+            problems.setdefault(_form_field(path or problem.field, fields), _sentence(problem))
         return Edited(fields, None, problems)
 
 
-def _known(path: str, fields: Mapping[str, str]) -> str:
+def _form_field(path: str, fields: Mapping[str, str]) -> str:
     """The field of the form that a path belongs to: itself, or the part of it that has one."""
     while path and path not in fields:
         path = path.rpartition(".")[0]
@@ -58,6 +64,18 @@ def _known(path: str, fields: Mapping[str, str]) -> str:
 def _sentence(problem: FieldError) -> str:
     text = str(problem)
     return text[:1].upper() + text[1:]
+
+
+async def evaluation_menus(parts: Services, connection: AsyncConnection) -> dict[str, Any]:
+    """Returns what the form of an evaluation offers: evaluators, language models, and lists of own dimensions."""
+    lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+    return {"lists": lists, "evaluators": naming.EVALUATOR_NAMES, "models": parts.settings.model_names}
+
+
+def seconds_since(moment: str) -> float | None:
+    """Returns the seconds since the time in a field of a form; ``None`` if it holds no time."""
+    is_time = moment.replace(".", "", 1).isdecimal()
+    return max(0.0, time.time() - float(moment)) if is_time else None
 
 
 def lines(text: str) -> list[str]:

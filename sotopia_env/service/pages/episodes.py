@@ -11,7 +11,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ValidationError
 
-from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
@@ -21,15 +20,15 @@ from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
 from sotopia_env.service.pages import conversation
 from sotopia_env.service.pages.conversation import Conversation
+from sotopia_env.service.pages.editing import evaluation_menus
 from sotopia_env.service.pages.rendering import STATIC, fragment, render
-from sotopia_env.service.store import comments, episode_lists, episodes, events, jobs, library
+from sotopia_env.service.store import comments, episode_lists, episodes, events, jobs
 from sotopia_env.service.store import tags as tag_store
 from sotopia_env.service.store.episode_lists import EpisodeFilter
-from sotopia_env.service.store.kinds import DIMENSION_LISTS
 from sotopia_env.table import Table
 
 router = APIRouter()
-_SHOWN = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
+_MENUS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
 """The columns that the list has a menu for."""
 CLOSE = "close"
 """The event after which a page listens no more."""
@@ -51,7 +50,7 @@ async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = 
     async with parts.database.read() as connection:
         rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
         total = await episode_lists.count(connection, conditions)
-        menus = {name: await episode_lists.values(connection, name) for name in _SHOWN}
+        menus = {name: await episode_lists.values(connection, name) for name in _MENUS}
     more = len(rows) > episode_lists.PAGE
     rows = rows[: episode_lists.PAGE]
     return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)
@@ -83,7 +82,7 @@ async def _page(
         remarks = await comments.of(connection, episode)
         people = await episodes.participants(connection, episode)
         guests = await episodes.guests(connection, episode)
-        lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+        menus = await evaluation_menus(parts, connection)
         state = await jobs.state_of(connection, job) if job else None
     view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
     # A seat that was given to nobody is every researcher's.
@@ -104,9 +103,7 @@ async def _page(
         links={link.agent: link.address for link in links},
         job=state,
         problem=problem,
-        lists=lists,
-        evaluators=naming.EVALUATOR_NAMES,
-        models=parts.settings.model_names,
+        **menus,
     )
 
 
@@ -127,11 +124,9 @@ async def evaluate(
     parts: ServicesDep,
     runner: Runner,
     episode: str,
-    evaluator: Annotated[str, Form(min_length=1, max_length=2000, pattern=r"\S")],
-    dimensions: Annotated[str, Form(max_length=80)] = "",
+    evaluation: Annotated[NewEvaluation, Form()],
 ) -> Response:
     """Asks for an evaluation or an interview of an ended episode."""
-    evaluation = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
     try:
         begun = await evaluate_episode(parts, runner, Response(), episode, evaluation)
     except InvalidValueError as error:

@@ -15,7 +15,7 @@ from sotopia_env.service.store.episode_lists import EVERY, EpisodeFilter
 from sotopia_env.service.store.kinds import CHARACTERS, SCENARIOS, TASKS
 
 router = APIRouter()
-_SHOWN = 8
+_MOST = 8
 
 
 @router.get("/")
@@ -24,9 +24,9 @@ async def home(request: Request, parts: ServicesDep, _: Reader) -> HTMLResponse:
     running = EpisodeFilter(status="open")
     async with parts.database.read() as connection:
         values: dict[str, Any] = {
-            "open_episodes": await episode_lists.page(connection, running, limit=_SHOWN),
-            "open_runs": await runs.page(connection, status="running", limit=_SHOWN),
-            "new": await episode_lists.page(connection, EpisodeFilter(status="done"), limit=_SHOWN),
+            "open_episodes": await episode_lists.page(connection, running, limit=_MOST),
+            "open_runs": await runs.page(connection, status="running", limit=_MOST),
+            "new": await episode_lists.page(connection, EpisodeFilter(status="done"), limit=_MOST),
             "episodes": await episode_lists.count(connection, EVERY),
             "characters": await library.count(connection, CHARACTERS),
             "scenarios": await library.count(connection, SCENARIOS),
@@ -42,12 +42,12 @@ async def reference(request: Request) -> HTMLResponse:
     subjects: dict[str, list[dict[str, Any]]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            entry = {"method": method.upper(), "path": path, **_shown_parts(operation)}
+            entry = {"method": method.upper(), "path": path, **_summary(operation)}
             subjects.setdefault((operation.get("tags") or ["other"])[0], []).append(entry)
     return render(request, "reference.html", subjects=subjects, about=description["info"]["description"])
 
 
-def _shown_parts(operation: dict[str, Any]) -> dict[str, Any]:
+def _summary(operation: dict[str, Any]) -> dict[str, Any]:
     """The parts of an operation that the reference shows."""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     return {

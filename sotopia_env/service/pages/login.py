@@ -10,6 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from sotopia_env.service import auth
 from sotopia_env.service.context import ServicesDep
 from sotopia_env.service.pages.rendering import render
+from sotopia_env.service.problems import UnauthorizedError
 
 router = APIRouter()
 _Text = Form(max_length=1_000)  # hashing a long password would keep the server busy
@@ -22,8 +23,13 @@ async def form(request: Request, parts: ServicesDep) -> Response:
 
 
 @router.get("/login/{secret}")
-async def confirm(request: Request, secret: str) -> Response:
+async def confirm(request: Request, parts: ServicesDep, secret: str) -> Response:
     """The page behind a one-time address; a mail scanner that opens it does not use it up."""
+    try:
+        async with parts.database.read() as connection:
+            await auth.login_role(connection, secret)
+    except UnauthorizedError as error:
+        return render(request, "login.html", 401, accounts=parts.settings.accounts, problem=str(error))
     return render(request, "login_once.html", secret=secret)
 
 
@@ -32,9 +38,7 @@ async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
     """Begins a session with a one-time address."""
     async with parts.database.write() as connection:
         session = await auth.claim_login(connection, secret)
-    response = RedirectResponse("/", 303)
-    auth.set_cookie(request, response, session)
-    return response
+    return auth.session_response(request, session, "/")
 
 
 @router.post("/login")
@@ -42,10 +46,7 @@ async def log_in(
     request: Request, parts: ServicesDep, name: Annotated[str, _Text], password: Annotated[str, _Text]
 ) -> Response:
     """Begins a session with name and password."""
-    session = await auth.log_in(parts.database, name, password)
-    response = RedirectResponse("/", 303)
-    auth.set_cookie(request, response, session)
-    return response
+    return auth.session_response(request, await auth.log_in(parts.database, name, password), "/")
 
 
 @router.post("/logout")

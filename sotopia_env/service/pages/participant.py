@@ -13,6 +13,7 @@ from sotopia_env.json_text import parse_json
 from sotopia_env.service import auth
 from sotopia_env.service.auth import Principal
 from sotopia_env.service.context import Services, ServicesDep, public_address
+from sotopia_env.service.pages.editing import seconds_since
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_env.service.store import drafts, episodes, studies
@@ -38,8 +39,10 @@ Person = Annotated[Principal, Depends(person_of)]
 
 
 @router.get("/p/{secret}")
-async def invitation(request: Request, secret: str) -> Response:
+async def invitation(request: Request, parts: ServicesDep, secret: str) -> Response:
     """The page behind a personal link; opening it does not claim the link, so no scanner uses it up."""
+    async with parts.database.read() as connection:
+        await opening.check_link(connection, secret)
     return render(request, "study_invitation.html", secret=secret)
 
 
@@ -48,9 +51,7 @@ async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
     """Claims a personal link for this browser."""
     async with parts.database.write() as connection:
         session = await opening.claim(connection, secret)
-    response = RedirectResponse("/study", 303)
-    auth.set_cookie(request, response, session)
-    return response
+    return auth.session_response(request, session, "/study")
 
 
 @router.get("/join/{name}")
@@ -88,9 +89,7 @@ async def join(
             raise ForbiddenError("this study is open to people with a personal link only")
         panel = {"panel_study": panel_study, "panel_session": panel_session}
         session = await opening.join(connection, study, person, panel)
-    response = RedirectResponse("/study", 303)
-    auth.set_cookie(request, response, session)
-    return response
+    return auth.session_response(request, session, "/study")
 
 
 async def _step(parts: Services, person: Principal) -> Step:
@@ -199,8 +198,7 @@ async def rate(request: Request, parts: ServicesDep, person: Person) -> Response
 async def _record(
     parts: Services, person: Principal, step: Step, values: dict[str, Any], fields: dict[str, str]
 ) -> None:
-    shown = fields.get("shown", "")
-    seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else None
+    seconds = seconds_since(fields.get("opened", ""))
     async with parts.database.write() as connection:
         await flow.submit(connection, person.id, step.assignment.id, values, seconds)
         await drafts.clear(connection, person.id, _form_name(step))

@@ -16,11 +16,11 @@ from sotopia_env.service.api.runs import NewRun
 from sotopia_env.service.api.simulate import Forecast, NewEvaluation, evaluate_run
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
+from sotopia_env.service.pages.editing import evaluation_menus
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError
-from sotopia_env.service.store import episode_lists, jobs, library, runs
+from sotopia_env.service.store import episode_lists, jobs, runs
 from sotopia_env.service.store.episode_lists import EpisodeFilter
-from sotopia_env.service.store.kinds import DIMENSION_LISTS
 from sotopia_env.settings import settings_of
 from sotopia_env.storage import read_failures
 
@@ -108,11 +108,11 @@ async def _values(parts: Services, run: str, job: str = "") -> dict[str, Any]:
         mine = EpisodeFilter(run=run)
         newest = await episode_lists.page(connection, mine, limit=10)
         total = await episode_lists.count(connection, mine)
-        lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+        menus = await evaluation_menus(parts, connection)
         state = await jobs.state_of(connection, job) if job else None
     failures = read_failures(row.directory) if row.directory and Path(row.directory).is_dir() else ()
-    menus = {"lists": lists, "evaluators": naming.EVALUATOR_NAMES, "models": parts.settings.model_names, "problem": ""}
-    return {"run": row, "newest": newest, "total": total, "failures": failures[-_FAILURES:], "job": state, **menus}
+    values = {"run": row, "newest": newest, "total": total, "failures": failures[-_FAILURES:], "job": state}
+    return {**values, **menus, "problem": ""}
 
 
 @router.get("/runs/{run}")
@@ -133,11 +133,9 @@ async def evaluate(
     parts: ServicesDep,
     runner: Runner,
     run: str,
-    evaluator: Annotated[str, Form(min_length=1, max_length=2000, pattern=r"\S")],
-    dimensions: Annotated[str, Form(max_length=80)] = "",
+    evaluation: Annotated[NewEvaluation, Form()],
 ) -> Response:
     """Asks for an evaluation or interviews of all episodes of a run."""
-    evaluation = NewEvaluation(evaluator=evaluator.strip(), dimensions=dimensions or None)
     try:
         begun = await evaluate_run(parts, runner, Response(), run, evaluation)
     except (InvalidValueError, ConflictError) as error:

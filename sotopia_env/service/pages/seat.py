@@ -18,6 +18,7 @@ from sotopia_env.service import auth, live
 from sotopia_env.service.auth import Principal
 from sotopia_env.service.context import Services, ServicesDep, services
 from sotopia_env.service.live import LiveEpisode
+from sotopia_env.service.pages.editing import seconds_since
 from sotopia_env.service.pages.rendering import render
 from sotopia_env.service.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_env.service.seat import seat_page
@@ -125,8 +126,7 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
             action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
         else:
             raise ConflictError("that turn is over already; the page now shows the present state")
-        shown = fields.get("shown", "")
-        seconds = max(0.0, time.time() - float(shown)) if shown.replace(".", "", 1).isdecimal() else 0.0
+        seconds = seconds_since(fields.get("opened", "")) or 0.0
         key = fields.get("key", "") or secrets.token_urlsafe(12)
         await live.act(parts.database, episode, agent, action, turn=turn, key=key[:100], seconds=seconds)
     except InvalidValueError as error:
@@ -155,7 +155,7 @@ async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episo
     fields = {name: str(value) for name, value in (await request.form()).items()}
     # A draft of an earlier turn may arrive late and must not appear in the next one.
     if fields.pop("turn", "") == str(len(state.table.turns)):
-        typed = {name: value for name, value in fields.items() if name not in ("key", "shown", "form")}
+        typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
         async with parts.database.write() as connection:
             await drafts.save(connection, person.id, _form(state, agent), typed)
     return Response(status_code=204)

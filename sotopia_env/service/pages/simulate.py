@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -46,11 +47,11 @@ async def form(
 ) -> HTMLResponse:
     """The form of a simulation; with ``episode``, the one that it began at its right."""
     fields = dict(request.query_params)
-    defaults = await _kept(parts, fields["task"]) if fields.get("task") else {}
+    defaults = await _task_defaults(parts, fields["task"]) if fields.get("task") else {}
     return await _page(request, parts, {**defaults, **fields}, episode=episode)
 
 
-async def _kept(parts: Services, task: str) -> dict[str, str]:
+async def _task_defaults(parts: Services, task: str) -> dict[str, str]:
     """The fields of the form that a task of the library brings along: its rules and its dimensions."""
     async with parts.database.read() as connection:
         columns = (await library.get(connection, TASKS, task)).columns
@@ -130,7 +131,7 @@ async def _seats(connection: AsyncConnection, fields: Mapping[str, str]) -> list
     return []
 
 
-def _wanted(fields: Mapping[str, str]) -> Simulation:
+def _simulation(fields: Mapping[str, str]) -> Simulation:
     """Reads the form."""
     seats = int(fields.get("seats", "0")) if fields.get("seats", "0").isdecimal() else 0
     seat_fields = [(fields.get(f"agent_{seat}", ""), fields.get(f"policy_{seat}", "").strip()) for seat in range(seats)]
@@ -174,7 +175,7 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
     """Begins a simulation, or shows a forecast of its cost."""
     fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
-        simulation = _wanted(fields)
+        simulation = _simulation(fields)
         if "forecast" in fields:
             forecast = await api.simulate(parts, principal, request, Response(), simulation, dry_run=True)
             assert isinstance(forecast, Forecast)
@@ -183,15 +184,27 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Resp
             begun = await api.begin_all(parts, principal, connection, simulation)
     except SotopiaError as error:
         return await _page(request, parts, fields, error=error)
-    if len(begun) > 1:
-        return RedirectResponse("/episodes?status=open", 303)
     if api.LINK in simulation.policies:
         # 307 repeats the POST there: that page shows the links, and its reload begins no other episode.
-        return RedirectResponse(f"/episodes/{begun[0]}/links", 307)
+        several = f"/simulate/links?{urlencode([('episode', episode) for episode in begun])}"
+        return RedirectResponse(several if len(begun) > 1 else f"/episodes/{begun[0]}/links", 307)
+    if len(begun) > 1:
+        return RedirectResponse("/episodes?status=open", 303)
     if PERSON in simulation.policies:
         return RedirectResponse(f"/seat/{begun[0]}/agent_{simulation.policies.index(PERSON)}", 303)
     chosen = f"task={simulation.task}" if simulation.task else f"scenario={simulation.scenario}"
     return RedirectResponse(f"/simulate?{chosen}&episode={begun[0]}", 303)
+
+
+@router.post("/simulate/links")
+async def links(
+    request: Request, parts: ServicesDep, _: Runner, episode: Annotated[list[str], Query(max_length=100)]
+) -> HTMLResponse:
+    """Shows new links to the seats of several episodes; a reload makes new ones again, and nothing else."""
+    async with parts.database.write() as connection:
+        rows = {identity: await episode_lists.one(connection, identity) for identity in episode}
+        seats = [link for identity in rows for link in await api.links_of(request, connection, identity)]
+    return render(request, "links.html", rows=rows, links=seats)
 
 
 # --- from a sentence ---------------------------------------------------------------------------------------------

@@ -61,9 +61,9 @@ async def participants(connection: AsyncConnection, episode: str) -> dict[str, s
 
 
 async def guests(connection: AsyncConnection, episode: str) -> dict[str, Any]:
-    """Returns agent id to the participant's row, of the seats to which people are invited by a link and not a study."""
+    """Returns agent id to character and participant's row, of the seats to which people are invited by a link."""
     seat, person = tables.seat.c, tables.participant
-    query = select(seat.agent, *person.c).join(person, seat.participant == person.c.id)
+    query = select(seat.agent, seat.character, *person.c).join(person, seat.participant == person.c.id)
     query = query.where(seat.episode == episode, person.c.study.is_(None)).order_by(seat.agent)
     return {row.agent: row for row in await connection.execute(query)}
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
@@ -25,6 +25,7 @@ from sotopia_env.service.work import names
 _MOST_LINKS = 1_000
 _MOST_ITEMS = 10_000
 _LONGEST_ID = 200
+_USED = "this link was used before or is incomplete; ask for a new one"
 
 
 async def open_study(
@@ -78,24 +79,21 @@ async def new_link(connection: AsyncConnection, person: str) -> str:
     return link
 
 
-async def seat_links(connection: AsyncConnection, episode: str) -> dict[str, str]:
-    """Returns agent id to the secret of a new link, for the seats to which people are invited; earlier ones expire."""
-    guests = await episodes.guests(connection, episode)
-    return {agent: await new_link(connection, person.id) for agent, person in guests.items()}
+async def check_link(connection: AsyncConnection, secret: str) -> None:
+    """Raises :class:`MissingError` if a personal link was claimed before, or never existed."""
+    row = tables.participant.c
+    if (await connection.execute(select(row.id).where(row.link == auth.digest(secret)))).first() is None:
+        raise MissingError(_USED)
 
 
 async def claim(connection: AsyncConnection, secret: str) -> str:
-    """Returns the secret of a new session in exchange for the secret of a personal link.
-
-    Raises:
-        MissingError: the link was claimed before, or never existed.
-    """
+    """Returns the secret of a new session in exchange for that of a personal link; raises as :func:`check_link`."""
     row = tables.participant
     # One statement finds and deletes the link, so that of two clicks one is refused.
     mine = update(row).where(row.c.link == auth.digest(secret)).values(link=None).returning(row.c.id, row.c.study)
     person = (await connection.execute(mine)).one_or_none()
     if person is None:
-        raise MissingError("this link was used before or is incomplete; ask for a new one")
+        raise MissingError(_USED)
     if person.study is None:
         await _arrive(connection, person.id)
     return await _session(connection, person.id, person.study)

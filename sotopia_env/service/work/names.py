@@ -18,7 +18,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.files import write_text_atomically
+from sotopia_env.files import replacement
 from sotopia_env.naming.grammar import split, split_options
 from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies.policy import Policy
@@ -101,9 +101,15 @@ def with_dimensions(settings: ServiceSettings, name: str, dimensions: tuple[Cust
         raise InvalidValueError("own dimensions need a judge", field="evaluator", expected="judge:MODEL", got=name)
     text = to_yaml({"dimensions": [dimension.model_dump(mode="json") for dimension in dimensions]})
     path = _dimensions(settings) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, text)
+    write_data(path, text)
     return f"{head}:{','.join(filter(None, (options, f'custom={path}')))}"
+
+
+def write_data(path: Path, text: str) -> None:
+    """Writes a file of the data directory; a full disk is an ``OSError``, as it is for the database."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacement(path) as stream:
+        stream.write(text.encode())
 
 
 def run_spec(settings: ServiceSettings, spec: RunSpec) -> RunSpec:

@@ -415,6 +415,39 @@ def test_dry_runs_and_jobs_that_need_a_model_say_what_is_missing(sqlite_url: str
     run(sqlite_url, tmp_path, work, workers=0)
 
 
+def test_dry_runs_at_once_forecast_each_its_own_tasks(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        records = naming.task_set("bargaining", 3, 0, "medium")
+        ids = [(await client.post("/tasks", json=task.model_dump(mode="json"))).json()["id"] for task in records]
+        counts = [1, 3, 2, 1, 3, 2]
+        bodies = [{"spec": {"policies": ["boulware"]}, "tasks": ids[:count]} for count in counts]
+        requests = [client.post("/runs", params={"dry_run": True}, json=body) for body in bodies]
+        answers = [answer.json() for answer in await asyncio.gather(*requests)]
+        assert [answer["episodes"] for answer in answers] == counts
+        assert not list(tmp_path.rglob("*.jsonl"))  # a forecast leaves nothing behind
+
+    run(sqlite_url, tmp_path, work, workers=0)
+
+
+def test_an_evaluator_of_blanks_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        simulation = {"task": task_json(), "policies": ["boulware"], "evaluator": "none"}
+        episode = (await client.post("/simulate", json=simulation)).json()["episodes"][0]
+        await until(client, f"/simulation_status/{episode}", "status", "done")
+        blank, page = {"evaluator": " \t"}, f"http://127.0.0.1/episodes/{episode}/evaluations"
+        assert problem(await client.post(f"/episodes/{episode}/evaluations", json=blank), 422)["field"] == "evaluator"
+        assert problem(await client.post(page, data=blank), 422)["field"] == "evaluator"
+        assert (await client.post(page, data={"evaluator": " rules ", "dimensions": ""})).status_code == 200
+        for _ in range(100):
+            record = (await client.get(f"/episodes/{episode}/record")).json()
+            if record["evaluations"]:
+                break
+            await asyncio.sleep(0.05)
+        assert [evaluation["evaluator"] for evaluation in record["evaluations"]] == ["rules"]
+
+    run(sqlite_url, tmp_path, work)
+
+
 def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         await client.post("/simulate", json={"task": task_json(), "policies": ["human", "boulware"]})

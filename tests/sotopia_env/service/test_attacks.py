@@ -319,7 +319,7 @@ def test_odd_characters_and_numbers_are_refused_with_a_sentence(url: str) -> Non
         client = await program(place, "read", "run", accept="application/json")
         browser, episode, agent = await seated(place, client)
         page = await browser.get(f"/seat/{episode}/{agent}")
-        form = {name: hidden(page.text, name) for name in ("turn", "key", "shown")}
+        form = {name: hidden(page.text, name) for name in ("turn", "key", "opened")}
         requests = [
             client.get("/api/v1/episodes", params={"task": NUL}),
             client.get("/api/v1/episodes/a%00b"),

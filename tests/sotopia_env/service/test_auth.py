@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from sotopia_env import naming
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.service import auth
 from sotopia_env.service.app import create_app
@@ -72,6 +73,8 @@ def test_a_one_time_address_opens_one_session(url: str) -> None:
         assert "SameSite=lax" in cookie
         assert (await http.get("/")).status_code == 200
         http.cookies.clear()
+        used = await http.get(f"/login/{secret}")
+        assert (used.status_code, f"/login/{secret}" in used.text) == (401, False)  # no form that would be refused
         again = await http.post(f"/login/{secret}", headers=OWN)
         assert again.status_code == 401
         assert "set-cookie" not in again.headers
@@ -158,6 +161,16 @@ def test_behind_a_proxy_that_ends_https_links_and_cookies_are_of_the_public_addr
         links = (await http.post("/api/v1/studies/rate/links/new", headers=runner)).json()
         assert begun.status_code == 201, begun.text
         assert (begun.status_code, [link.rpartition("/p/")[0] for link in links]) == (201, [origin])
+        task = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).model_dump(mode="json")
+        simulation = {"task": task, "policies": ["link", "boulware"], "repeats": 2}
+        begun = await http.post("/api/v1/simulate", json=simulation, headers=runner)
+        seats, episodes = begun.json()["links"], begun.json()["episodes"]
+        assert [(link["episode"], link["address"].rpartition("/p/")[0]) for link in seats] == [
+            (episode, origin) for episode in episodes
+        ]
+        for address in (f"/episodes/{episodes[0]}/links", f"/simulate/links?episode={episodes[0]}"):
+            page = await http.post(address, headers=runner)
+            assert (page.status_code, f"{origin}/p/" in page.text) == (200, True)
 
     run(sqlite_url, work, origin=origin)
 

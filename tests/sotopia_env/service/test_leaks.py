@@ -76,7 +76,7 @@ async def read_everything(browser: httpx.AsyncClient, episode: str, task: Task) 
         texts.append(page.text)
         if "is over" in page.text:
             break
-        form = {name: hidden(page.text, name) for name in ("turn", "key", "shown")}
+        form = {name: hidden(page.text, name) for name in ("turn", "key", "opened")}
         stale = {**form, "turn": "99", "argument": "?"}
         texts += [(await browser.post(address, data=fields)).text for fields in (stale, {**form, "argument": "Hm."})]
         texts.append((await browser.get(f"{address}/view")).text)

@@ -20,6 +20,7 @@ from sotopia_env.service import live
 from sotopia_env.service.hub import Hub
 from sotopia_env.service.live import LiveEpisode, LiveSpec
 from sotopia_env.service.problems import ConflictError, ForbiddenError
+from sotopia_env.service.seat import seat_page
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, events, jobs, tables
 from sotopia_env.service.store.engine import Database
@@ -233,6 +234,41 @@ def test_a_model_that_is_down_costs_no_turn_and_the_episode_goes_on_when_it_is_b
                         await live.resume(connection, episode)
         finally:
             await runner.cleanup()
+
+    asyncio.run(play())
+
+
+def test_an_episode_of_a_study_is_not_resumed(sqlite_url: str) -> None:
+    async def play() -> None:
+        database = Database(sqlite_url)
+        episode = await begin(database, spec(study="a study"))
+        await live.end(database, episode, "stopped", "enough")
+        async with database.write() as connection:
+            with pytest.raises(ConflictError):
+                await live.resume(connection, episode)
+        assert (await load(database, episode)).status == "stopped"
+        await database.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.REACTIVE])
+def test_a_person_does_not_learn_whose_turn_it_is_in_reactive_order(sqlite_url: str, order: TurnOrder) -> None:
+    """Who acts next is drawn there, and the other seats do not know it."""
+
+    async def play() -> None:
+        database, people = Database(sqlite_url), {"agent_0": "human", "agent_1": "human"}
+        for seed in range(20):  # until the first tick is of one seat alone
+            episode = await begin(database, spec(order, policies=people, seed=seed))
+            state = await load(database, episode)
+            if len(state.awaited) == 1:
+                break
+        (acting,) = state.awaited
+        (waiting,) = {*people} - {acting}
+        name = state.spec.task.names[acting]
+        assert seat_page(state, waiting).thinking == ((name,) if order is TurnOrder.ROUND_ROBIN else ())
+        assert seat_page(state, acting).acting
+        await database.close()
 
     asyncio.run(play())
 

@@ -81,7 +81,9 @@ def test_a_worker_that_is_killed_is_started_again(sqlite_url: str) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the disk of a running process is limited by prlimit")
 def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: Path) -> None:
-    token = _run("token", "test", "--scopes", "read,run", "--database", sqlite_url).stdout.strip()
+    token, second = (
+        _run("token", name, "--scopes", "read,run", "--database", sqlite_url).stdout.strip() for name in ("a", "b")
+    )
     port = free_port()
     command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", str(port), "--workers", "0"]
     command += ["--database", sqlite_url, "--set", f"data={tmp_path}"]
@@ -96,14 +98,25 @@ def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: 
             assert http.post("/agents", json=people[0]).status_code == 201
             task = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).model_dump(mode="json")
             stored = http.post("/tasks", json=task).json()["id"]
+            trust = {"name": "trust", "low": 0, "high": 10, "instruction": "How far does the agent trust the other?"}
+            dimensions = http.post("/evaluation_dimensions", json={"name": "own", "dimensions": [trust]}).json()["id"]
+            judged = {"dimensions": dimensions, "evaluator": "judge:local/m:api_base=http://127.0.0.1:9/v1"}
             before = http.get("/agents").json()["total"]
             limits = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, limits[1]))  # from now on every write fails
             run = {"spec": {"policies": ["boulware"], "tasks": "bargaining"}, "tasks": [stored]}
             answer = http.post("/agents", json=people[1])
             assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM)
-            answer = http.post("/runs", json=run)  # its tasks are a file
-            assert (answer.is_error, answer.headers["content-type"]) == (True, PROBLEM)
+            form, page = {"policies": "boulware", "tasks": "bargaining", "n": "1"}, {"accept": "text/html"}
+            for answer in (
+                http.post("/runs", json=run),  # its tasks are a file
+                http.post("/runs", json=run, params={"dry_run": True}),
+                http.post("/simulate", json={"task": stored, "policies": ["boulware"], **judged}),  # as are dimensions
+                http.post(f"http://127.0.0.1:{port}/runs", data=form, headers=page),
+            ):
+                assert (answer.status_code, str(tmp_path) in answer.text) == (503, False), answer.text
+            # A token whose last use cannot be recorded still reads.
+            assert http.get("/agents", headers={"authorization": f"Bearer {second}"}).status_code == 200
             assert (http.get("/agents").json()["total"], http.get("/runs").json()["total"]) == (before, 0)
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
             assert http.post("/agents", json=people[1]).status_code == 201

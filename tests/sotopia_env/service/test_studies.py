@@ -81,7 +81,7 @@ async def my_turn(browser: httpx.AsyncClient) -> httpx.Response:
 
 
 async def say(browser: httpx.AsyncClient, page: httpx.Response, **fields: str) -> httpx.Response:
-    form = {name: hidden(page.text, name) for name in ("turn", "key", "shown")}
+    form = {name: hidden(page.text, name) for name in ("turn", "key", "opened")}
     return await browser.post(page.url, data={**form, "action_type": "speak", "argument": "Well.", **fields})
 
 
@@ -309,7 +309,7 @@ ANNOTATE = {
 
 def filled(page: httpx.Response, score: dict[str, int]) -> dict[str, str]:
     """The form of an annotator, filled in."""
-    fields = {name: hidden(page.text, name) for name in ("assignment", "shown")}
+    fields = {name: hidden(page.text, name) for name in ("assignment", "opened")}
     for agent in ("agent_0", "agent_1"):
         for dimension, value in score.items():
             fields[f"{agent}.{dimension}"] = str(value)
@@ -403,7 +403,7 @@ def test_scenarios_are_checked_before_anybody_plays_them(sqlite_url: str) -> Non
         researcher = await opened(place, settings)
         browser = await joined(place, "check")
         page = await consented(browser)
-        fields = {name: hidden(page.text, name) for name in ("assignment", "shown")}
+        fields = {name: hidden(page.text, name) for name in ("assignment", "opened")}
         for agent in ("agent_0", "agent_1"):
             fields |= {f"{agent}.goal": "valid", f"{agent}.private": "3"}
         page = await browser.post("/study/rating", data={**fields, "plausible": "yes"})

@@ -149,8 +149,8 @@ def test_a_seat_is_given_away_by_a_link_and_both_play(studio: Studio, ids: dict[
     assert newer != link
     guest = studio.guest(390)
     guest.goto(link)
-    guest.get_by_role("button", name="Begin").click()
     expect(guest.get_by_role("alert")).to_be_visible()
+    expect(guest.get_by_role("button")).to_have_count(0)
     studio.problems.clear()  # the browser reports the refused link
     guest.goto(newer)
     guest.get_by_role("button", name="Begin").click()
@@ -170,6 +170,24 @@ def test_a_seat_is_given_away_by_a_link_and_both_play(studio: Studio, ids: dict[
     studio.check(guest)
     page.goto(page.url.replace("/seat/", "/episodes/").removesuffix("/agent_1"))
     expect(page.locator("#transcript > .turn")).to_have_count(2)
+
+
+def test_the_links_of_several_episodes_are_in_one_table(studio: Studio, ids: dict[str, str]) -> None:
+    page = studio.page()
+    _setup(page, studio, ids["task"], "link", "link")
+    page.get_by_label("Episodes").fill("2")
+    page.get_by_role("button", name="Begin").click()
+    rows = page.get_by_role("region", name="Links").locator("tbody tr")
+    expect(rows).to_have_count(4)
+    links = page.locator("code.address").all_inner_texts()
+    assert len(set(links)) == 4
+    studio.check(page)
+    guest = studio.guest()
+    guest.goto(links[-1])
+    guest.get_by_role("button", name="Begin").click()
+    expect(guest.get_by_role("heading", name=rows.last.locator("td").nth(2).inner_text())).to_be_visible()
+    rows.last.get_by_role("link").click()
+    expect(page.get_by_text("has not come yet")).to_have_count(1)
 
 
 def test_a_stopped_episode_goes_on_from_its_page(studio: Studio, ids: dict[str, str]) -> None:

@@ -99,3 +99,36 @@ def test_the_front_door_is_exactly_what_is_listed():
 
     assert all(hasattr(sotopia_env, name) for name in sotopia_env.__all__)
     assert len(set(sotopia_env.__all__)) == len(sotopia_env.__all__)
+
+
+PAGES = PACKAGE / "service" / "pages"
+
+
+def rules_of_the_style_sheet() -> list[tuple[str, str]]:
+    """The selectors of the studio's style sheet, each with the comment above its section; without media queries."""
+    text = (PAGES / "static" / "studio.css").read_text(encoding="utf-8")
+    text = re.sub(r"@[^{;]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", "", text)
+    rules, section = [], ""
+    for comment, selectors in re.findall(r"/\*(.*?)\*/|([^{}/]+)\{[^{}]*\}", text, re.DOTALL):
+        section = comment or section
+        rules += [(section, selector.strip()) for selector in selectors.split(",") if selector.strip()]
+    return rules
+
+
+def test_a_class_of_the_style_sheet_belongs_to_one_component():
+    """Two components of one class name once hid the forms of participants: a rule of one applied to the other."""
+    rules = rules_of_the_style_sheet()
+    sections: dict[str, set[str]] = {}
+    for section, selector in rules:
+        if name := re.search(r"\.([a-z][\w-]*)", selector):  # the first class of a selector is the component
+            sections.setdefault(name[1], set()).add(section)
+    assert sections
+    assert {name for name, places in sections.items() if len(places) > 1} == set()
+
+
+def test_the_style_sheet_has_no_class_that_no_page_uses():
+    paths = [*(PAGES / "templates").glob("*.html"), PAGES / "static" / "studio.js"]
+    text = " ".join(path.read_text(encoding="utf-8") for path in paths)
+    classes = {name for _, selector in rules_of_the_style_sheet() for name in re.findall(r"\.([a-z][\w-]*)", selector)}
+    unused = {name for name in classes if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)}
+    assert {name for name in unused if not re.fullmatch(r"seat-\d", name)} == set()  # written as seat-{{ number }}

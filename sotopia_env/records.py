@@ -176,20 +176,19 @@ _MAX_DIFFERENCE = 100  # characters of each value
 _MISSING = object()
 
 
-def first_difference(where: str, ours: Any, theirs: Any, whole: int = _MAX_DIFFERENCE) -> tuple[str, str, str]:
-    """Returns the path and both values of a difference; objects and lists longer than ``whole`` are searched."""
-    texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
-    has_parts = type(ours) is type(theirs) and isinstance(ours, dict | list)
-    if max(map(len, texts)) <= (whole if has_parts else _MAX_DIFFERENCE):
-        return where, texts[0], texts[1]
+def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]:
+    """Returns the path and both values of the first difference of two JSON values, at most 100 characters of each."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         keys = [key for key in sorted({*ours, *theirs}) if ours.get(key, _MISSING) != theirs.get(key, _MISSING)]
         key = keys[0]
-        return first_difference(joined(where, key), ours.get(key, _MISSING), theirs.get(key, _MISSING), whole)
+        return first_difference(joined(where, key), ours.get(key, _MISSING), theirs.get(key, _MISSING))
     if isinstance(ours, list) and isinstance(theirs, list):
         pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_MISSING))
         index, (left, right) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
-        return first_difference(f"{where}.{index}", left, right, whole)
+        return first_difference(f"{where}.{index}", left, right)
+    texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
+    if max(map(len, texts)) <= _MAX_DIFFERENCE:
+        return where, texts[0], texts[1]
     equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
     start = max(0, equal - _MAX_DIFFERENCE // 2)
     return where, _cut(texts[0], start), _cut(texts[1], start)

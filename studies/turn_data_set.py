@@ -39,7 +39,7 @@ from training.attribution.accuracy import RewardedAction, accuracies
 from training.attribution.probes import Truth
 
 MOST_TURNS = 16
-AT_ONCE = 64
+AT_ONCE = 512
 CARD = """---
 license: mit
 configs: [{config_name: default, data_files: turns.parquet}]

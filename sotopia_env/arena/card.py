@@ -144,11 +144,12 @@ def merged_cards(cards: Sequence[Card]) -> Card:
     rows: dict[tuple[str, int], Row] = {}
     for row in (row for card in cards for row in card.rows):
         earlier = rows.setdefault((row.key, row.seat), row)
-        if (earlier.payoff, earlier.turns, earlier.values) != (row.payoff, row.turns, row.values):
-            _, expected, got = first_difference("row", earlier.model_dump(), row.model_dump())
+        ours, theirs = (item.model_dump(include={"payoff", "turns", "values"}) for item in (earlier, row))
+        if ours != theirs:
+            field, expected, got = first_difference(f"episode {row.key!r}", ours, theirs)
             raise InvalidValueError(
                 "two results disagree about the same episode, so their code, models or people differ",
-                field=f"episode {row.key!r}",
+                field=field,
                 expected=expected,
                 got=Verbatim(got),
                 hint="add only one of them; people are told apart by `sotopia play --participant`",
@@ -169,9 +170,7 @@ def check_same(suite: Suite, other: Suite) -> None:
     # Names and versions say more than the first hash that differs.
     names, everything = {"name", "version"}, set(Suite.model_fields) - {"about", "tasks"}
     fields = everything if all(getattr(suite, name) == getattr(other, name) for name in names) else names
-    field, expected, got = first_difference(
-        "suite", suite.model_dump(include=fields), other.model_dump(include=fields), 0
-    )
+    field, expected, got = first_difference("suite", suite.model_dump(include=fields), other.model_dump(include=fields))
     raise InvalidValueError(
         "results of different suites cannot be merged",
         field=field,

@@ -290,8 +290,7 @@ def _family_parts(comparison: Comparison) -> list[str | Sheet]:
 def _partner_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
     """The headlines by partner, with intervals if only few policies are compared."""
     first = comparisons[0]
-    sheet = _matrix(comparisons)
-    listed = replace(sheet, rows=[row for row in sheet.rows if row[2] in first.partners])  # column 2: partner
+    listed = _matrix(comparisons).among("partner", first.partners)
     few = len(first.policies) <= _COLUMNS_ON_SCREEN
     parts: list[str | Sheet] = []
     for metric in first.headlines if first.baseline or len(comparisons) > 1 else first.headlines[:1]:
@@ -304,18 +303,18 @@ def _partner_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
 
 
 def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
-    first, sheet = comparisons[0], _differences(comparisons)
+    first = comparisons[0]
     constant = dict(first.constant)
-    listed = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
-    rows = [row for row in sheet.rows if row[4] in listed]  # column 4: metric
+    metrics = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
+    sheet = _differences(comparisons).among("metric", metrics)
     notes = ["(q: Benjamini-Hochberg over all differences)"]
-    if not all(row[9] for row in rows):  # column 9: same_partner
+    if not all(sheet.column("same_partner")):
         notes.append(
             "(not the same partner: the two policies never met the same partner in the same seat of a task, so the "
             "difference may be due to the policies or to their partners, which the matrix lists)"
         )
     title = f"Paired differences to {disarm_line(first.baseline)}" if first.baseline else ""
-    return [replace(sheet, rows=rows, title=title, notes=tuple(notes)), *_consistency(comparisons)]
+    return [replace(sheet, title=title, notes=tuple(notes)), *_consistency(comparisons)]
 
 
 def _consistency(comparisons: Sequence[Comparison]) -> list[str | Sheet]:

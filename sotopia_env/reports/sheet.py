@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,9 +97,19 @@ class Sheet:
         columns = tuple(self.columns[c] for c in positions)
         return replace(self, columns=columns, rows=[tuple(row[c] for c in positions) for row in rows])
 
+    def column(self, name: str) -> list[Value]:
+        """Returns the values of one column, row by row."""
+        position = self.columns.index(name)
+        return [row[position] for row in self.rows]
+
+    def among(self, column: str, values: Container[Value]) -> Sheet:
+        """Returns the rows that have one of these values in the column."""
+        pairs = zip(self.rows, self.column(column), strict=True)
+        return replace(self, rows=[row for row, value in pairs if value in values])
+
     def split(self, column: str) -> list[Sheet]:
         """Returns a sheet for each value of a column, with the value as its title."""
-        values = dict.fromkeys(row[self.columns.index(column)] for row in self.rows)
+        values = dict.fromkeys(self.column(column))
         return [replace(self.where(**{column: value}), title=disarm_line(str(value))) for value in values]
 
     def crossed(

@@ -274,12 +274,12 @@ def _matchup(policies: Sequence[Configured]) -> str:
 
 
 def _planned_content(plan: EpisodePlan) -> Any:
-    policies = [[policy.name, dict(policy.parameters)] for policy in plan.policies]
+    policies = [{"name": policy.name, "parameters": dict(policy.parameters)} for policy in plan.policies]
     return _content(plan.task, plan.episode_seed, plan.rules, policies)
 
 
 def _recorded_content(episode: Episode) -> Any:
-    policies = [[info.name, info.parameters] for info in episode.policies]
+    policies = [{"name": info.name, "parameters": info.parameters} for info in episode.policies]
     return _content(episode.task, episode.seed, episode.rules, policies)
 
 

@@ -67,7 +67,7 @@ class StageDirectory:
         record = self._read_record()
         stored = {"stage": record.get("stage"), "settings": _comparable(self._with_defaults(record.get("settings")))}
         if record and stored != request and self._has_output():
-            field, expected, got = first_difference("", stored, request, whole=0)
+            field, expected, got = first_difference("", stored, request)
             raise InvalidValueError(
                 "the directory holds output of another stage or of other settings",
                 field=field,

@@ -127,7 +127,7 @@ def test_results_that_do_not_belong_together_are_refused(folder):
     with raises(InvalidValueError, field="suite.version"):
         merged_cards([card, other])
     played_otherwise = card.rows[0].model_copy(update={"payoff": 0.123})
-    with raises(InvalidValueError, field=f"episode {card.rows[0].key!r}"):
+    with raises(InvalidValueError, field=f"episode {card.rows[0].key!r}.payoff"):
         merged_cards([card, card.model_copy(update={"rows": (played_otherwise, *card.rows[1:])})])
 
 

@@ -213,7 +213,7 @@ def test_two_people_without_codes_are_not_one(suite: Suite, tmp_path: Path) -> N
     first, second = with_a_person(Rules()), with_a_person(Rules()).before(4)
     for name, episode in (("a", first), ("b", second.model_copy(update={"stop": first.stop}))):
         (tmp_path / f"{name}.jsonl").write_text(to_line(episode), encoding="utf-8")
-    with raises(InvalidValueError, field=f"episode {first.key!r}"):
+    with raises(InvalidValueError, field=f"episode {first.key!r}.turns"):
         card_of_runs([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], suite)
 
 

@@ -131,7 +131,7 @@ def test_a_duplicate_episode_is_refused(run: Path) -> None:
 CHANGES = {
     "key": lambda item: item.update(key="s0.forged.r0.0123456789abcdef"),
     "seed": lambda item: item.update(seed=item["seed"] + 1),
-    "policies": lambda item: item["policies"][0].update(parameters='{"speed":9}'),
+    "policies.0.parameters.speed": lambda item: item["policies"][0].update(parameters='{"speed":9}'),
     "task": lambda item: item["task"]["scenario"].update(context="Elsewhere."),
     "rules.max_turns": lambda item: item["rules"].update(max_turns=3),
 }
@@ -174,12 +174,12 @@ def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:
 
 
 DIFFERENT = [
-    ("seed", lambda: plans(seed=1), None),
+    ("seed.0", lambda: plans(seed=1), None),
     ("repeats", lambda: plans(repeats=2), None),
     ("rules.0.max_turns", lambda: plans(rules=Rules(max_turns=3)), None),
     ("tasks", lambda: plans(count=3), None),
     ("tasks_hash", lambda: plan_episodes([make_task(f"t{i}") for i in range(4)], [(A, B)]), None),
-    ("policies.a.parameters", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),
+    ("policies.a.parameters.x", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),
     ("evaluator", plans, FixedEvaluator()),
 ]
 
@@ -216,7 +216,7 @@ def test_a_policy_is_added_to_a_run_and_every_command_continues(run: Path) -> No
 def test_settings_of_a_policy_that_was_added_may_not_change(run: Path) -> None:
     run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run)
     other = plan_episodes([make_task(f"s{i}") for i in range(4)], [(B, replace(C, parameters={"x": 1}))])
-    with raises(InvalidValueError, field="policies.c.parameters"):
+    with raises(InvalidValueError, field="policies.c.parameters.x"):
         run_episodes(other, run_dir=run)
 
 
@@ -451,7 +451,7 @@ def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -
     many = [Speaker(f"p{i:02}", parameters={"text": "x" * 40, "beta": i}) for i in range(6)]
     run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
     many[4] = replace(many[4], parameters={"text": "x" * 40, "beta": 99})
-    with raises(InvalidValueError, field="policies.p04.parameters"):
+    with raises(InvalidValueError, field="policies.p04.parameters.beta"):
         run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
 
 

@@ -27,8 +27,8 @@ from sotopia_env import naming
 from sotopia_env.adapters.rows import COLUMNS, read_task
 from sotopia_env.credit import standing_rewards
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
-from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
-from sotopia_env.policies import Policy
+from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
+from sotopia_env.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import action_text, functions_of
 from sotopia_env.table import Table
 from sotopia_env.world import (
@@ -48,7 +48,6 @@ from sotopia_env.world import (
 )
 from sotopia_env.world.reward import RewardVector, Scalarisation
 
-Partner = Policy | str
 Messages = list[ChatMessage]
 
 
@@ -66,7 +65,7 @@ class Seats(Mapping[str, "Seat"]):
     def __init__(
         self,
         table: Table,
-        partners: Mapping[str, Partner],
+        partners: Mapping[str, PartnerSpec],
         *,
         evaluator: Evaluator | str | None = None,
         scalarisation: str | None = None,
@@ -102,7 +101,7 @@ class Seats(Mapping[str, "Seat"]):
     def against(
         cls,
         task: Task | Mapping[str, Any] | str,
-        partner: Partner | Mapping[int, Partner] = "boulware",
+        partner: PartnerSpec | Mapping[int, PartnerSpec] = "boulware",
         focal: Iterable[int] = (0,),
         *,
         rules: Rules | None = None,
@@ -185,7 +184,7 @@ class Seats(Mapping[str, "Seat"]):
             self._evaluation = await self.table.evaluate(self.payment.evaluator)
 
     def _make(self) -> None:
-        self._policies = {agent: _policy(partner) for agent, partner in self._partners.items()}
+        self._policies = {agent: read_policy(partner) for agent, partner in self._partners.items()}
         judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
         scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
         self.payment = EpisodeReward.of(self.table.task, judge, scalarisation)
@@ -217,7 +216,7 @@ class Seat:
     def against(
         cls,
         task: Task | Mapping[str, Any] | str,
-        partner: Partner | Mapping[int, Partner] = "boulware",
+        partner: PartnerSpec | Mapping[int, PartnerSpec] = "boulware",
         focal: int = 0,
         **options: Any,
     ) -> Seat:
@@ -398,13 +397,6 @@ class Seat:
             return None
         outcome, number = evaluation.outcome, self.table.task.seat_of[self.agent]
         return self.seats.payment.pay(evaluation, self.agent, lambda _: outcome.shares[number] if outcome else 0.0)
-
-
-def _policy(partner: Partner) -> Policy:
-    if isinstance(partner, str):
-        return naming.make_policy(partner)
-    check_members("partner", "a policy or the name of one", partner, Policy)
-    return partner
 
 
 def _text(answer: str | Mapping[str, Any]) -> str:

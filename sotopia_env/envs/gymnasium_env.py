@@ -199,11 +199,12 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
 def read_partners(partner: object) -> Partners:
     """Returns the policy that ``partner`` is or names, or one for each seat of a mapping."""
     if isinstance(partner, Mapping):
-        return {seat: _read_policy(policy) for seat, policy in partner.items()}
-    return _read_policy(partner)
+        return {seat: read_policy(policy) for seat, policy in partner.items()}
+    return read_policy(partner)
 
 
-def _read_policy(value: object) -> Policy:
+def read_policy(value: object) -> Policy:
+    """Returns the policy that ``value`` is or names."""
     if isinstance(value, str):
         # Imported lazily: names need plug-ins and model clients, policy objects do not.
         from sotopia_env.naming import make_policy

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.adapters import Seat
+from sotopia_env.extras import check_extra
 from sotopia_env.json_text import decode_json
 from sotopia_env.waiting import all_at_once, wait
 from training.grpo.sampling import trainer_sample
@@ -61,7 +62,11 @@ def rollout(
     Returns:
         TRL's columns; ``reward`` of each episode; and ``turn_rewards`` with ``turn_ends``, the index in the completion
         after each own turn, for trainers with an advantage per token.
+
+    Raises:
+        MissingExtraError: TRL has a version that the extra ``train`` does not admit.
     """
+    check_extra("train")  # what TRL passes to a rollout function changes between its releases
     rows = [_Row(Seat.of(decode_json(prompt[0][KEY]), reasks=0)) for prompt in prompts]
     tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
     begun = wait(all_at_once(row.seat.begin() for row in rows))

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from sotopia_env import extras
 from sotopia_env.chat_model import ModelOptions
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.extras import MissingExtraError
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import starter_tasks
 from sotopia_env.world.taskset import TaskSet
@@ -25,7 +27,7 @@ from training.grpo import multi_turn
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
 from training.grpo.sampling import trainer_sample
-from training.grpo.settings import DevSettings, RewardSettings, check
+from training.grpo.settings import DevSettings, RewardSettings, check, trainer_arguments
 from training.grpo.situations import SituationSettings, situations
 from training.grpo.token_episodes import TokenPlayer
 from training.models.loading import find_model, load_causal_lm, write_prompt_settings
@@ -69,6 +71,27 @@ def test_contradictions_are_refused_before_anything_is_loaded(more, fields):
     """R16: 6 × 4 answers and 16 generations, and their like."""
     with raises(InvalidValueError, **fields):
         check(asked(**more))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (trainer_arguments, asked()),
+        (
+            behavior_cloning.trainer_arguments,
+            behavior_cloning.BehaviorCloningSettings(
+                model=ModelSettings(base="m"), output="y", data=(SourceSettings(run="r"),)
+            ),
+        ),
+    ],
+)
+def test_another_release_of_trl_is_named_with_the_one_that_is_needed(arguments, settings, monkeypatch):
+    versions = extras.package_versions
+    monkeypatch.setattr(extras, "package_versions", lambda names: {**versions(names), "trl": "1.17.2"})
+    with pytest.raises(MissingExtraError) as caught:
+        arguments(settings)
+    for part in ("1.17.2", "<1.17", extras.install_command("train")):
+        assert part in str(caught.value)
 
 
 def test_dev_episodes_need_the_dimensions_of_the_reward_too(tmp_path):

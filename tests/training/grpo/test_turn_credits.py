@@ -6,6 +6,7 @@ from datasets import Dataset
 
 from sotopia_env import tasks
 from sotopia_env.errors import InvalidValueError
+from sotopia_env.json_text import read_json
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.table import Table
 from sotopia_env.world.taskset import TaskSet
@@ -41,7 +42,7 @@ def episode_of(*acts, seat=SELLER):
 # --- what turns are worth -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("credit", "part"), [("prospect", 1.0), ("acts", 0.5)])
+@pytest.mark.parametrize(("credit", "part"), [("prospect", 1.0), ("acts", 0.5), ("standing", 1.0)])
 def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
     """As in the stage of utterance rewards: with a score below 0, important is what did harm."""
     episode = episode_of(*LOSING)
@@ -161,3 +162,14 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
     wanted_loss = -(advantages * mask).sum() / mask.sum()
     assert abs(wanted_loss) > 1e-3
     assert torch.isclose(trainer._compute_loss(trainer.model, output), wanted_loss, atol=1e-5)
+
+
+def test_a_stage_trains_on_what_turns_secured(cloned, tmp_path):
+    grpo.run(asked(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(credit="standing")))
+    history = read_json(tmp_path / "checkpoints" / "checkpoint-2" / "trainer_state.json")["log_history"]
+    credits = [entry["turns/credit"] for entry in history if "turns/credit" in entry]
+    assert len(credits) == 2
+    assert any(credits)
+    before, after = (load_causal_lm(ModelSettings(base=str(find_model(path)))) for path in (cloned, tmp_path))
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert not all(torch.equal(old, new) for old, new in pairs)

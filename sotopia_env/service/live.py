@@ -201,8 +201,6 @@ async def begin(
     connection: AsyncConnection,
     spec: LiveSpec,
     *,
-    key: str = "",
-    run: str | None = None,
     owner: str = "",
     participants: Mapping[str, str] | None = None,
 ) -> str:
@@ -211,8 +209,7 @@ async def begin(
     names = spec.task.names
     row = {
         "id": identity,
-        "run": run,
-        "key": key or identity,
+        "key": identity,
         "policies": ", ".join(spec.policies[agent] for agent in spec.task.agents),
         "status": "queued",
         "seed": spec.seed,
@@ -224,7 +221,8 @@ async def begin(
     }
     await connection.execute(insert(tables.episode).values(**row))
     await connection.execute(insert(tables.document).values(episode=identity, spec=spec.model_dump_json()))
-    await episodes.add_seats(connection, identity, spec.task, spec.policies, participants or {})
+    seats = episodes.seat_rows(identity, spec.task, spec.policies, participants or {})
+    await connection.execute(insert(tables.seat), seats)
     if spec.tag:
         await connection.execute(insert(tables.tag).values(kind="episode", item=identity, tag=spec.tag))
     opening = {"task": spec.task.id, "characters": dict(names), "policies": spec.policies}

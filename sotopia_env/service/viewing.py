@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sotopia_env.files import write_text_atomically
@@ -14,24 +14,17 @@ from sotopia_env.service.store.engine import Database
 from sotopia_env.service.work.batch import import_run
 from sotopia_env.storage import read_run
 from sotopia_env.table import Table
-from sotopia_env.world import Episode
 
 
-def episodes_of(paths: Iterable[Path]) -> Iterator[Episode]:
-    """Yields the episodes of run directories and of ``.jsonl`` files.
+def export(paths: Sequence[Path], out: Path) -> int:
+    """Writes the episodes of run directories and ``.jsonl`` files as one HTML file, and returns how many there are.
 
     Raises:
         InvalidValueError: a path is neither.
         DamagedRecordError: a record cannot be read.
     """
-    for path in paths:
-        yield from read_run(path)
-
-
-def export(paths: Sequence[Path], out: Path) -> int:
-    """Writes all episodes as one HTML file and returns how many there are; raises as :func:`episodes_of`."""
     views = []
-    for number, episode in enumerate(episodes_of(paths), start=1):
+    for number, episode in enumerate((episode for path in paths for episode in read_run(path)), start=1):
         policies = {policy.agent: policy.name for policy in episode.policies}
         views.append(conversation.show(str(number), Table.resume(episode), policies=policies))
     write_text_atomically(out, one_file(views, ", ".join(path.name for path in paths)))
@@ -39,17 +32,17 @@ def export(paths: Sequence[Path], out: Path) -> int:
 
 
 async def load(database: Database, paths: Sequence[Path]) -> int:
-    """Reads runs into a database and returns how many episodes there are; raises as :func:`episodes_of`."""
+    """Reads runs into a database and returns how many episodes there are; raises as :func:`export`."""
     count = 0
     for path in paths:
         if path.is_dir():
             count += (await import_run(database, path))[1]
             continue
         # The whole file is read before the transaction, so a damaged record adds no run.
-        listed = list(episodes_of([path]))
+        listed = list(read_run(path))
         async with database.write() as connection:
             run = await runs.add(connection, "", name=path.name, planned=len(listed), status="done")
-            await episodes.add_all_recorded(connection, run, [(episode, "") for episode in listed], time.time())
+            await episodes.add_recorded(connection, run, [(episode, "") for episode in listed], time.time())
             await runs.change(connection, run, played=len(listed), finished=time.time())
         count += len(listed)
     return count

@@ -107,7 +107,7 @@ async def upload(parts: ServicesDep, principal: Runner, request: Request) -> Upl
         raise InvalidValueError(field="stop", expected="episodes that have ended")
     entries = [(record, line) for (_, line), record in zip(lines, records, strict=True)]
     async with parts.database.write() as connection:
-        added = await episodes.add_all_recorded(connection, None, entries, time.time(), owner=principal.id)
+        added = await episodes.add_recorded(connection, None, entries, time.time(), owner=principal.id)
     return Uploaded(ids=[identity for identity, _ in added])
 
 
@@ -173,8 +173,6 @@ async def status(parts: ServicesDep, _: Reader, episode: str) -> Status:
 @router.post("/episodes/{episode}/stop", status_code=202)
 async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
     """Stops a live episode at once; its turns are kept."""
-    async with parts.database.read() as connection:
-        await events.row_of(connection, episode)
     await live.end(parts.database, episode, "stopped", "it was asked to stop")
     await parts.hub.notify(episode)
     return await status(parts, _, episode)
@@ -184,14 +182,13 @@ async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
 async def resume_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
     """Resumes an episode that failed or was stopped, from its last turn; 409 in any other state."""
     async with parts.database.write() as connection:
-        await events.row_of(connection, episode)
         await live.resume(connection, episode)
     await parts.hub.notify(episode)
     return await status(parts, _, episode)
 
 
 # --- events -------------------------------------------------------------------------------------------------------
-async def _exists(parts: ServicesDep, episode: str) -> str:
+async def existing_episode(parts: ServicesDep, episode: str) -> str:
     """Returns the id of an existing episode; checked before the stream begins, so that a missing one is 404."""
     async with parts.database.read() as connection:
         await events.row_of(connection, episode)
@@ -202,7 +199,7 @@ async def _exists(parts: ServicesDep, episode: str) -> str:
 async def follow(
     parts: ServicesDep,
     _: Reader,
-    episode: Annotated[str, Depends(_exists)],
+    episode: Annotated[str, Depends(existing_episode)],
     last_event_id: Annotated[int, Header(ge=0, le=2**31 - 1)] = 0,
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams the events of an episode from the first, or from the one after `Last-Event-ID`; ends with `closed`.

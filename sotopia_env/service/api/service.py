@@ -7,8 +7,7 @@ from typing import Literal
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
-from sqlalchemy import func, select, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import func, select
 
 from sotopia_env import naming, tasks
 from sotopia_env.records import code_version
@@ -16,6 +15,7 @@ from sotopia_env.service.api.bodies import Body, StrictRoute
 from sotopia_env.service.auth import Reader
 from sotopia_env.service.context import ServicesDep
 from sotopia_env.service.store import tables
+from sotopia_env.service.store.engine import UNREACHABLE
 
 router = APIRouter(tags=["service"], route_class=StrictRoute)
 
@@ -69,9 +69,8 @@ async def health(parts: ServicesDep, response: Response) -> Health:
     late = select(func.count()).where(row.requests > row.done, row.not_before < time.time() - 10, row.worker == "")
     try:
         async with parts.database.read() as connection:
-            await connection.execute(text("SELECT 1"))
-            waiting = int((await connection.execute(late.where(row.not_before > 0))).scalar_one())
-    except (SQLAlchemyError, OSError):
+            waiting = int((await connection.execute(late)).scalar_one())
+    except UNREACHABLE:
         response.status_code = 503
         return Health(status="down", version=code_version(), database="down", waiting=None)
     return Health(status="degraded" if waiting else "ok", version=code_version(), database="ok", waiting=waiting)

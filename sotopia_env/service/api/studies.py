@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
+from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import parse_json
 from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import ServicesDep, public_address
 from sotopia_env.service.store import studies
 from sotopia_env.service.studies import export, opening, play
-from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy, study_of
+from sotopia_env.service.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
 router = APIRouter(tags=["studies"])
-AnyStudy = PlayStudy | AnnotateStudy | ValidateStudy
 Settings = Annotated[dict[str, Any], Body(description="The settings of a study; its `kind` says which.")]
 
 
@@ -26,8 +26,6 @@ def settings_of(row: Any) -> AnyStudy:
 
 def annotate_only(row: Any) -> AnnotateStudy:
     """Returns the settings of a study in which people score episodes, or says that it is not one."""
-    from sotopia_env.errors import InvalidValueError
-
     study = settings_of(row)
     if not isinstance(study, AnnotateStudy):
         raise InvalidValueError(field="study", expected="one of kind annotate", got=study.kind)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -12,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from sotopia_env.errors import SotopiaError
-from sotopia_env.reports import Report, Sheet
+from sotopia_env.reports import Report
 from sotopia_env.service.answers import status_of
 from sotopia_env.service.api.reports import Comparing, compared
 from sotopia_env.service.auth import Reader
@@ -23,25 +21,6 @@ from sotopia_env.service.store import episode_lists, runs
 router = APIRouter()
 FACTORS = ("", "tag", "scenario", "character", "relationship", "condition")
 """Factors by which a comparison can be split; empty for policies alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A text or a table of a report, as a page shows it."""
-
-    text: str = ""
-    title: str = ""
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    notes: Sequence[str] = ()
-
-
-def part_of(part: str | Sheet) -> Part:
-    """Returns a part of a report for a page."""
-    if isinstance(part, str):
-        return Part(text=part)
-    header, rows, notes = part.visible()
-    return Part(title=part.title, header=header, rows=rows, notes=notes)
 
 
 @router.get("/compare")
@@ -58,7 +37,6 @@ async def compare(
             report = await compared(parts, comparing)
         except SotopiaError as error:
             problem, status = str(error), status_of(error)
-    sections = [] if report is None else [part_of(part) for part in report.parts if part]
     return render(
         request,
         "compare.html",
@@ -67,7 +45,7 @@ async def compare(
         runs=rows,
         tags=tags,
         factors=FACTORS,
-        parts=sections,
+        parts=[] if report is None else [part for part in report.parts if part],
         charts=await _charts(report),
         sheets=[] if report is None else [sheet.name for sheet in report.sheets],
         query=urlencode([(name, value) for name, value in request.query_params.multi_items() if value]),

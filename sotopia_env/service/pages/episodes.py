@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import code_version, invalid
 from sotopia_env.service import live
-from sotopia_env.service.api.episodes import resume_episode
+from sotopia_env.service.api.episodes import existing_episode, resume_episode, stop_episode
 from sotopia_env.service.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
 from sotopia_env.service.auth import Principal, Reader, Runner
 from sotopia_env.service.context import Services, ServicesDep
@@ -134,18 +134,11 @@ async def evaluate(
     return RedirectResponse(f"/episodes/{episode}?job={begun.job}#evaluations-heading", 303)
 
 
-async def _exists(parts: ServicesDep, episode: str) -> str:
-    """The id of an episode that there is; checked before the stream begins, so that a missing one is 404."""
-    async with parts.database.read() as connection:
-        await events.row_of(connection, episode)
-    return episode
-
-
 @router.get("/episodes/{episode}/stream", response_class=EventSourceResponse)
 async def stream(
     parts: ServicesDep,
     _: Reader,
-    episode: Annotated[str, Depends(_exists)],
+    episode: Annotated[str, Depends(existing_episode)],
     after: int = 0,
     seat: str = "",
     last_event_id: Annotated[int, Header()] = 0,
@@ -242,10 +235,9 @@ async def comment(
 
 
 @router.post("/episodes/{episode}/stop")
-async def stop(request: Request, parts: ServicesDep, _: Runner, episode: str) -> Response:
+async def stop(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> Response:
     """Ends a live episode; its turns stay."""
-    await live.end(parts.database, episode, "stopped", "stopped by a researcher")
-    await parts.hub.notify(episode)
+    await stop_episode(parts, runner, episode)
     return _back(request, episode)
 
 

@@ -144,16 +144,14 @@ async def evaluate(
 
 
 @router.post("/runs/{run}/stop")
-async def stop(parts: ServicesDep, _: Runner, run: str) -> Response:
+async def stop(parts: ServicesDep, runner: Runner, run: str) -> Response:
     """Asks for a run to be stopped."""
-    async with parts.database.write() as connection:
-        await runs.ask_to_stop(connection, run)
+    await api.stop_run(parts, runner, run)
     return RedirectResponse(f"/runs/{run}", 303)
 
 
 @router.post("/runs/{run}/resume")
-async def resume(parts: ServicesDep, _: Runner, run: str) -> Response:
+async def resume(parts: ServicesDep, runner: Runner, run: str) -> Response:
     """Resumes a run; recorded episodes are not played again."""
-    async with parts.database.write() as connection:
-        await runs.ask_to_play(connection, run)
+    await api.resume_run(parts, runner, run)
     return RedirectResponse(f"/runs/{run}", 303)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.service.api.studies import export_study, settings_of
+from sotopia_env.service.api import studies as api
 from sotopia_env.service.auth import Reader, Runner
 from sotopia_env.service.context import ServicesDep, public_address
 from sotopia_env.service.pages.rendering import render
@@ -100,7 +100,7 @@ async def one(request: Request, parts: ServicesDep, _: Reader, name: str) -> Res
 async def _page(request: Request, parts: ServicesDep, name: str, links: list[str]) -> Response:
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
-        study = settings_of(row)
+        study = api.settings_of(row)
         if isinstance(study, PlayStudy):
             await play.settle(connection, study, row.id)
         people = await studies.participants(connection, row.id)
@@ -119,36 +119,28 @@ async def _page(request: Request, parts: ServicesDep, name: str, links: list[str
 @router.get("/studies/{name}/export.{kind}")
 async def download(parts: ServicesDep, reader: Reader, name: str, kind: Literal["csv", "jsonl"]) -> Response:
     """Every answer in long form."""
-    return await export_study(parts, reader, name, kind)
+    return await api.export_study(parts, reader, name, kind)
 
 
 @router.post("/studies/{name}/links")
 async def add_links(
-    request: Request, parts: ServicesDep, _: Runner, name: str, count: Annotated[int, Form(ge=1, le=1000)]
+    request: Request, parts: ServicesDep, runner: Runner, name: str, count: Annotated[int, Form(ge=1, le=1000)]
 ) -> Response:
     """Makes personal links and shows them once."""
-    async with parts.database.write() as connection:
-        row = await studies.by_name(connection, name)
-        secrets = await opening.add_links(connection, row.id, count)
-    base = public_address(request)
-    return await _page(request, parts, name, [f"{base}/p/{secret}" for secret in secrets])
+    return await _page(request, parts, name, await api.add_links(request, parts, runner, name, count))
 
 
 @router.post("/studies/{name}/status")
-async def change(parts: ServicesDep, _: Runner, name: str, status: Annotated[str, Form()]) -> Response:
+async def change(
+    parts: ServicesDep, runner: Runner, name: str, change: Annotated[Literal["close", "reopen"], Form()]
+) -> Response:
     """Closes a study or opens it again."""
-    async with parts.database.write() as connection:
-        row = await studies.by_name(connection, name)
-        await studies.set_status(connection, row.id, "closed" if status == "closed" else "open")
+    await api.change_study(parts, runner, name, change)
     return RedirectResponse(f"/studies/{name}", 303)
 
 
 @router.post("/studies/{name}/screen")
-async def screen(parts: ServicesDep, _: Runner, name: str) -> Response:
+async def screen(parts: ServicesDep, runner: Runner, name: str) -> Response:
     """Rejects annotations by the quality rules and has them done again."""
-    async with parts.database.write() as connection:
-        row = await studies.by_name(connection, name)
-        study = settings_of(row)
-        if isinstance(study, AnnotateStudy):
-            await export.screen_and_relaunch(connection, study, row)
+    await api.screen(parts, runner, name)
     return RedirectResponse(f"/studies/{name}", 303)

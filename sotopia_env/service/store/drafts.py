@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.json_text import parse_json
 from sotopia_env.records import canonical_json
 from sotopia_env.service.store import tables
+from sotopia_env.service.store.engine import insert_for
 
 LONGEST = 500_000
 """Most characters of a draft."""
@@ -24,12 +24,11 @@ async def save(connection: AsyncConnection, owner: str, form: str, fields: Mappi
     Raises:
         InvalidValueError: the fields are too long.
     """
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     content = canonical_json(dict(fields))
     if len(content) > LONGEST:
         raise InvalidValueError(field="draft", expected=f"at most {LONGEST:,} characters", got=len(content))
     values = {"content": content, "at": time.time()}
-    new = dialect.insert(tables.draft).values(owner=owner, form=form, **values)
+    new = insert_for(connection, tables.draft).values(owner=owner, form=form, **values)
     await connection.execute(new.on_conflict_do_update(index_elements=["owner", "form"], set_=values))
 
 

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Table, make_url
 from sqlalchemy import event as events
-from sqlalchemy import make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -86,6 +87,12 @@ class Database:
         """Closes all connections."""
         await self._writer.dispose()
         await self._reader.dispose()
+
+
+def insert_for(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Returns an insert of the connection's dialect, which can say what to do on a conflict."""
+    kind = postgresql.Insert if connection.dialect.name == "postgresql" else sqlite.Insert
+    return kind(table)
 
 
 @contextmanager

@@ -45,13 +45,6 @@ def seat_rows(
     ]
 
 
-async def add_seats(
-    connection: AsyncConnection, episode: str, task: Task, policies: Mapping[str, str], participants: Mapping[str, str]
-) -> None:
-    """Adds a row for each seat of an episode."""
-    await connection.execute(insert(tables.seat), seat_rows(episode, task, policies, participants))
-
-
 async def participants(connection: AsyncConnection, episode: str) -> dict[str, str]:
     """Returns who takes which seat: agent id to the person's id, of the seats that people take."""
     columns = tables.seat.c
@@ -117,25 +110,6 @@ def score_rows(episode: str, evaluations: Iterable[Evaluation]) -> list[dict[str
 
 
 async def add_recorded(
-    connection: AsyncConnection, run: str | None, episode: Episode, created: float, *, line: str = "", owner: str = ""
-) -> tuple[str, bool]:
-    """Adds an episode that was played elsewhere, such as in a batch run, or updates one that is in the database.
-
-    Args:
-        connection: a writing transaction.
-        run: id of the run it belongs to; within a run, an episode is known by its key.
-        episode: the record.
-        created: when it was recorded.
-        line: the record's exact line, if it was read from one.
-        owner: id of the user it belongs to.
-
-    Returns:
-        The episode's id, and whether it is new.
-    """
-    return (await add_all_recorded(connection, run, [(episode, line)], created, owner=owner))[0]
-
-
-async def add_all_recorded(
     connection: AsyncConnection,
     run: str | None,
     entries: Sequence[tuple[Episode, str]],
@@ -143,7 +117,18 @@ async def add_all_recorded(
     *,
     owner: str = "",
 ) -> list[tuple[str, bool]]:
-    """Adds episodes with their lines as :func:`add_recorded` does, with few statements for all."""
+    """Adds episodes that were played elsewhere, such as in a batch run, or updates those that are in the database.
+
+    Args:
+        connection: a writing transaction.
+        run: id of the run they belong to; within a run, an episode is known by its key.
+        entries: the records, each with its exact line if it was read from one.
+        created: when they were recorded.
+        owner: id of the user they belong to.
+
+    Returns:
+        The id of each episode, and whether it is new.
+    """
     if not entries:
         return []
     row = tables.episode

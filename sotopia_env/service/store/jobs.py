@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 
 from sqlalchemy import select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.records import Record
 from sotopia_env.service.problems import MissingError
 from sotopia_env.service.store import tables
+from sotopia_env.service.store.engine import insert_for
 
 LEASE = 20.0
 """Seconds for which a worker has a job; it renews the lease while it works."""
@@ -46,21 +46,18 @@ class Job:
         return f"{self.kind}:{self.target}"
 
 
-async def request(
-    connection: AsyncConnection, kind: str, target: str, payload: str = "", not_before: float = 0.0
-) -> None:
+async def request(connection: AsyncConnection, kind: str, target: str, payload: str = "") -> None:
     """Asks for a job, as part of the transaction that makes it necessary."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = tables.job
+    row, now = tables.job, time.time()
     values = {"id": f"{kind}:{target}", "kind": kind, "target": target, "payload": payload}
-    new = dialect.insert(row).values(**values, requests=1, done=0, attempts=0, not_before=not_before, stop=False)
+    new = insert_for(connection, row).values(**values, requests=1, done=0, attempts=0, not_before=now, stop=False)
     # A request during the work raises `requests` above the number that the worker has claimed, so the job is due again
     # when that worker finishes. A lease is not touched.
     change = {
         "requests": row.c.requests + 1,
         "attempts": 0,
         "payload": payload,
-        "not_before": not_before,
+        "not_before": now,
         "stop": False,
     }
     await connection.execute(new.on_conflict_do_update(index_elements=["id"], set_=change))

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
 from sqlalchemy import Select, delete, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import tasks
@@ -25,6 +24,7 @@ from sotopia_env.records import read_record
 from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.store import tables
 from sotopia_env.service.store import tags as tag_store
+from sotopia_env.service.store.engine import insert_for
 from sotopia_env.service.store.kinds import (
     CHARACTERS,
     DIMENSION_LISTS,
@@ -108,7 +108,7 @@ async def put_all(
     """Adds records, each with its tags and the items that it uses, as :func:`put` does; few statements for all."""
     if not entries:
         return []
-    dialect, row = postgresql if connection.dialect.name == "postgresql" else sqlite, kind.table
+    row = kind.table
     digests = [kind.digest(record) for record, _, _ in entries]
     # Ids of one millisecond are random in their last digits; sorted ones list the items in the order of the entries.
     drawn = sorted(tables.new_id() for _ in entries)
@@ -124,7 +124,9 @@ async def put_all(
         for identity, digest, (record, _, _) in zip(drawn, digests, entries, strict=True)
     }
     # The unique hash decides, and not a query before the insert: two requests may add equal content at once.
-    await connection.execute(dialect.insert(row).on_conflict_do_nothing(index_elements=["hash"]), [*rows.values()])
+    await connection.execute(
+        insert_for(connection, row).on_conflict_do_nothing(index_elements=["hash"]), [*rows.values()]
+    )
     query = select(row.c.hash, row.c.id, row.c.archived).where(row.c.hash.in_(rows))
     items = {item.hash: item for item in await connection.execute(query)}
     archived = [item.id for item in items.values() if item.archived is not None]
@@ -138,7 +140,7 @@ async def put_all(
         for used, key in uses
     ]
     if references:
-        await connection.execute(dialect.insert(tables.reference).on_conflict_do_nothing(), references)
+        await connection.execute(insert_for(connection, tables.reference).on_conflict_do_nothing(), references)
     # An item that was there before has another id than the one that was drawn for it.
     fresh = {*drawn, *archived}
     return [(identity, identity in fresh) for identity in ids]

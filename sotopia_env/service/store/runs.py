@@ -78,7 +78,6 @@ async def add(
     planned: int = 0,
     owner: str = "",
     status: str = "queued",
-    created: float | None = None,
 ) -> str:
     """Adds a batch run and returns its id; nothing plays it before :func:`ask_to_play`.
 
@@ -91,11 +90,10 @@ async def add(
         planned: how many episodes it has.
         owner: who began it.
         status: its status; set for a run that was played elsewhere.
-        created: time of creation; now by default.
     """
     identity = identity or tables.new_id()
     values = {"name": name, "kind": "batch", "spec": spec, "status": status, "directory": directory}
-    row = {"id": identity, "planned": planned, "owner": owner, "created": created or time.time(), **values}
+    row = {"id": identity, "planned": planned, "owner": owner, "created": time.time(), **values}
     await connection.execute(insert(tables.run).values(**row))
     return identity
 

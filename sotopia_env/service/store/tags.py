@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.errors import InvalidValueError
 from sotopia_env.records import MOST_CHARACTERS
 from sotopia_env.service.store import tables
+from sotopia_env.service.store.engine import insert_for
 
 
 async def add(connection: AsyncConnection, kind: str, item: str, tags: Iterable[str]) -> None:
@@ -32,8 +32,7 @@ async def add_all(connection: AsyncConnection, kind: str, tags: Iterable[tuple[s
     """Adds tags to several items of a kind, given as pairs of an item's id and its tags; as :func:`add`."""
     rows = [{"kind": kind, "item": item, "tag": _checked(tag)} for item, words in tags for tag in words]
     if rows:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        await connection.execute(dialect.insert(tables.tag).on_conflict_do_nothing(), rows)
+        await connection.execute(insert_for(connection, tables.tag).on_conflict_do_nothing(), rows)
 
 
 def _checked(tag: str) -> str:

@@ -28,7 +28,7 @@ from sotopia_env.service.store import episodes, studies
 from sotopia_env.service.studies.forms import Question
 from sotopia_env.service.studies.interviews import INTERVIEW
 from sotopia_env.service.studies.rating import GOLD_SLOT, REASONING, scores_of
-from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy
+from sotopia_env.service.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, ValidateStudy
 from sotopia_env.world import Episode
 
 COLUMNS = ("study", "participant", "external", "item", "slot", "state", "seconds", "agent", "question", "answer")
@@ -48,7 +48,7 @@ CODEBOOK = {
 """Descriptions of the columns of an export."""
 
 
-def codebook(study: PlayStudy | AnnotateStudy | ValidateStudy) -> dict[str, Any]:
+def codebook(study: AnyStudy) -> dict[str, Any]:
     """Returns the descriptions of the columns of an export, and the questions that a study's settings ask."""
     questions = {question.name: question for question in study.questionnaire}
     if isinstance(study, PlayStudy):

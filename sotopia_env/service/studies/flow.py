@@ -18,7 +18,7 @@ from sotopia_env.service.store import studies
 from sotopia_env.service.studies import play, rating
 from sotopia_env.service.studies.forms import Question, Section
 from sotopia_env.service.studies.guidance import guidance
-from sotopia_env.service.studies.settings import AnnotateStudy, PlayStudy, ValidateStudy, study_of
+from sotopia_env.service.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Step:
     """
 
     kind: str
-    study: PlayStudy | AnnotateStudy | ValidateStudy
+    study: AnyStudy
     study_id: str
     person: Any
     assignment: Any
@@ -87,9 +87,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     return await _conclude(connection, person_id, study)
 
 
-async def _conclude(
-    connection: AsyncConnection, person_id: str, study: PlayStudy | AnnotateStudy | ValidateStudy
-) -> Step:
+async def _conclude(connection: AsyncConnection, person_id: str, study: AnyStudy) -> Step:
     """Continues with the questionnaire, or ends the participation, when no assignment is left."""
     await studies.change_participant(connection, person_id, state="questionnaire" if study.questionnaire else "done")
     return await next_step(connection, person_id)

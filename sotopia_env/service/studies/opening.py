@@ -19,7 +19,7 @@ from sotopia_env.service.problems import ConflictError, MissingError
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, studies, tables
 from sotopia_env.service.studies import play, rating
-from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, PlayStudy, ValidateStudy
+from sotopia_env.service.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_env.service.work import names
 
 _MOST_LINKS = 1_000
@@ -28,12 +28,7 @@ _LONGEST_ID = 200
 _USED = "this link was used before or is incomplete; ask for a new one"
 
 
-async def open_study(
-    connection: AsyncConnection,
-    settings: ServiceSettings,
-    study: PlayStudy | AnnotateStudy | ValidateStudy,
-    owner: str = "",
-) -> str:
+async def open_study(connection: AsyncConnection, settings: ServiceSettings, study: AnyStudy, owner: str = "") -> str:
     """Adds a study with all its assignments and returns its id.
 
     Raises:

@@ -151,10 +151,15 @@ async def _waiting(connection: AsyncConnection, study_id: str) -> Sequence[Any]:
     return [row for row in leased if "episode" not in parse_json(row.answers, "assignment")]
 
 
-async def _free_seat(connection: AsyncConnection, study_id: str, item: str, person: str) -> Any:
+async def _seats(connection: AsyncConnection, study_id: str, item: str) -> Sequence[Any]:
+    """Returns the assignments of a conversation, one for each seat that a person takes."""
     row = tables.assignment
     query = select(row).where(row.c.study == study_id, row.c.item == item)
-    seats = (await connection.execute(query.order_by(row.c.slot))).all()
+    return (await connection.execute(query.order_by(row.c.slot))).all()
+
+
+async def _free_seat(connection: AsyncConnection, study_id: str, item: str, person: str) -> Any:
+    seats = await _seats(connection, study_id, item)
     # A person cannot be their own partner.
     if any(seat.participant == person for seat in seats):
         return None
@@ -175,9 +180,7 @@ async def _release(connection: AsyncConnection, assignment: str) -> None:
 
 async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> bool:
     """Begins the conversation once all its seats for people are occupied."""
-    row = tables.assignment
-    query = select(row).where(row.c.study == study_id, row.c.item == assignment.item)
-    seats = (await connection.execute(query.order_by(row.c.slot))).all()
+    seats = await _seats(connection, study_id, assignment.item)
     if any(seat.state != "leased" for seat in seats):
         return False
     task = tasks_of(study)[_item(assignment.item)[0]]

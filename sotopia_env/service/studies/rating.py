@@ -93,11 +93,15 @@ async def next_item(
     return await _annotation(connection, study, assignment, done)
 
 
+async def _gold(connection: AsyncConnection, study_id: str, person: str) -> dict[str, Any]:
+    """Returns a participant's qualification items and their assignments."""
+    assignments = await studies.assignments(connection, study_id, participant=person)
+    return {assignment.item: assignment for assignment in assignments if assignment.slot == GOLD_SLOT}
+
+
 async def _next_gold(connection: AsyncConnection, study: AnnotateStudy, study_id: str, person: str) -> Any:
     """Returns the next qualification item as an assignment of this person; ``None`` when all are done."""
-    row = tables.assignment
-    query = select(row).where(row.c.study == study_id, row.c.participant == person, row.c.slot == GOLD_SLOT)
-    mine = {item.item: item for item in await connection.execute(query)}
+    row, mine = tables.assignment, await _gold(connection, study_id, person)
     for example in study.gold:
         if example.episode not in mine:
             await studies.add_assignments(connection, study_id, [(example.episode, GOLD_SLOT)])
@@ -120,9 +124,8 @@ GOLD_SLOT = -1
 
 async def qualify(connection: AsyncConnection, study: AnnotateStudy, study_id: str, person: str) -> None:
     """Ends the participation of an annotator whose scores differ too much from the gold, and records the dimensions."""
-    row = tables.assignment
-    query = select(row).where(row.c.study == study_id, row.c.participant == person, row.c.slot == GOLD_SLOT)
-    mine = {item.item: item for item in await connection.execute(query) if item.state == "done"}
+    assignments = await _gold(connection, study_id, person)
+    mine = {item: assignment for item, assignment in assignments.items() if assignment.state == "done"}
     if not study.gold or len(mine) < len(study.gold):
         return
     misses: dict[str, int] = {}

@@ -199,11 +199,11 @@ class ValidateStudy(Study):
     )
 
 
-AnyStudy = Annotated[PlayStudy | AnnotateStudy | ValidateStudy, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[PlayStudy | AnnotateStudy | ValidateStudy] = TypeAdapter(AnyStudy)
+AnyStudy = PlayStudy | AnnotateStudy | ValidateStudy
+_ADAPTER: TypeAdapter[AnyStudy] = TypeAdapter(Annotated[AnyStudy, Field(discriminator="kind")])
 
 
-def study_of(values: Any, where: str = "") -> PlayStudy | AnnotateStudy | ValidateStudy:
+def study_of(values: Any) -> AnyStudy:
     """Returns the study in a mapping.
 
     Raises:
@@ -215,4 +215,4 @@ def study_of(values: Any, where: str = "") -> PlayStudy | AnnotateStudy | Valida
         first = error.errors()[0]
         # pydantic puts the tag of the union into the path; users know only the names of their settings.
         path = ".".join(str(part) for part in first["loc"] if part not in ("play", "annotate", "validate"))
-        raise InvalidValueError.of(invalid_part(first), field=path or "kind", where=where) from None
+        raise InvalidValueError.of(invalid_part(first), field=path or "kind") from None

@@ -130,7 +130,7 @@ class _Reader:
             self.counts["unscored"] += sum(map(is_unscored, read))
             async with database.write() as connection:
                 entries = list(zip(read, lines, strict=True))
-                await episodes.add_all_recorded(connection, self.run, entries, time.time())
+                await episodes.add_recorded(connection, self.run, entries, time.time())
                 await runs.change(connection, self.run, played=self.counts["played"], unscored=self.counts["unscored"])
 
     def _lines(self) -> list[str]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+from sqlalchemy import update
 
 from sotopia_env import naming, tasks
 from sotopia_env.runs import RunSpec, plan_episodes, run_episodes_async
 from sotopia_env.service import auth
 from sotopia_env.service.app import create_app
 from sotopia_env.service.settings import ServiceSettings
+from sotopia_env.service.store import tables
 from sotopia_env.service.store.engine import Database
 from sotopia_env.service.worker import Worker
 from sotopia_env.storage import read_run
@@ -446,6 +449,20 @@ def test_an_evaluator_of_blanks_is_refused(sqlite_url: str, tmp_path: Path) -> N
         assert [evaluation["evaluator"] for evaluation in record["evaluations"]] == ["rules"]
 
     run(sqlite_url, tmp_path, work)
+
+
+def test_health_counts_jobs_that_no_worker_takes(url: str, tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        await client.post("/simulate", json={"task": task_json(), "policies": ["boulware"]})
+        assert (await client.get("/health")).json()["waiting"] == 0
+        database = Database(url)
+        async with database.write() as connection:
+            await connection.execute(update(tables.job).values(not_before=time.time() - 11))
+        await database.close()
+        health = (await client.get("/health")).json()
+        assert (health["status"], health["waiting"]) == ("degraded", 1)
+
+    run(url, tmp_path, work, workers=0)
 
 
 def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url: str, tmp_path: Path) -> None:

@@ -31,12 +31,13 @@ def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
         database, records = Database(url), await played()
         async with database.write() as connection:
             run = await runs.add(connection, "{}", name="first", planned=len(records), directory="/runs/first")
-            ids = [(await episodes.add_recorded(connection, run, record, 1.0))[0] for record in records]
-            again = [await episodes.add_recorded(connection, run, record, 1.0) for record in records]
+            entries = [(record, "") for record in records]
+            ids = [identity for identity, _ in await episodes.add_recorded(connection, run, entries, 1.0)]
+            again = await episodes.add_recorded(connection, run, entries, 1.0)
             assert again == [(identity, False) for identity in ids]
             await tag_store.add(connection, "episode", ids[0], ["odd"])
             await episode_lists.star(connection, ids[1], True)
-            loose, _ = await episodes.add_recorded(connection, None, records[0], 2.0)
+            ((loose, _),) = await episodes.add_recorded(connection, None, entries[:1], 2.0)
         async with database.read() as connection:
             seen: list[str] = []
             while page := await episode_lists.page(connection, after=seen[-1] if seen else "", limit=2):

@@ -157,7 +157,7 @@ def recorded(studio: Studio, status: str = "done") -> str:
     async def add() -> str:
         async with studio.database.write() as connection:
             run = await runs.add(connection, "{}", planned=1, status=status)
-            await episodes.add_recorded(connection, run, result.episodes[0], 0.0)
+            await episodes.add_recorded(connection, run, [(result.episodes[0], "")], 0.0)
         return run
 
     return studio.do(add())

@@ -131,7 +131,7 @@ def test_two_policies_are_compared_with_tables_and_a_chart(sqlite_url: str, tmp_
             run_id = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
             await runs.change(connection, run_id, played=8)
             for episode in result.episodes:
-                await episodes.add_recorded(connection, run_id, episode, 0.0)
+                await episodes.add_recorded(connection, run_id, [(episode, "")], 0.0)
         assert run_id in (await browser.get("/compare")).text
         page = await browser.get("/compare", params={"run": run_id})
         assert "boulware" in page.text

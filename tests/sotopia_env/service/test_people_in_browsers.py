@@ -159,7 +159,7 @@ async def record_run(place: Served) -> str:
     database = Database(f"sqlite:///{place.folder}/studio.db")
     async with database.write() as connection:
         run = await runs.add(connection, "{}", planned=1, status="done")
-        await episodes.add_recorded(connection, run, result.episodes[0], 0.0)
+        await episodes.add_recorded(connection, run, [(result.episodes[0], "")], 0.0)
     await database.close()
     return run
 

@@ -22,7 +22,7 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
             async with place.database.write() as connection:
                 run = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
                 for episode in result.episodes:
-                    await episodes.add_recorded(connection, run, episode, 0.0)
+                    await episodes.add_recorded(connection, run, [(episode, "")], 0.0)
             drawing = await browser.get("/api/v1/compare.svg", params={"run": run, "chart": "means"})
             assert drawing.headers["content-type"].startswith("image/svg+xml"), drawing.text
             assert (await browser.get("/api/v1/compare.svg", params={"run": run, "chart": "pie"})).status_code == 422

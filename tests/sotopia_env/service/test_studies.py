@@ -293,7 +293,7 @@ async def recorded(place: Studio, folder: Path, n: int = 2) -> str:
     async with place.database.write() as connection:
         run_id = await runs.add(connection, "{}", directory=str(folder), planned=n, status="done")
         for episode in result.episodes:
-            await episodes.add_recorded(connection, run_id, episode, 0.0)
+            await episodes.add_recorded(connection, run_id, [(episode, "")], 0.0)
     return run_id
 
 

@@ -54,8 +54,8 @@ def import_(
 
     if not files:
         for name, foreign in FORMATS.items():
-            written = " (export writes it, too)" if foreign.write is not None else ""
-            typer.echo(f"{name:24} {foreign.kind.value:14} {foreign.summary}{written}")
+            export_note = " (export writes it, too)" if foreign.write is not None else ""
+            typer.echo(f"{name:24} {foreign.kind.value:14} {foreign.summary}{export_note}")
         return
     if out is None:
         raise typer.BadParameter("expected a folder to write, got none", param_hint="--out")

@@ -66,21 +66,21 @@ def play(
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)
     collection = naming.task_set(tasks, n, seed, level)
     # A participant plays all tasks, unless one is named.
-    chosen = None if participant and task is None else naming.pick_task(collection, task)
+    named_task = None if participant and task is None else naming.pick_task(collection, task)
     options = settings_of(merged(settings, {"seed": seed}), PlayOptions, "")
     pool = ModelPool(options.models)
     rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
     person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
     judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
     plans = []
-    for item in [chosen] if chosen and not participant else collection:
+    for item in [named_task] if named_task and not participant else collection:
         naming.check_seat(item, seat)
         seats = tuple(person if index == seat else partner for index in range(len(item.agents)))
         plans.append(EpisodePlan(item, seats, seed=seed, rules=rules))
     with _leave_on_ctrl_c(out):
         if participant and out is not None:
             session = Session(in_order_of(participant, plans, seed), judge, out)
-            _run(pool, lambda: _play_session(session, chosen.id if chosen else None, pool))
+            _run(pool, lambda: _play_session(session, named_task.id if named_task else None, pool))
         else:
             _play_one(plans[0], judge, out, pool)
 

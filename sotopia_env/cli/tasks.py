@@ -97,16 +97,16 @@ def show_task(
     from sotopia_env.world.dynamics import Rules, initial_state
     from sotopia_env.world.observation import observe
 
-    chosen = pick_task(task_set(source, n, seed, level), task)
+    item = pick_task(task_set(source, n, seed, level), task)
     if as_json:
-        typer.echo(chosen.model_dump_json(indent=2))
+        typer.echo(item.model_dump_json(indent=2))
         return
     if seat is None:
-        typer.echo(card(chosen), nl=False)
+        typer.echo(card(item), nl=False)
         return
-    check_seat(chosen, seat)
-    state = initial_state(chosen, Rules(), 0)
-    typer.echo(disarm(f"task {chosen.id}, {chosen.agents[seat]}\n\n{observe(state, chosen.agents[seat]).text}"))
+    check_seat(item, seat)
+    state = initial_state(item, Rules(), 0)
+    typer.echo(disarm(f"task {item.id}, {item.agents[seat]}\n\n{observe(state, item.agents[seat]).text}"))
 
 
 def stats(

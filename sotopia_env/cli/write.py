@@ -171,9 +171,9 @@ def _product(request: _WriteOptions, writing: Any, results: Sequence[Any], cast:
 
     if request.kind in ("scenarios", "outcomes"):
         file = request.out / "tasks.jsonl"
-        written = writing.tasks([Scenario.model_validate(item) for item in results], request.seed)
-        written.save(file)
-        return f"{file}: {written!r}"
+        task_set = writing.tasks([Scenario.model_validate(item) for item in results], request.seed)
+        task_set.save(file)
+        return f"{file}: {task_set!r}"
     # The new cast also contains the existing relationships, so that it can be used instead of the old one.
     characters = [] if cast is None else [one.model_dump(mode="json") for one in cast.characters]
     earlier = [] if cast is None else [one.model_dump(mode="json") for one in cast.relationships]
@@ -233,13 +233,13 @@ def draft_simulation(
     async def ask(_: Stop) -> Written | None:
         return await drafter.ask(simulation_question(sentence))
 
-    written, _ = run_with_models(pool, None, ask, "the same command asks again")
-    if written is None:
+    draft, _ = run_with_models(pool, None, ask, "the same command asks again")
+    if draft is None:
         raise SotopiaError(f"{model}: no answer, so nothing is written; the same command asks again")
-    if written.result is None:
-        typer.echo(disarm(f"sotopia: the answer was refused, so nothing is written: {written.refusal}"), err=True)
+    if draft.result is None:
+        typer.echo(disarm(f"sotopia: the answer was refused, so nothing is written: {draft.refusal}"), err=True)
         raise typer.Exit(1)
-    text = to_yaml(written.result)
+    text = to_yaml(draft.result)
     typer.echo(disarm(text))
     if not yes and not typer.confirm(f"Save this as {out}?"):
         typer.echo("Nothing was written.")

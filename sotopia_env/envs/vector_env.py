@@ -84,7 +84,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
         """
         seeds, mask = self._read_seeds(seed), self._read_mask(options)
         rest = {name: options[name] for name in options if name != _MASK} if isinstance(options, Mapping) else options
-        members = [(env, seed) for env, seed, chosen in zip(self._members, seeds, mask, strict=True) if chosen]
+        members = [(env, seed) for env, seed, selected in zip(self._members, seeds, mask, strict=True) if selected]
         self._wait(env.begin(seed, rest) for env, seed in members)
         self._over[mask] = False
         return super().reset(seed=seeds, options={_MASK: mask})

@@ -51,7 +51,7 @@ class Playback(NamedTuple):
     inserted: frozenset[int] = frozenset()
 
 
-def spoken(seat: int, text: str, move: Move | None = None) -> Act:
+def utterance(seat: int, text: str, move: Move | None = None) -> Act:
     """Returns the act of saying something, with or without a move."""
     return Act(seat, Action(ActionType.SPEAK, text, (), move))
 

@@ -76,9 +76,9 @@ def count_text(count: int) -> str:
     return f"{count:,}" if count < 10**15 else f"more than 10^{int(count.bit_length() * math.log10(2)) - 1}"
 
 
-def money_text(amount: int | float | Decimal, places: int) -> str:
+def money_text(amount: int | float | Decimal, decimals: int) -> str:
     """An amount of money: with thousands commas, and with two digits after the point, or more, where it needs any."""
-    return f"{amount:,.{max(2, places) if places else 0}f}"
+    return f"{amount:,.{max(2, decimals) if decimals else 0}f}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -140,8 +140,8 @@ def _checked(scorer: str, scores: Sequence[float], count: int) -> list[float]:
 
 def _generation(best: Decision, candidates: Sequence[Decision], latency: float) -> Generation:
     usage = sum((candidate.generation.usage for candidate in candidates if candidate.generation), Usage())
-    chosen = best.generation or Generation()
-    return chosen.model_copy(update={"usage": usage, "latency": latency, "candidates": len(candidates)})
+    generation = best.generation or Generation()
+    return generation.model_copy(update={"usage": usage, "latency": latency, "candidates": len(candidates)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ def _on_goal(observation: Observation, question: InterviewQuestion) -> Interview
 
 
 def _on_words(observation: Observation, question: InterviewQuestion) -> InterviewReply:
-    spoken = (turn.action.argument for turn in observation.turns if turn.actor == question.about)
-    words = long_words(" ".join(spoken))
+    utterances = (turn.action.argument for turn in observation.turns if turn.actor == question.about)
+    words = long_words(" ".join(utterances))
     # Words that all options share do not tell them apart.
     common = set.intersection(*(long_words(option) for option in question.options))
     counts = [len((long_words(option) - common) & words) for option in question.options]

@@ -373,5 +373,5 @@ def _words(episode: Episode, agent: str) -> dict[str, float]:
     actions = [item.turn.action for item in episode.turns if item.turn.actor == agent]
     if not actions:
         return {}
-    spoken = sum(len(a.argument.split()) for a in actions if a.action_type is ActionType.SPEAK)
-    return {WORDS: spoken / len(actions)}
+    words = sum(len(a.argument.split()) for a in actions if a.action_type is ActionType.SPEAK)
+    return {WORDS: words / len(actions)}

@@ -56,14 +56,14 @@ class Admission:
         """Whether there is a limit, so that episodes may have to wait."""
         return self.ledger is not None and self.ledger.budget.limited
 
-    async def enter(self, key: str, begun: list[UnfinishedPart]) -> None:
-        """Waits until the episode may start, or continue from the recorded parts in ``begun``."""
+    async def enter(self, key: str, parts: list[UnfinishedPart]) -> None:
+        """Waits until the episode may start, or continue from the recorded ``parts``."""
         # Every waiting episode checks again after each event, and only those that fit leave the loop.
         while not self._fits():
             self._event.clear()
             await self._event.wait()
         self._under_way[key] = _Sum()
-        for part in begun:
+        for part in parts:
             if part.turn is not None:
                 self.note(key, part.turn)
 
@@ -74,11 +74,11 @@ class Admission:
 
     def leave(self, key: str, finished: bool) -> None:
         """Removes an episode that has ended; if it was ``finished``, its use updates the expectation."""
-        used = self._under_way.pop(key)
+        usage = self._under_way.pop(key)
         if finished:
             self._count += 1
-            self._longest.tokens = max(self._longest.tokens, used.tokens)
-            self._longest.cost = max(self._longest.cost, used.cost)
+            self._longest.tokens = max(self._longest.tokens, usage.tokens)
+            self._longest.cost = max(self._longest.cost, usage.cost)
         self._event.set()
 
     def _fits(self) -> bool:
@@ -93,8 +93,8 @@ class Admission:
         judged = _spent(self.ledger.totals("judge"))
         tokens = self._longest.tokens + (judged.tokens - self._judged.tokens) / self._count
         cost = self._longest.cost + (judged.cost - self._judged.cost) / self._count
-        rest = tokens + sum(max(0.0, tokens - used.tokens) for used in self._under_way.values())
-        rest_cost = cost + sum(max(0.0, cost - used.cost) for used in self._under_way.values())
+        rest = tokens + sum(max(0.0, tokens - usage.tokens) for usage in self._under_way.values())
+        rest_cost = cost + sum(max(0.0, cost - usage.cost) for usage in self._under_way.values())
         return self.ledger.budget.covers(Amount(math.ceil(MARGIN * rest), MARGIN * rest_cost))
 
 

@@ -109,15 +109,15 @@ class _RunEvaluation:
 
     async def work(self, episode: Episode) -> bool:
         """Evaluates an episode and stores the verdict; a failure of the evaluator is stored as an unscored verdict."""
-        begun, append = self._begun(episode), partial(self._append, episode)
-        append((await evaluate_episode(begun, self.evaluator, self.timeout, append)).evaluations[-1])
+        unfinished, append = self._with_stored(episode), partial(self._append, episode)
+        append((await evaluate_episode(unfinished, self.evaluator, self.timeout, append)).evaluations[-1])
         self.evaluated += 1
         return True
 
     def _append(self, episode: Episode, evaluation: Evaluation) -> None:
         self.side.append(_StoredVerdict(key=episode.key, content=episode.turns_hash, evaluation=evaluation))
 
-    def _begun(self, episode: Episode) -> Episode:
+    def _with_stored(self, episode: Episode) -> Episode:
         """Returns the episode with the stored evaluations by the judges of a panel; with ``force``, only new ones."""
         judges, _ = self._verdicts(episode)
         if self.force and isinstance(self.evaluator, JudgePanel):

@@ -38,9 +38,9 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     foreign = format_named(format or _only_format(source))
     write = foreign.write
     if write is None:
-        written = [name for name, other in FORMATS.items() if other.write is not None]
+        writable = [name for name, other in FORMATS.items() if other.write is not None]
         raise InvalidValueError(
-            f"{foreign.name} can be read but not written", field="format", expected=f"one of {', '.join(written)}"
+            f"{foreign.name} can be read but not written", field="format", expected=f"one of {', '.join(writable)}"
         )
     if file.suffix not in SUFFIXES:
         raise InvalidValueError(

@@ -100,9 +100,9 @@ def take_over(part: RunDirectory, run: Path, keys: Collection[str]) -> None:
     if not (run / RUN).exists():
         return
     part.elsewhere |= {episode.key for episode in read_run(run)}
-    begun = set(part.unfinished)
+    keys_in_part = set(part.unfinished)
     for item in read_unfinished(run):
-        if item.key in keys and item.key not in begun:
+        if item.key in keys and item.key not in keys_in_part:
             part.unfinished.append(item)
 
 

@@ -147,7 +147,7 @@ async def _evaluation(
 async def play_episode(
     plan: EpisodePlan,
     *,
-    begun: Episode | None = None,
+    unfinished: Episode | None = None,
     timeout: float | None = None,
     stop: Stop | None = None,
     listeners: Sequence[TurnListener] = (),
@@ -156,8 +156,8 @@ async def play_episode(
 
     Args:
         plan: the episode to play.
-        begun: the same episode as far as it was played before. Play continues from its last turn; its turns are not
-            generated again and not passed to ``listeners``.
+        unfinished: the same episode as far as it was played before. Play continues from its last turn; its turns are
+            not generated again and not passed to ``listeners``.
         timeout: seconds after which the episode counts as failed; ``None`` for no limit. It takes effect where a
             policy awaits something; one that never awaits cannot be stopped.
         stop: ends the episode before its next turn.
@@ -168,13 +168,13 @@ async def play_episode(
 
     Raises:
         BudgetExceededError: a model's ledger has reached its limit.
-        DamagedRecordError: ``begun`` contradicts the rules.
+        DamagedRecordError: ``unfinished`` contradicts the rules.
         ModelRefusedError: a model refuses every request.
         Dropped: ``stop`` was requested before the last turn.
         Exception: any exception of a listener.
     """
     fresh = Table(plan.task, plan.rules, plan.episode_seed, key=plan.key)
-    table = fresh if begun is None else Table.resume(begun)
+    table = fresh if unfinished is None else Table.resume(unfinished)
 
     def notify(turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
         try:

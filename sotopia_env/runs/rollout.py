@@ -97,14 +97,14 @@ class _Run:
     admission: Admission
     episodes: dict[str, Episode] = field(default_factory=dict)
     failed: list[FailureRecord] = field(default_factory=list)
-    begun: int = 0
+    started: int = 0
     played: int = 0
     unscored: int = 0
 
     @property
     def unfinished(self) -> int:
         """Episodes that were begun and neither recorded nor failed."""
-        return self.begun - self.played - len(self.failed)
+        return self.started - self.played - len(self.failed)
 
     async def work(self, plan: EpisodePlan) -> bool:
         """Plays, evaluates and records an episode; returns whether it succeeded."""
@@ -114,7 +114,7 @@ class _Run:
         outcome: Episode | FailureRecord | None = None
         try:
             self.stop.check()
-            self.begun += 1
+            self.started += 1
             outcome = await self._produce(plan, parts)
         finally:
             # Also after an exception: the admission of the next episode may be waiting for this one to end.
@@ -127,8 +127,13 @@ class _Run:
     async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord:
         """Returns the episode with its evaluation, or the record of its failure."""
         try:
-            begun, listeners = _begun(plan, parts) if parts else None, self._listeners(plan, bool(parts))
-            outcome = await play_episode(plan, begun=begun, timeout=self.timeout, stop=self.stop, listeners=listeners)
+            outcome = await play_episode(
+                plan,
+                unfinished=_unfinished_episode(plan, parts) if parts else None,
+                timeout=self.timeout,
+                stop=self.stop,
+                listeners=self._listeners(plan, bool(parts)),
+            )
             if isinstance(outcome, Episode) and self.evaluator is not None:
                 return await evaluate_episode(outcome, self.evaluator, self.timeout, partial(self._keep, plan.key))
             return outcome
@@ -145,14 +150,14 @@ class _Run:
         if self.directory is not None:
             self.directory.unfinished.append(UnfinishedPart(key=key, evaluation=evaluation))
 
-    def _listeners(self, plan: EpisodePlan, begun: bool) -> list[TurnListener]:
+    def _listeners(self, plan: EpisodePlan, resumed: bool) -> list[TurnListener]:
         """Returns the listeners to an episode's turns.
 
         Only listeners with something to do are included, since each is called for every turn.
         """
         listeners: list[TurnListener] = []
         if self.directory is not None:
-            listeners.append(_Safeguard(self.directory, plan.key, begun).add)
+            listeners.append(_Safeguard(self.directory, plan.key, resumed).add)
         if self.admission.limited:
             listeners.append(lambda turn, _: self.admission.note(plan.key, turn))
         if self.watcher is not None:
@@ -196,7 +201,7 @@ class _Safeguard:
             self._free.clear()
 
 
-def _begun(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
+def _unfinished_episode(plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode:
     """Returns an episode as far as it was played and judged in earlier calls."""
     try:
         return Episode(

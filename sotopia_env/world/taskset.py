@@ -261,14 +261,14 @@ def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.
     def repetition(seating: tuple[int, ...]) -> tuple[int, int]:
         return groups.get(frozenset(seating), 0), sum(map(uses.__getitem__, seating))
 
-    drawn: list[tuple[int, ...]] = []
+    draws: list[tuple[int, ...]] = []
     for _ in range(count):
-        drawn.append(min(seatings, key=repetition))
-        seatings.remove(drawn[-1])
-        groups[frozenset(drawn[-1])] += 1
-        for index in drawn[-1]:
+        draws.append(min(seatings, key=repetition))
+        seatings.remove(draws[-1])
+        groups[frozenset(draws[-1])] += 1
+        for index in draws[-1]:
             uses[index] += 1
-    return drawn
+    return draws
 
 
 def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, seed: int) -> TaskSet:

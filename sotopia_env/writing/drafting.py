@@ -200,10 +200,10 @@ class Drafter:
             Dropped: the end of the work was requested before the question was asked.
         """
         self.stop.check()
-        written = await self.ask(question)
-        if written is not None:
-            journal.append(written)
-        return written
+        answer = await self.ask(question)
+        if answer is not None:
+            journal.append(answer)
+        return answer
 
     def _request(self, messages: Sequence[ChatMessage], question: DraftQuestion[Any]) -> ChatRequest:
         return ChatRequest(

@@ -59,8 +59,8 @@ class Writer:
                 raise InvalidValueError("all of them are used", field="inspirations", hint="add other ones")
 
             async def ask(inspiration: Inspiration) -> bool:
-                written = await self.drafter.record(self.kind.question(inspiration), journal)
-                return written is not None and written.result is not None
+                answer = await self.drafter.record(self.kind.question(inspiration), journal)
+                return answer is not None and answer.result is not None
 
             # Each batch has as many questions as results are missing; refused answers make another batch necessary.
             while not self.drafter.stop.reason:

@@ -98,7 +98,7 @@ class StoppedError(Exception):
 
 
 def killed_after(monkeypatch, steps):
-    """Makes training end abruptly after so many steps."""
+    """Makes training end abruptly after ``steps`` steps."""
     from transformers import TrainerCallback
 
     from training.fitting import loop as fitting
@@ -108,8 +108,8 @@ def killed_after(monkeypatch, steps):
             if state.global_step == steps:
                 raise StoppedError
 
-    kept = fitting._callbacks
-    monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*kept(fit), Killer()])
+    callbacks = fitting._callbacks
+    monkeypatch.setattr(fitting, "_callbacks", lambda fit: [*callbacks(fit), Killer()])
 
 
 @pytest.fixture(scope="session")

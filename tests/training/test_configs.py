@@ -26,9 +26,9 @@ def stage_of(script):
 
 def named_in(path):
     """The stage and the configuration in the command of a file's first line."""
-    found = COMMAND.match(path.read_text().splitlines()[0])
-    assert found, f"{path.name}: begin with a comment with the command that runs it"
-    return found.groups()
+    match = COMMAND.match(path.read_text().splitlines()[0])
+    assert match, f"{path.name}: begin with a comment with the command that runs it"
+    return match.groups()
 
 
 @pytest.mark.parametrize("path", STAGE_FILES, ids=lambda path: path.stem)
@@ -94,8 +94,8 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
     from accelerate.commands import launch
 
     first_line = path.read_text().splitlines()[0]
-    found = re.fullmatch(r"# accelerate launch --config_file (\S+) (scripts/\S+) --config (\S+)(.*)", first_line)
-    config, script, stage, overrides = found.groups()
+    match = re.fullmatch(r"# accelerate launch --config_file (\S+) (scripts/\S+) --config (\S+)(.*)", first_line)
+    config, script, stage, overrides = match.groups()
     assert ROOT / config == path
     assert (
         run_script(
@@ -107,8 +107,8 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
         == 0
     )
     monkeypatch.delenv("ACCELERATE_CONFIG_FILE", raising=False)
-    asked = ["--config_file", str(path), str(ROOT / script), "--config", str(ROOT / stage)]
-    arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(asked))
+    words = ["--config_file", str(path), str(ROOT / script), "--config", str(ROOT / stage)]
+    arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))
     declared = yaml.safe_load(path.read_text())
     expected = (2, "no") if declared["use_cpu"] else (8, "bf16")
     assert (arguments.num_processes, arguments.mixed_precision) == expected

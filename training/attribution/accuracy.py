@@ -182,8 +182,8 @@ def nearest(rows: Sequence[MethodAccuracy], methods: Sequence[str]) -> list[Meth
     """Returns the rows of :data:`ALL` (or of the only family) for the given methods, best ranking first."""
     families = {row.family for row in rows}
     family = ALL if ALL in families else next(iter(families), ALL)
-    chosen = [row for row in rows if row.family == family and row.method in methods]
-    return sorted(chosen, key=lambda row: -row.ranking.mean if row.ranking else 1.0)
+    matches = [row for row in rows if row.family == family and row.method in methods]
+    return sorted(matches, key=lambda row: -row.ranking.mean if row.ranking else 1.0)
 
 
 def accuracy_report(rows: Sequence[MethodAccuracy], notes: Sequence[str]) -> Report:

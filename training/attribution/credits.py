@@ -323,7 +323,7 @@ def read_rewards(
         InvalidValueError: a dimension has several attributors and none is chosen, or a turn has two rewards.
     """
     names = None if dimensions is None else [dimension_name(name) for name in dimensions]
-    chosen = {dimension_name(k): v for k, v in attributor.items()} if isinstance(attributor, Mapping) else attributor
+    choices = {dimension_name(k): v for k, v in attributor.items()} if isinstance(attributor, Mapping) else attributor
     rows: dict[TurnKey, dict[str, float]] = {}
     scenarios: dict[str, str] = {}
     contents: dict[str, str] = {}
@@ -334,7 +334,7 @@ def read_rewards(
         if item.method != method or (names is not None and item.dimension not in names):
             continue
         attributors.setdefault(item.dimension, {})[item.attributor] = None
-        choice = chosen.get(item.dimension) if isinstance(chosen, Mapping) else chosen
+        choice = choices.get(item.dimension) if isinstance(choices, Mapping) else choices
         # Uniform rewards come from no attributor, so a chosen one does not exclude them.
         if choice is not None and item.attributor != choice and method != "uniform":
             continue
@@ -353,7 +353,7 @@ def read_rewards(
         scenarios[item.episode] = item.scenario
         if item.content is not None:
             contents[item.episode] = item.content
-    _check_choice(path, method, methods, names, chosen, attributors)
+    _check_choice(path, method, methods, names, choices, attributors)
     return Rewards(rows, scenarios, contents)
 
 
@@ -362,7 +362,7 @@ def _check_choice(
     method: Method,
     methods: Mapping[str, None],
     names: Sequence[str] | None,
-    chosen: Mapping[str, str] | str | None,
+    choices: Mapping[str, str] | str | None,
     attributors: Mapping[str, Mapping[str, None]],
 ) -> None:
     if method not in methods:
@@ -371,6 +371,6 @@ def _check_choice(
         if name not in attributors:
             raise UnknownNameError(field="dimension", got=name, valid=attributors, where=path)
     for name, available in attributors.items():
-        choice = chosen.get(name) if isinstance(chosen, Mapping) else chosen
+        choice = choices.get(name) if isinstance(choices, Mapping) else choices
         if choice is not None and choice not in available and method != "uniform":
             raise UnknownNameError(field="attributor", got=choice, valid=available, where=path)

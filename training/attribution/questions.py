@@ -68,11 +68,11 @@ def survey(settings: AttributionSettings) -> int:
     scores: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     seats, scored = 0, dict[str, None]()
-    for episode, chosen in episodes_of(settings):
-        seats += len(chosen)
+    for episode, focal_seats in episodes_of(settings):
+        seats += len(focal_seats)
         evaluation = episode.evaluation(settings.evaluator)
         scored |= dict.fromkeys(str(score.dimension) for score in evaluation.scores) if evaluation else {}
-        for seat in chosen:
+        for seat in focal_seats:
             for name in settings.names:
                 score = seat_score(episode, seat, name, settings.evaluator)
                 scores[name] += isinstance(score, SeatScore)

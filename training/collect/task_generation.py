@@ -227,10 +227,10 @@ def _generated_tasks(
         raise InvalidValueError(field="tasks", expected="'families', 'writer' or 'given'")
     # The writer goes first: families fill up whatever its inspirations did not give.
     share = settings.scenarios if settings.families is None else settings.scenarios // 2
-    written = _written(settings, share, folder, model) if settings.writer is not None else []
-    scenarios = [Scenario.model_validate(item.result) for item in written if item.result is not None]
+    answers = _written(settings, share, folder, model) if settings.writer is not None else []
+    scenarios = [Scenario.model_validate(item.result) for item in answers if item.result is not None]
     open_scenarios = [OpenScenario(scenario) for scenario in scenarios]
-    facts: dict[str, Any] = {"written": _written_facts(written)} if settings.writer is not None else {}
+    facts: dict[str, Any] = {"written": _written_facts(answers)} if settings.writer is not None else {}
     if settings.families is not None:
         earlier = scenario_keys(settings.earlier)
         family_set, left_out = family_tasks(
@@ -246,14 +246,14 @@ def _generated_tasks(
             return family_set, {"scenarios": len(family_set), **facts}
     if not open_scenarios:
         raise InvalidValueError(
-            f"{len(written)} inspirations gave no scenario", field="tasks", hint=f"{folder}/{SCENARIOS} has the reasons"
+            f"{len(answers)} inspirations gave no scenario", field="tasks", hint=f"{folder}/{SCENARIOS} has the reasons"
         )
     return _cast(settings, open_scenarios), {"scenarios": len(open_scenarios), **facts}
 
 
-def _written_facts(written: Sequence[Written]) -> dict[str, Any]:
-    by_source = Counter(item.source for item in written if item.result is not None)
-    return {"by_source": dict(sorted(by_source.items())), "failed": len(written) - count(written)}
+def _written_facts(answers: Sequence[Written]) -> dict[str, Any]:
+    by_source = Counter(item.source for item in answers if item.result is not None)
+    return {"by_source": dict(sorted(by_source.items())), "failed": len(answers) - count(answers)}
 
 
 def _cast(settings: TaskSettings, open_scenarios: Collection[OpenScenario]) -> TaskSet:
@@ -301,12 +301,12 @@ def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | No
     assert settings.writer is not None
     previous = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in source.load()]
     if model is not None:
-        written = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, previous))
+        answers = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, previous))
     else:
-        written = asyncio.run(_connect_and_ask(settings, n, folder, previous))
-    if count(written) < n:
-        logger.warning("the inspirations gave %d of %d scenarios", count(written), n)
-    return written
+        answers = asyncio.run(_connect_and_ask(settings, n, folder, previous))
+    if count(answers) < n:
+        logger.warning("the inspirations gave %d of %d scenarios", count(answers), n)
+    return answers
 
 
 async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previous: list[Scenario]) -> list[Written]:

@@ -185,7 +185,7 @@ class RowMaker:
                 continue
             turn = episode.turns[index].turn
             generation = episode.turns[index].generation
-            completion = written(generation, turn.attempted or turn.action, episode.task.names)
+            completion = completion_of(generation, turn.attempted or turn.action, episode.task.names)
             if self._has_long_answer(completion):
                 continue
             fit = self._fit(observation, completion)
@@ -232,7 +232,7 @@ class RowMaker:
         return fit_prompt(observation, completion, self.prompt, self.count)
 
 
-def written(generation: Generation | None, action: Action, names: Mapping[str, str]) -> str:
+def completion_of(generation: Generation | None, action: Action, names: Mapping[str, str]) -> str:
     """Returns a turn as its policy wrote it and reads it in later prompts; as JSON if it wrote no text."""
     message = None if generation is None else generation.message
     return to_json(action, names) if message is None else message.text

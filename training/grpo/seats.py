@@ -69,8 +69,8 @@ def rollout(
     check_extra("train")  # what TRL passes to a rollout function changes between its releases
     rows = [_Row(Seat.of(decode_json(prompt[0][KEY]), reasks=0)) for prompt in prompts]
     tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
-    begun = wait(all_at_once(row.seat.begin() for row in rows))
-    for row, messages in zip(rows, begun, strict=True):
+    openings = wait(all_at_once(row.seat.begin() for row in rows))
+    for row, messages in zip(rows, openings, strict=True):
         row.prompt = prompt_ids(tokenizer, messages)
     room = longest - int(trainer.args.max_completion_length)
     while acting := [row for row in rows if row.seat.reward is None]:

@@ -138,5 +138,5 @@ def _samples(
             if benchmark.measure not in item:
                 valid = sorted(item["metrics"])
                 raise UnknownNameError(field="measure", got=benchmark.measure, valid=valid)
-            written = tuple(text for group in item["resps"] for text in group if isinstance(text, str))
-            yield Sample(task, document, {benchmark.measure: float(item[benchmark.measure])}, prompt, written)
+            answers = tuple(text for group in item["resps"] for text in group if isinstance(text, str))
+            yield Sample(task, document, {benchmark.measure: float(item[benchmark.measure])}, prompt, answers)

@@ -57,8 +57,8 @@ class Toxicity:
 
     def of(self, texts: Sequence[str]) -> list[float]:
         """Returns the toxicity of each text, in [0, 1]; empty texts have none."""
-        written = [text for text in texts if text.strip()]
-        values = iter([self._probability(labels) for labels in self._classify(written)] if written else [])
+        non_blank = [text for text in texts if text.strip()]
+        values = iter([self._probability(labels) for labels in self._classify(non_blank)] if non_blank else [])
         return [next(values) if text.strip() else 0.0 for text in texts]
 
     def _probability(self, labels: Sequence[Mapping[str, Any]]) -> float:

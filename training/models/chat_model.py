@@ -111,15 +111,15 @@ class LocalChatModel:
 
     def _batcher(self, request: ChatRequest) -> Batcher:
         sampling = self.batcher.sampling
-        asked = replace(
+        requested = replace(
             sampling,
             temperature=sampling.temperature if request.temperature is None else request.temperature,
             max_new_tokens=request.max_tokens or sampling.max_new_tokens,
         )
-        if asked == sampling:
+        if requested == sampling:
             return self.batcher
-        return self._batchers.get(asked) or self._batchers.setdefault(
-            asked, shared_batcher(self.model, self.tokenizer, asked)
+        return self._batchers.get(requested) or self._batchers.setdefault(
+            requested, shared_batcher(self.model, self.tokenizer, requested)
         )
 
     async def close(self) -> None:
@@ -168,8 +168,8 @@ def load_model(
     model = TrainedModel.find(path, quantization=quantization, dtype=dtype, device=device)
     settings = read_prompt_settings(model.path) if prompt is None else prompt
     context = model.context()
-    wanted = max_length or context or settings.max_length
-    limit = min(wanted, context or wanted)
+    length = max_length or context or settings.max_length
+    limit = min(length, context or length)
     sampling = Sampling(settings.max_answer if max_tokens is None else max_tokens, temperature, top_p, max_batch)
     if sampling.max_new_tokens >= limit:
         raise InvalidValueError(

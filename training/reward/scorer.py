@@ -20,7 +20,7 @@ from sotopia_env.policies import Decision
 from sotopia_env.records import read_record
 from sotopia_env.settings import Settings
 from sotopia_env.world import ChatMessage, Observation
-from training.data.samples import fit_prompt, written
+from training.data.samples import completion_of, fit_prompt
 from training.models.loading import LOADING, adapter_base, find_model, load_arguments, located
 from training.models.tokenizers import load_tokenizer
 from training.reward.text import fitting_ids, scored_ids
@@ -163,7 +163,7 @@ class RewardScorer:
             PolicyError: a decision is too long even without the oldest turns.
         """
         names = {agent: name for name, agent in observation.briefing.recipients.items() if name != agent}
-        answers = [written(decision.generation, decision.action, names) for decision in decisions]
+        answers = [completion_of(decision.generation, decision.action, names) for decision in decisions]
 
         def count(prompt: Sequence[ChatMessage], answer: str) -> int:
             return len(scored_ids(self.tokenizer, prompt, answer))

@@ -44,10 +44,10 @@ def plant(episode: Episode, text: str, agent: str = "agent_0") -> Episode:
     Raises:
         InvalidValueError: ``agent`` did not speak.
     """
-    spoken = [t for t in episode.plain_turns if t.actor == agent and t.action.action_type is ActionType.SPEAK]
-    if not spoken:
+    utterances = [t for t in episode.plain_turns if t.actor == agent and t.action.action_type is ActionType.SPEAK]
+    if not utterances:
         raise InvalidValueError(field="agent", expected="one that speaks in the episode", got=agent)
-    attack = replace(spoken[-1], action=Action(ActionType.SPEAK, text, spoken[-1].action.to))
+    attack = replace(utterances[-1], action=Action(ActionType.SPEAK, text, utterances[-1].action.to))
     return episode.with_turns(attack if turn.index == attack.index else turn for turn in episode.plain_turns)
 
 

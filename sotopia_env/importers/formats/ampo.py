@@ -16,7 +16,7 @@ from sotopia_env.importers.formats.evaluations import evaluation_of
 from sotopia_env.importers.formats.scene import ObservedScene
 from sotopia_env.importers.formats.sotopia_text import UNKNOWN, action_of, opening_of
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.playback import Act, play_acts, spoken
+from sotopia_env.importers.playback import Act, play_acts, utterance
 from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import Task
 
@@ -75,7 +75,7 @@ def _act(number: int, text: str, names: Sequence[str]) -> Act:
                     return Act(seat, action_of(words, ids))
                 except DamagedRecordError:
                     # AMPO writes speech as plain words, without the marks of SOTOPIA's actions.
-                    return spoken(seat, words)
+                    return utterance(seat, words)
     raise DamagedRecordError(field=f"dialog.{number}", expected=f"a line of {' or '.join(map(repr, names))}", got=text)
 
 

@@ -18,7 +18,7 @@ from sotopia_env.importers.formats.negotiation import (
     whole,
 )
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.playback import Act, utterance
 from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.world.scenario import Task
@@ -112,7 +112,7 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
     if entry.text == _LEAVE and data:
         return leaving(seat)
     if entry.text != _SUBMIT or not data:
-        return spoken(seat, entry.text)
+        return utterance(seat, entry.text)
     shares = []
     # Both shares are read, so that an offer that does not add up is refused as a move and not silently completed.
     for name in ("issue2youget", "issue2theyget"):
@@ -124,7 +124,7 @@ def _act(field: str, entry: ChatEntry, names: list[str]) -> Act:
         shares.append({issue: whole(f"{field}.task_data.{name}.{issue}", share[issue]) for issue in ISSUES})
     own, other = shares
     terms = {issue: {f"agent_{seat}": own[issue], f"agent_{1 - seat}": other[issue]} for issue in ISSUES}
-    return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
+    return utterance(seat, "", Move(MoveKind.PROPOSE, terms))
 
 
 CASINO = Format(

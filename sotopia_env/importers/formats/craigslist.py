@@ -28,7 +28,7 @@ from sotopia_env.importers.formats.negotiation import (
     price,
 )
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.playback import Act, utterance
 from sotopia_env.importers.source import RawRecord
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, Move, MoveKind, NumberIssue, OutcomeSpec
 from sotopia_env.world.scenario import Task
@@ -97,8 +97,8 @@ def _roles(values: Sequence[Any]) -> tuple[str, ...]:
 def _offer(seat: int, amount: float | None, words: str) -> Act:
     """An offer of a price; without a price, only the words of the offer."""
     if amount is None:
-        return spoken(seat, words) if words else idle(seat)
-    return spoken(seat, words, Move(MoveKind.PROPOSE, {PRICE: int(amount) if amount.is_integer() else amount}))
+        return utterance(seat, words) if words else idle(seat)
+    return utterance(seat, words, Move(MoveKind.PROPOSE, {PRICE: int(amount) if amount.is_integer() else amount}))
 
 
 def _formal(seat: int, kind: str, amount: float | None, words: str) -> Act:
@@ -213,7 +213,7 @@ def read_lists(item: RawRecord, library: Library) -> Iterator[Product]:
             raise DamagedRecordError(field=f"agent_turn.{number}", expected="0 or 1", got=seat)
         # The intents of utterances were inferred from their words; only acts without words were formal ones.
         if words or intent not in _ACTS:
-            acts.append(spoken(seat, words))
+            acts.append(utterance(seat, words))
             continue
         amount = price(f"dialogue_acts.price.{number}", prices[number]) if intent == "offer" else None
         offers += [] if amount is None else [amount]

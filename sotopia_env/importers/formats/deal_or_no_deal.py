@@ -25,7 +25,7 @@ from sotopia_env.importers.formats.negotiation import (
     whole,
 )
 from sotopia_env.importers.library import Library, content_id
-from sotopia_env.importers.playback import Act, spoken
+from sotopia_env.importers.playback import Act, utterance
 from sotopia_env.importers.source import RawRecord
 from sotopia_env.world.scenario import Task
 
@@ -123,7 +123,7 @@ def _acts(line: _DialogueLine) -> list[Act]:
         if text == _SELECTION:
             selector = seat
         else:
-            acts.append(spoken(seat, text))
+            acts.append(utterance(seat, text))
     shares = _selections(line)
     if shares is not None:
         first = selector or 0
@@ -215,7 +215,7 @@ def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
     for number, event in enumerate(dialogue.events):
         if event.agent not in (0, 1):
             raise DamagedRecordError(field=f"events.{number}.agent", expected="0 or 1", got=event.agent)
-        entry = spoken(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
+        entry = utterance(event.agent, str(event.data or "")) if event.action == "message" else act(number, event)
         acts.append(entry)
     return acts
 

@@ -9,7 +9,7 @@ from typing import Any
 from sotopia_env.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Product, ProductKind, converted, one_line
 from sotopia_env.importers.formats.episodes import imported_episode
-from sotopia_env.importers.playback import Act, play_acts, spoken
+from sotopia_env.importers.playback import Act, play_acts, utterance
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Seat, Task
@@ -97,12 +97,12 @@ def share_offer(seat: int, share: Mapping[str, int], counts: Mapping[str, int]) 
     """
     own, other = f"agent_{seat}", f"agent_{1 - seat}"
     terms = {name: {own: share.get(name, 0), other: count - share.get(name, 0)} for name, count in counts.items()}
-    return spoken(seat, "", Move(MoveKind.PROPOSE, terms))
+    return utterance(seat, "", Move(MoveKind.PROPOSE, terms))
 
 
 def answer(seat: int, kind: MoveKind) -> Act:
     """Returns the act of accepting or rejecting the only open offer."""
-    return spoken(seat, "", Move(kind, True))
+    return utterance(seat, "", Move(kind, True))
 
 
 def leaving(seat: int) -> Act:

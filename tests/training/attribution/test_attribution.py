@@ -37,16 +37,16 @@ SMALL = {1: 0.0, 3: 0.25, 5: 1.0}
 
 
 def importance(episode, seat, name, dimension="goal", blame=False):
-    found = make_attributor(name).attribute(episode, seat, seat_score(episode, seat, dimension), blame)
-    assert isinstance(found, Importance)
-    return found.by_turn
+    result = make_attributor(name).attribute(episode, seat, seat_score(episode, seat, dimension), blame)
+    assert isinstance(result, Importance)
+    return result.by_turn
 
 
 # --- methods ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("method", "found", "expected"),
+    ("method", "estimate", "expected"),
     [
         ("uniform", None, {1: 1.0, 3: 1.0, 5: 1.0}),
         ("uniform", Importance(SMALL), {1: 1.0, 3: 1.0, 5: 1.0}),
@@ -59,8 +59,8 @@ def importance(episode, seat, name, dimension="goal", blame=False):
         ("direct", Importance(SMALL), SMALL),
     ],
 )
-def test_methods(method, found, expected):
-    assert attributed(method, found, (1, 3, 5)) == pytest.approx(expected)
+def test_methods(method, estimate, expected):
+    assert attributed(method, estimate, (1, 3, 5)) == pytest.approx(expected)
 
 
 def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
@@ -70,7 +70,7 @@ def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
 
 
 @pytest.mark.parametrize(
-    ("found", "complaint"),
+    ("estimate", "complaint"),
     [
         (None, "got None"),
         (Importance({1: 0.5}), r"got \[1\]"),
@@ -79,10 +79,10 @@ def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
         (Importance(SMALL, key=2), "key"),
     ],
 )
-def test_what_is_not_exactly_the_turns_is_refused(found, complaint):
+def test_what_is_not_exactly_the_turns_is_refused(estimate, complaint):
     """Guards R5: sotopia-rl leaves what is missing at 0."""
     with pytest.raises(InvalidValueError, match=complaint):
-        attributed("direct", found, (1, 3, 5))
+        attributed("direct", estimate, (1, 3, 5))
     with pytest.raises(UnknownNameError, match="direct"):
         attributed("straight", Importance(SMALL), (1, 3, 5))
 
@@ -135,7 +135,7 @@ def test_silence_and_impossible_actions_are_not_attributable_and_leaving_is():
 
 
 def test_a_failed_evaluation_is_missing_with_its_reason():
-    """Guards R6: a failed evaluation crashes sotopia-rl; and it is no score of 0."""
+    """Guards R6: a failed evaluation crashes sotopia-rl; and a failure is not a score of 0."""
     failed = played(haggling(), "Hello.", LEAVE, judge=FixedEvaluator(unscored="the judge timed out"))
     assert seat_score(failed, BUYER, "goal") == Unattributed("unscored: EvaluationError: the judge timed out")
     bare = played(haggling(), "Hello.", LEAVE, judge=None)
@@ -175,20 +175,20 @@ OPENING = (56, 74, 62)
         ((56, ACCEPT), {1: 0.2 - 0.3}),
         # To leave without an agreement loses everything.
         ((56, LEAVE), {1: -0.3}),
-        # What happens over a silent turn is credited to nobody else.
+        # What happens over a silent turn is credited to no other seat.
         (("Good day.", NONE, 62, ACCEPT), {1: 0.1, 3: 0.05}),
         # After the agreement nothing changes.
         ((*OPENING, ACCEPT, "Fine.", "See you."), {1: 0.0, 3: 0.1, 5: 0.0}),
-        # Words bind nobody: a deal that was only spoken of is none.
+        # Words do not bind: a deal that was only spoken of does not count.
         (("Shall we say 62?", "Deal, 62!", "Agreed, 62.", "Done."), {1: 0.0, 3: -0.25}),
     ],
 )
 def test_prospect(acts, gains):
     episode = played(haggling(), *acts, end_when_settled=False)
     assert prospect_gains(episode, SELLER) == pytest.approx(gains)
-    spoken = set(attributable_turns(episode, SELLER))
-    top = max(0.0, *(gain for turn, gain in gains.items() if turn in spoken))
-    expected = {turn: max(0.0, gains[turn]) / top if top > 1e-9 else 0.0 for turn in spoken}
+    turns = set(attributable_turns(episode, SELLER))
+    top = max(0.0, *(gain for turn, gain in gains.items() if turn in turns))
+    expected = {turn: max(0.0, gains[turn]) / top if top > 1e-9 else 0.0 for turn in turns}
     assert importance(episode, SELLER, "prospect") == pytest.approx(expected)
 
 
@@ -245,22 +245,22 @@ def test_silence_is_what_the_score_would_have_been_without_the_exchange():
 @pytest.mark.parametrize("order", list(TurnOrder))
 def test_every_attributor_on_every_family(family, order):
     """Exactly the attributable turns, from 0 to 1, the same twice; and the gains add up."""
-    drawn = tasks.generate(family, 1, seed=5)
+    task_set = tasks.generate(family, 1, seed=5)
     policies = [
         make_policy(name) for name in ("linear:horizon=4", "conceder:horizon=4", "splitter", "random", "linear")
     ]
-    seats = len(drawn[0].agents)
-    plans = plan_episodes(drawn, [tuple(policies[:seats])], rules=Rules(turn_order=order, max_turns=6 * seats))
+    seats = len(task_set[0].agents)
+    plans = plan_episodes(task_set, [tuple(policies[:seats])], rules=Rules(turn_order=order, max_turns=6 * seats))
     for episode in run_episodes(plans, evaluator=make_evaluator("verified+rules"), progress=False).episodes:
         outcome = episode.evaluation().outcome
-        for place, seat in enumerate(episode.task.agents):
+        for index, seat in enumerate(episode.task.agents):
             for name in OFFLINE:
-                found = importance(episode, seat, name)
-                assert set(found) == set(attributable_turns(episode, seat))
-                assert all(0 <= value <= 1 for value in found.values())
-                assert found == importance(episode, seat, name)
+                values = importance(episode, seat, name)
+                assert set(values) == set(attributable_turns(episode, seat))
+                assert all(0 <= value <= 1 for value in values.values())
+                assert values == importance(episode, seat, name)
             gains = prospect_gains(episode, seat)
-            if not outcome.agreed and outcome.shares[place] == 0 and gains:
+            if not outcome.agreed and outcome.shares[index] == 0 and gains:
                 assert -0.5 <= sum(gains.values()) <= 0  # nothing at the end, less the first prospect
 
 
@@ -307,12 +307,12 @@ def test_agreement():
 def deals(tmp_path_factory):
     """A file of three episodes: a deal, none, and one whose evaluation failed."""
     path = tmp_path_factory.mktemp("deals") / "episodes.jsonl"
-    made = [
+    episodes = [
         played(haggling(), *OPENING, ACCEPT),
         played(haggling(), *OPENING, LEAVE),
         played(haggling(), *OPENING, LEAVE, judge=FixedEvaluator(unscored="no answer", name="verified+rules")),
     ]
-    write_episodes(path, [e.model_copy(update={"key": f"episode {n}"}) for n, e in enumerate(made)])
+    write_episodes(path, [e.model_copy(update={"key": f"episode {n}"}) for n, e in enumerate(episodes)])
     return path
 
 
@@ -322,8 +322,8 @@ def settings(path, output, **fields):
 
 
 def test_the_stage(deals, tmp_path):
-    asked = settings(deals, tmp_path / "out", attributors=("acts", "silence"), methods=("uniform", "direct", "scaled"))
-    run(asked)
+    config = settings(deals, tmp_path / "out", attributors=("acts", "silence"), methods=("uniform", "direct", "scaled"))
+    run(config)
     records = list(read_attributions(tmp_path / "out"))
     assert all(r.reward == pytest.approx(r.score * r.attribution) for r in records)
     by_score = {}
@@ -344,7 +344,7 @@ def test_the_stage(deals, tmp_path):
 
 
 def test_what_is_missing_is_counted_and_never_zero(deals, tmp_path):
-    """Guards R3 and R6: nothing is dropped in silence, and a failed evaluation is no reward of 0."""
+    """Guards R3 and R6: nothing is dropped in silence, and a failed evaluation is not a reward of 0."""
     run(settings(deals, tmp_path / "out"))
     assert {r.episode for r in read_attributions(tmp_path / "out")} == {"episode 0", "episode 1"}
     report = (tmp_path / "out" / "report.md").read_text()
@@ -366,7 +366,7 @@ def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "said"),
+    ("fields", "error", "message"),
     [
         ({"attributors": ("actz",)}, UnknownNameError, "acts"),
         ({"attributors": ("acts", "acts")}, InvalidValueError, "each name once"),
@@ -377,8 +377,8 @@ def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
         ({"runs": ("nowhere",)}, InvalidValueError, "nowhere"),
     ],
 )
-def test_bad_settings_are_one_sentence_before_anything_is_made(deals, tmp_path, fields, error, said):
-    with pytest.raises(error, match=said):
+def test_bad_settings_are_one_sentence_before_anything_is_made(deals, tmp_path, fields, error, message):
+    with pytest.raises(error, match=message):
         run(settings(deals, tmp_path / "out").model_copy(update=fields))
     assert not (tmp_path / "out").exists()
 

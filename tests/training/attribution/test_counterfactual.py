@@ -74,7 +74,7 @@ def measured(path, states, **fields):
 
 
 def forced(state, action):
-    """The state after an action that nobody took."""
+    """The state after an action that was not taken."""
     return Table.resume(state).fork(len(state.turns), action).episode()
 
 
@@ -115,11 +115,11 @@ NAMES = ("random-offers", "conceder:horizon=3", "random-walk", "splitter", "line
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous", "random", "reactive"])
 def test_states_of_every_family_and_order(tmp_path, family, order):
     """The end is worth its score, and what was done is worth the same when it is forced."""
-    drawn = tasks.generate(family, 1, seed=5)
-    seats = len(drawn[0].agents)
+    task_set = tasks.generate(family, 1, seed=5)
+    seats = len(task_set[0].agents)
     policies = tuple(make_policy(name) for name in NAMES[:seats])
     rules = Rules(turn_order=order, max_turns=4 * seats)
-    plans = plan_episodes(drawn, [policies], rules=rules, both_seats=False)
+    plans = plan_episodes(task_set, [policies], rules=rules, both_seats=False)
     (episode,) = run_episodes(plans, evaluator=make_evaluator("verified"), progress=False).episodes
     states = list(states_of(episode))
     actions = [item.turn.attempted or item.turn.action for item in episode.turns]
@@ -147,7 +147,7 @@ class StoppedError(Exception):
     """In place of a kill."""
 
 
-def test_a_killed_measurement_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_a_killed_measurement_continues_where_it_was(tmp_path, monkeypatch):
     states = [state for episode in play(6) for state in states_of(episode)]
     whole = measured(tmp_path / "whole.jsonl", states, samples=4)
     path, calls = tmp_path / "values.jsonl", []
@@ -268,7 +268,7 @@ def test_what_cannot_be_measured_is_one_sentence_before_anything_is_made(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_no_continuations_and_a_method_nobody_serves_are_refused(coins, tmp_path, capsys):
+def test_no_continuations_and_a_method_without_attributor_are_refused(coins, tmp_path, capsys):
     config = tmp_path / "attribute.yaml"
     config.write_text(f"runs: ['{coins}']\noutput: '{tmp_path}/out'\ncounterfactual: {{samples: 0}}\n")
     assert run_script("Attributes.", AttributionSettings, run, ["--config", str(config)]) == 2

@@ -41,7 +41,7 @@ def observed(reward, family="bargaining"):
 )
 def test_figures_of_rewards_of_known_accuracy(reward, sign, ranking):
     """The fourth is a reward without a negative: its mean, 0.83, lies above that of the advantage of 0.5."""
-    (row,) = accuracies({("somebody", "direct"): observed(reward)}, resamples=200, seed=0)
+    (row,) = accuracies({("someone", "direct"): observed(reward)}, resamples=200, seed=0)
     advantages = [advantage for group in ADVANTAGES.values() for advantage in group]
     assert (row.actions, row.pairs) == (9, 6)
     assert row.correlation.mean == pytest.approx(statistics.correlation(advantages, list(map(reward, advantages))))
@@ -51,13 +51,13 @@ def test_figures_of_rewards_of_known_accuracy(reward, sign, ranking):
 
 
 def test_equal_rewards_are_chance():
-    (row,) = accuracies({("somebody", "uniform"): observed(lambda _: 7.0)}, resamples=200, seed=0)
+    (row,) = accuracies({("someone", "uniform"): observed(lambda _: 7.0)}, resamples=200, seed=0)
     assert (row.correlation, row.sign.mean, row.ranking.mean) == (None, 0.5, 0.5)
 
 
 def test_what_the_measurement_does_not_decide_is_not_counted():
     noisy = [RewardedAction("bargaining", "a", "a.t0", Truth((5.0, -4.0, 4.0, -5.0)), reward) for reward in (1.0, 2.0)]
-    (row,) = accuracies({("somebody", "direct"): noisy}, resamples=100, seed=0)
+    (row,) = accuracies({("someone", "direct"): noisy}, resamples=100, seed=0)
     assert (row.pairs, row.sign, row.ranking) == (0, None, None)
 
 
@@ -114,7 +114,7 @@ def test_the_study_of_a_game_of_chance(coins):
     assert (coins / "out" / "accuracy.png").stat().st_size > 5000
 
 
-def test_a_killed_study_goes_on_and_comes_to_the_same(coins, monkeypatch):
+def test_a_killed_study_continues_with_the_same_result(coins, monkeypatch):
     whole = settings(coins, output=str(coins / "whole"))
     run(whole)
     real, calls = Continuations.play, []
@@ -182,7 +182,7 @@ def test_a_language_model_is_judged_like_the_others(coins):
 
 
 class Undecided:
-    """An evaluator that scores nobody's GOAL."""
+    """An evaluator that never scores GOAL."""
 
     name, parameters = "undecided", {}
 
@@ -201,14 +201,14 @@ def test_nothing_to_compare_is_said(coins, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"dimension": "KNO"}, "dimension: expected GOAL or FIN"),
         ({"counterfactual": {"samples": 1}}, "counterfactual.samples: expected at least 2"),
     ],
 )
-def test_what_has_no_truth_or_no_error_is_refused(coins, fields, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_has_no_truth_or_no_error_is_refused(coins, fields, message):
+    with pytest.raises(ValueError, match=message):
         settings(coins, **fields)
 
 

@@ -38,13 +38,13 @@ def attribute(config: dict[str, Any], folder: Path) -> subprocess.Popen[str]:
 def interrupted(config: dict[str, Any], folder: Path, count: Callable[[], int], kills: int) -> None:
     """Runs the stage to its end, after it was killed so often when some more was there."""
     for kill in range(kills):
-        process, wanted, deadline = attribute(config, folder), count() + 3 + kill, time.monotonic() + 120
-        while count() < wanted and process.poll() is None and time.monotonic() < deadline:
+        process, target, deadline = attribute(config, folder), count() + 3 + kill, time.monotonic() + 120
+        while count() < target and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL, "it had ended before it was killed"
-        assert count() >= wanted
+        assert count() >= target
     process = attribute(config, folder)
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
@@ -68,7 +68,7 @@ def test_a_killed_attribution_by_a_model_asks_nothing_twice(tmp_path: Path) -> N
             config = {"runs": [str(run)], "output": str(tmp_path / name), "attributors": ["llm:local/tiny"]}
             config |= {"dimensions": ["goal"], "methods": ["direct"], "models": models}
             interrupted(config, tmp_path, lambda: server.total, kills)
-            # A seat that did nothing has an answer that nobody was asked for.
+            # A seat that did nothing has an answer without a request.
             answers = sum(line["missing"] is None for line in lines(tmp_path / name / "answers.jsonl"))
             assert answers <= server.total <= answers + kills * AT_ONCE
         results.append((tmp_path / name / "attributions.jsonl").read_bytes())

@@ -72,7 +72,7 @@ def honest(request):
     return json.dumps({"weights": {str(number): number % 4 for number in numbers}})
 
 
-def asked(script, seat="agent_0", score=GOAL, episode=TALK, **options):
+def attribute(script, seat="agent_0", score=GOAL, episode=TALK, **options):
     model = script if isinstance(script, ScriptedChatModel) else ScriptedChatModel(script)
     return asyncio.run(LLMAttributor(model, **options).attribute(episode, seat, score)), model
 
@@ -82,19 +82,19 @@ def asked(script, seat="agent_0", score=GOAL, episode=TALK, **options):
 
 def test_turns_go_by_their_own_number_and_agent_id_whatever_the_names():
     """Guards R4: names with apostrophes, hyphens, periods or letters beyond ASCII lost all their utterances."""
-    found, model = asked(honest)
-    assert found == Importance({0: 1 / 3, 4: 1 / 3})
-    shown = data_of(model.requests[0])
-    assert [(turn["turn"], turn["agent"]) for turn in shown["turns"]] == [(n + 1, f"agent_{n % 2}") for n in range(6)]
-    assert shown["agents"][0]["name"] == "Zoë O'Malley-Ångström"
+    result, model = attribute(honest)
+    assert result == Importance({0: 1 / 3, 4: 1 / 3})
+    data = data_of(model.requests[0])
+    assert [(turn["turn"], turn["agent"]) for turn in data["turns"]] == [(n + 1, f"agent_{n % 2}") for n in range(6)]
+    assert data["agents"][0]["name"] == "Zoë O'Malley-Ångström"
     assert numbers_of(model.requests[0]) == [1, 5]
-    other, _ = asked(honest, "agent_1")
+    other, _ = attribute(honest, "agent_1")
     assert other == Importance({1: 2 / 3, 3: 0.0, 5: 2 / 3})
 
 
 def test_utterances_are_data_whole_and_cannot_pose_as_turns():
     """Guards R5: paragraphs were lost, and an utterance could forge a speaker."""
-    _, model = asked(honest)
+    _, model = attribute(honest)
     request = model.requests[0]
     assert [turn["argument"] for turn in data_of(request)["turns"]] == [t.turn.action.argument for t in TALK.turns]
     for item in TALK.turns:
@@ -104,7 +104,7 @@ def test_utterances_are_data_whole_and_cannot_pose_as_turns():
 
 
 def test_it_sees_what_the_seat_witnessed_and_nothing_of_the_others_secrets():
-    _, model = asked(honest)
+    _, model = attribute(honest)
     text = model.requests[0].messages[1]["content"]
     assert "Zoë cheats at whist." in text
     assert "J. R. cheats" not in text
@@ -112,7 +112,7 @@ def test_it_sees_what_the_seat_witnessed_and_nothing_of_the_others_secrets():
 
 
 def test_the_request():
-    _, model = asked(honest, manner=Manner(0.3, 1, 200))
+    _, model = attribute(honest, manner=Manner(0.3, 1, 200))
     request = model.requests[0]
     assert (request.role, request.temperature, request.max_tokens) == ("judge", 0.3, 200)
     assert "agent_0 goal" in request.label
@@ -126,14 +126,14 @@ def test_the_request():
 
 @pytest.mark.parametrize("dimension", [d.value for d in DIMENSIONS])
 def test_every_dimension_has_its_description_and_only_goal_its_particulars(dimension):
-    _, model = asked(honest, score=SeatScore(dimension, 0.0, *RANGES[dimension]))
+    _, model = attribute(honest, score=SeatScore(dimension, 0.0, *RANGES[dimension]))
     system = model.requests[0].messages[0]["content"]
     assert load(f"attribution_{dimension}") in system
     assert (load("attribution_particulars_goal") in system) == (dimension == "goal")
 
 
 def test_a_custom_dimension_is_described_by_its_instruction():
-    _, model = asked(honest, score=SeatScore("humour", 3, 1, 5, "How many {{jokes}} landed?"))
+    _, model = attribute(honest, score=SeatScore("humour", 3, 1, 5, "How many {{jokes}} landed?"))
     system = model.requests[0].messages[0]["content"]
     assert "How many {{jokes}} landed?" in system
     assert '"humour"' in system
@@ -142,8 +142,8 @@ def test_a_custom_dimension_is_described_by_its_instruction():
 # --- what it answers ----------------------------------------------------------------------------------------------
 
 
-def weights(**given):
-    return json.dumps({"weights": {"1": 0, "5": 1, **given}})
+def weights(**values):
+    return json.dumps({"weights": {"1": 0, "5": 1, **values}})
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def weights(**given):
     ],
 )
 def test_an_invalid_answer_is_asked_for_again_with_the_reason(answer, complaint):
-    found, model = asked([answer, weights()])
-    assert found == Importance({0: 0.0, 4: pytest.approx(1 / 3)})
+    result, model = attribute([answer, weights()])
+    assert result == Importance({0: 0.0, 4: pytest.approx(1 / 3)})
     assert len(model.requests) == 2
     again = model.requests[1].messages[-1]["content"]
     assert complaint in json.loads(re.search(r'The reason, as a JSON string: (".*")', again).group(1))
@@ -180,52 +180,52 @@ def test_an_invalid_answer_is_asked_for_again_with_the_reason(answer, complaint)
 
 def test_what_stays_invalid_is_missing_and_not_zero():
     """Guards R5: missing attributions silently stayed 0."""
-    found, model = asked(["Sorry?"] * 3)
-    assert isinstance(found, Unattributed)
-    assert found.reason.startswith("no valid answer after 3: ")
+    result, model = attribute(["Sorry?"] * 3)
+    assert isinstance(result, Unattributed)
+    assert result.reason.startswith("no valid answer after 3: ")
     assert model.remaining == 0
 
 
 def test_a_quotation_is_not_taken_for_the_answer():
-    found, _ = asked(['agent_1 said "Utterance 0 by agent_1: 3", so {"weights": {"1": 3, "5": 3}}', weights()])
-    assert found.by_turn[0] == 0.0
+    result, _ = attribute(['agent_1 said "Utterance 0 by agent_1: 3", so {"weights": {"1": 3, "5": 3}}', weights()])
+    assert result.by_turn[0] == 0.0
 
 
 def test_the_ten_point_scale():
-    found, model = asked(['{"weights": {"1": 10, "5": 7}}'], scale="ten")
-    assert found == Importance({0: 1.0, 4: 0.7})
+    result, model = attribute(['{"weights": {"1": 10, "5": 7}}'], scale="ten")
+    assert result == Importance({0: 1.0, 4: 0.7})
     assert load("attribution_scale_ten") in model.requests[0].messages[0]["content"]
     with pytest.raises(UnknownNameError, match="three"):
         LLMAttributor(model, scale="tree")
 
 
 def test_the_key_turn_is_a_question_of_its_own():
-    found, model = asked([weights(), '{"turn": 2}', '{"turn": "5"}', '{"turn": 1}'], key=True)
-    assert found == Importance({0: 0.0, 4: pytest.approx(1 / 3)}, key=0)
+    result, model = attribute([weights(), '{"turn": 2}', '{"turn": "5"}', '{"turn": 1}'], key=True)
+    assert result == Importance({0: 0.0, 4: pytest.approx(1 / 3)}, key=0)
     assert "2" in model.requests[2].messages[-1]["content"].split("one of the numbers 1, 5, got")[1]
-    missing, _ = asked([weights(), *['{"turn": true}'] * 3], key=True)
+    missing, _ = attribute([weights(), *['{"turn": true}'] * 3], key=True)
     assert isinstance(missing, Unattributed)
 
 
-def test_with_a_single_turn_nobody_need_say_which_matters_most():
+def test_a_single_turn_is_the_key_turn_without_a_question():
     short = played(CAST, "Hello.", LEAVE, judge=FixedEvaluator())
-    found, _ = asked(['{"weights": {"1": 2}}'], episode=short, key=True)
-    assert found == Importance({0: pytest.approx(2 / 3)})
+    result, _ = attribute(['{"weights": {"1": 2}}'], episode=short, key=True)
+    assert result == Importance({0: pytest.approx(2 / 3)})
 
 
 def test_a_seat_that_did_nothing_is_not_asked_about():
     silent = played(CAST, NONE, LEAVE, judge=FixedEvaluator())
-    assert asked([], episode=silent)[0] == Unattributed("no turn to attribute to")
+    assert attribute([], episode=silent)[0] == Unattributed("no turn to attribute to")
 
 
 def test_what_fails_outside_is_missing_but_a_spent_budget_ends_the_work():
     for error in (ContextLengthError("8192 tokens at most"), ModelCallError("it is gone", kind="server")):
-        found, model = asked([error])
-        assert found.reason.startswith("not answered")
+        result, model = attribute([error])
+        assert result.reason.startswith("not answered")
         assert len(model.requests) == 1  # no turn is left out to make it fit: it could not be weighed
     for error in (BudgetExceededError("spent"), ModelRefusedError("no key", kind="auth")):
         with pytest.raises(type(error)):
-            asked([error])
+            attribute([error])
 
 
 def test_another_scale_is_another_attributor_of_the_same_name():
@@ -241,8 +241,8 @@ def test_another_scale_is_another_attributor_of_the_same_name():
 def talks(tmp_path):
     """Six short talks, scored."""
     path = tmp_path / "talks.jsonl"
-    made = [played(CAST, f"Hello {n}.", "Hi.", "Bye.", LEAVE, judge=FixedEvaluator(name="judge")) for n in range(6)]
-    write_episodes(path, [e.model_copy(update={"key": f"talk {n}"}) for n, e in enumerate(made)])
+    episodes = [played(CAST, f"Hello {n}.", "Hi.", "Bye.", LEAVE, judge=FixedEvaluator(name="judge")) for n in range(6)]
+    write_episodes(path, [e.model_copy(update={"key": f"talk {n}"}) for n, e in enumerate(episodes)])
     return path
 
 
@@ -256,7 +256,7 @@ def settings(talks, output, **fields):
     )
 
 
-def test_a_stage_that_was_stopped_goes_on_where_it_was(talks, tmp_path):
+def test_a_stage_that_was_stopped_continues_where_it_was(talks, tmp_path):
     """Every answer outlives the process; the result is that of an unbroken stage."""
     whole = ScriptedChatModel(honest)
     run(settings(talks, tmp_path / "whole"), lambda name: whole)
@@ -269,12 +269,12 @@ def test_a_stage_that_was_stopped_goes_on_where_it_was(talks, tmp_path):
     with pytest.raises(BudgetExceededError, match="higher limit"):
         run(settings(talks, tmp_path / "cut"), lambda name: cut)
     answers = tmp_path / "cut" / "answers.jsonl"
-    kept = len(answers.read_text().splitlines())
-    assert kept == 7
+    count = len(answers.read_text().splitlines())
+    assert count == 7
     with answers.open("a") as stream:
         stream.write('{"episode": "talk 5", "of": "cut sh')  # as kill -9 may leave it
     run(settings(talks, tmp_path / "cut", models=ModelOptions(concurrency=3, max_cost=9)), lambda name: rest)
-    assert len(rest.requests) == 24 - kept
+    assert len(rest.requests) == 24 - count
     for name in ("attributions.jsonl", "report.md"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -290,13 +290,13 @@ def test_a_signal_ends_a_stage_with_what_it_was_and_answers_are_kept(talks, tmp_
     with pytest.raises(KeyboardInterrupt) as caught:
         run(settings(talks, tmp_path / "cut"), lambda name: cut)
     assert type(caught.value) is raised
-    kept = len((tmp_path / "cut" / "answers.jsonl").read_text().splitlines())
-    assert 8 <= kept < 24
+    count = len((tmp_path / "cut" / "answers.jsonl").read_text().splitlines())
+    assert 8 <= count < 24
     run(settings(talks, tmp_path / "cut"), lambda name: rest)
-    assert len(rest.requests) == 24 - kept
+    assert len(rest.requests) == 24 - count
 
 
-def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_goes_on(talks, tmp_path):
+def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_continues(talks, tmp_path):
     def moody(request):
         if "talk 3" in request.label:
             return "no"

@@ -35,18 +35,18 @@ TASKS = TaskSettings(scenarios=3, pairs=2, families=FamilySettings())
 
 
 def settings(folder, **changes):
-    asked = {
+    values = {
         "agent": "linear:horizon=2",
         "tasks": TASKS,
         "play": PlaySettings(max_turns=6),
         "output": str(folder / "run"),
     }
-    return CollectionSettings(**{**asked, **changes})
+    return CollectionSettings(**{**values, **changes})
 
 
 @dataclasses.dataclass(frozen=True)
 class Failing:
-    """Plays like another policy, but not more than so many turns in all."""
+    """Plays like another policy, but fails after a number of turns in all."""
 
     inner: object
     left: list
@@ -110,10 +110,10 @@ def test_a_round_of_the_paper_is_a_thousand_episodes(paper_round):
 
 
 def test_evaluation_scenarios_are_not_collected(tmp_path):
-    held = TaskSource(source="bargaining", n=3)  # what the three scenarios would be
-    run(settings(tmp_path, tasks=TASKS.model_copy(update={"evaluation": (held,)})))
-    kept = {task_key(task) for task in held.load()}
-    assert not kept & {task_key(episode.task) for episode in read_run(tmp_path / "run")}
+    source = TaskSource(source="bargaining", n=3)  # what the three scenarios would be
+    run(settings(tmp_path, tasks=TASKS.model_copy(update={"evaluation": (source,)})))
+    keys = {task_key(task) for task in source.load()}
+    assert not keys & {task_key(episode.task) for episode in read_run(tmp_path / "run")}
 
 
 def test_a_policy_may_be_an_object(tmp_path):
@@ -123,16 +123,16 @@ def test_a_policy_may_be_an_object(tmp_path):
 
 
 # --- on the way ------------------------------------------------------------------------------------------------------
-def test_a_collection_that_was_cut_off_goes_on_and_ends_the_same(tmp_path):
+def test_a_collection_that_was_cut_off_continues_and_ends_the_same(tmp_path):
     """Episodes are those of an unbroken run; nothing counts as done until all are there."""
-    asked = settings(tmp_path)
-    inner = naming.make_policy(asked.agent)
+    config = settings(tmp_path)
+    inner = naming.make_policy(config.agent)
     with pytest.raises(SotopiaError, match="of 12 episodes failed, the first with PolicyError: the model is gone"):
-        run(asked, Participants(agent=Failing(inner, [17])))
+        run(config, Participants(agent=Failing(inner, [17])))
     assert not (tmp_path / "run" / "done.json").exists()
     before = {episode.key: episode for episode in read_run(tmp_path / "run")}
     assert 0 < len(before) < 12
-    run(asked)
+    run(config)
     after = {episode.key: episode for episode in read_run(tmp_path / "run")}
     run(settings(tmp_path / "straight"))
     straight = {episode.key: episode for episode in read_run(tmp_path / "straight" / "run")}
@@ -142,33 +142,33 @@ def test_a_collection_that_was_cut_off_goes_on_and_ends_the_same(tmp_path):
 
 
 def test_a_done_collection_is_left_alone(tmp_path):
-    asked = settings(tmp_path)
-    run(asked)
+    config = settings(tmp_path)
+    run(config)
     size = (tmp_path / "run" / "episodes.jsonl").stat().st_mtime_ns
-    run(asked, Participants(agent=Failing(naming.make_policy("linear"), [0])))
+    run(config, Participants(agent=Failing(naming.make_policy("linear"), [0])))
     assert (tmp_path / "run" / "episodes.jsonl").stat().st_mtime_ns == size
     with raises(InvalidValueError, field="settings.agent", expected='"linear:horizon=2"', got='"boulware"'):
-        run(asked.model_copy(update={"agent": "boulware"}))
+        run(config.model_copy(update={"agent": "boulware"}))
 
 
 def test_some_episodes_may_fail_where_that_is_allowed_and_are_counted(tmp_path):
-    asked = settings(tmp_path, play=PlaySettings(max_turns=6, max_failed=1.0))
-    run(asked, Participants(agent=Failing(naming.make_policy(asked.agent), [17])))
+    config = settings(tmp_path, play=PlaySettings(max_turns=6, max_failed=1.0))
+    run(config, Participants(agent=Failing(naming.make_policy(config.agent), [17])))
     done = json.loads((tmp_path / "run" / "done.json").read_text())
     assert done["failed"] + done["episodes"] == done["planned"] == 12
     assert done["failed"] > 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "said"),
+    ("changes", "error", "message"),
     [
         ({"agent": "liner"}, UnknownNameError, 'did you mean "linear"'),
         ({"partner": "conceeder"}, UnknownNameError, 'did you mean "conceder"'),
         ({"evaluator": "rulez"}, UnknownNameError, 'did you mean "rules"'),
     ],
 )
-def test_a_misspelt_name_leaves_nothing_behind(changes, error, said, tmp_path):
-    with pytest.raises(error, match=said):
+def test_a_misspelt_name_leaves_nothing_behind(changes, error, message, tmp_path):
+    with pytest.raises(error, match=message):
         run(settings(tmp_path, **changes))
     assert not (tmp_path / "run").exists()
 
@@ -185,34 +185,34 @@ def test_settings_are_what_they_say(values, fields):
     """Guards P: a default of True was compared with the text "True" and so was False."""
     with raises(InvalidValueError, **fields):
         settings_of({"agent": "linear", "output": "x"} | values, CollectionSettings, "config")
-    given = {"agent": "linear", "output": "x", "play": {"both_seats": "false"}}
-    assert settings_of(given, CollectionSettings, "config").play.both_seats is False
+    raw = {"agent": "linear", "output": "x", "play": {"both_seats": "false"}}
+    assert settings_of(raw, CollectionSettings, "config").play.both_seats is False
 
 
 # --- rating ----------------------------------------------------------------------------------------------------------
-def test_rating_scores_a_run_that_nobody_has_scored(tmp_path):
+def test_rating_scores_an_unscored_run(tmp_path):
     run(settings(tmp_path, evaluator="none"))
     assert not any(episode.evaluations for episode in read_run(tmp_path / "run"))
-    asked = RatingSettings(run=str(tmp_path / "run"), evaluator="verified+rules", output=str(tmp_path / "rating"))
-    rate(asked)
+    config = RatingSettings(run=str(tmp_path / "run"), evaluator="verified+rules", output=str(tmp_path / "rating"))
+    rate(config)
     done = json.loads((tmp_path / "rating" / "done.json").read_text())
     assert done["episodes"] == 12
     assert done["scores"]["linear"]["goal"] > 0
     assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified+rules"}
-    rate(asked, FixedEvaluator({Dimension.GOAL: 1}))
+    rate(config, FixedEvaluator({Dimension.GOAL: 1}))
     assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified+rules"}, "it was done"
 
 
 def test_a_judge_that_fails_leaves_the_rating_undone_and_is_asked_again(tmp_path):
     run(settings(tmp_path, evaluator="none"))
-    asked = RatingSettings(run=str(tmp_path / "run"), evaluator="rules", output=str(tmp_path / "rating"))
+    config = RatingSettings(run=str(tmp_path / "run"), evaluator="rules", output=str(tmp_path / "rating"))
     with pytest.raises(SotopiaError, match=r"12 of 12 episodes are unscored, the first because .*the judge slept"):
-        rate(asked, FixedEvaluator(unscored="the judge slept"))
+        rate(config, FixedEvaluator(unscored="the judge slept"))
     assert not (tmp_path / "rating" / "done.json").exists()
-    rate(asked, FixedEvaluator({Dimension.GOAL: 7}))
+    rate(config, FixedEvaluator({Dimension.GOAL: 7}))
     assert json.loads((tmp_path / "rating" / "done.json").read_text())["scores"]["linear"]["goal"] == 7
     with pytest.raises(InvalidValueError, match="an unrated run cannot be filtered"):
-        rate(asked.model_copy(update={"evaluator": "none", "output": str(tmp_path / "other")}))
+        rate(config.model_copy(update={"evaluator": "none", "output": str(tmp_path / "other")}))
 
 
 # --- what is shipped -----------------------------------------------------------------------------------------------

@@ -46,13 +46,13 @@ def episode(key, verdict, task="A", policies=("p", "p")):
     return Episode(key=key, task=TASKS[task], policies=seated, evaluations=(verdict,) if verdict else ())
 
 
-def spoken(silent):
+def episode_with_turn(silent):
     """The same plan with another turn."""
     turn = Turn(index=0, round=0, actor="agent_0", action=Action(ActionType.SPEAK, "Hello."))
     return silent.model_copy(update={"turns": (RecordedTurn(turn=turn),)})
 
 
-def taken(selection):
+def entries_of(selection):
     return {(item.episode, item.seat.removeprefix("agent_"), item.why) for item in selection.entries}
 
 
@@ -73,7 +73,7 @@ BC_EXAMPLES = {
         data([(9, 8), (8, 8), (6, 7), (2, 1), (0, 1)]),
         TOP | {("A3", "0", "rank"), ("A3", "1", "rank")},
     ),
-    # The ranks are the seats' own: at rank 3 stand different episodes.
+    # Each seat has its own ranks: rank 3 is another episode for each.
     "third rank of different episodes": (
         data([(9, 8), (8, 8), (6, 1), (2, 7), (0, 1)]),
         TOP | {("A3", "0", "rank"), ("A4", "1", "rank")},
@@ -114,7 +114,7 @@ BC_EXAMPLES = {
 @pytest.mark.parametrize("name", BC_EXAMPLES)
 def test_bc_filter(name):
     episodes, expected = BC_EXAMPLES[name]
-    assert taken(select(episodes, BCFilter())) == expected
+    assert entries_of(select(episodes, BCFilter())) == expected
     shuffled = random.Random(0).sample(episodes, len(episodes))
     assert select(shuffled, BCFilter()) == select(episodes, BCFilter()), "the order of finishing decides nothing"
 
@@ -131,18 +131,18 @@ SR_EXAMPLES = [
 @pytest.mark.parametrize(("episodes", "ratio", "expected"), SR_EXAMPLES)
 def test_sr_filter_takes_the_best_share_of_every_seat(episodes, ratio, expected):
     goals = [(number % 11, (7 * number) % 11) for number in range(episodes)]
-    found = select(data(goals), SRFilter(ratio=ratio))
-    assert len(found.entries) == 2 * expected
+    selection = select(data(goals), SRFilter(ratio=ratio))
+    assert len(selection.entries) == 2 * expected
     for seat in (0, 1):
         scores = {f"A{number}": pair[seat] for number, pair in enumerate(goals, start=1)}
-        kept = [scores[item.episode] for item in found.entries if item.seat == f"agent_{seat}"]
-        assert sorted(kept) == sorted(scores.values())[len(scores) - expected :]
+        top_scores = [scores[item.episode] for item in selection.entries if item.seat == f"agent_{seat}"]
+        assert sorted(top_scores) == sorted(scores.values())[len(scores) - expected :]
 
 
 def test_sr_ranks_within_each_task_only():
     """The whole share does not come from the easier task."""
-    found = select([*data([(1, 1)] * 5), *data([(9, 9)] * 5, "B")], SRFilter())
-    assert taken(found) == {(key, seat, "share") for key in ("A1", "B1") for seat in "01"}
+    selection = select([*data([(1, 1)] * 5), *data([(9, 9)] * 5, "B")], SRFilter())
+    assert entries_of(selection) == {(key, seat, "share") for key in ("A1", "B1") for seat in "01"}
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_sr_ranks_within_each_task_only():
 )
 def test_bc_thresholds(options, expected):
     episodes = [*data([(goal, goal) for goal in (9, 8, 7, 5, 1)]), *data([(2.5, 2.5)] * 2, "B")]
-    found = select(episodes, BCFilter(**options))
-    assert {item.episode for item in found.entries if item.why == "rank" and item.episode < "B"} == expected
+    selection = select(episodes, BCFilter(**options))
+    assert {item.episode for item in selection.entries if item.why == "rank" and item.episode < "B"} == expected
 
 
 def test_local_and_global_thresholds_differ():
@@ -176,19 +176,19 @@ def test_local_and_global_thresholds_differ():
 
 
 def test_a_minimum_holds_for_the_best_too_and_is_counted():
-    found = select(data([(3, 9), (2, 9)]), SRFilter(ratio=1, minimum=3))
-    assert taken(found) == {("A1", "0", "share"), ("A1", "1", "share"), ("A2", "1", "share")}
-    assert [line.below_minimum for line in found.report.seats] == [1, 0]
+    selection = select(data([(3, 9), (2, 9)]), SRFilter(ratio=1, minimum=3))
+    assert entries_of(selection) == {("A1", "0", "share"), ("A1", "1", "share"), ("A2", "1", "share")}
+    assert [line.below_minimum for line in selection.report.seats] == [1, 0]
 
 
-@pytest.mark.parametrize("asked", ["financial_and_material_benefits", "FIN", "overall", "courtesy"])
-def test_other_dimensions(asked):
+@pytest.mark.parametrize("dimension", ["financial_and_material_benefits", "FIN", "overall", "courtesy"])
+def test_other_dimensions(dimension):
     """By GOAL the first would be best; by everything else asked here it is the second."""
     episodes = [
         episode("first", evaluation((5, 5), others=(0, 0), custom=(1, 1))),
         episode("second", evaluation((4, 4), others=(5, 5), custom=(2, 2))),
     ]
-    assert {item.episode for item in select(episodes, SRFilter(dimension=asked)).entries} == {"second"}
+    assert {item.episode for item in select(episodes, SRFilter(dimension=dimension)).entries} == {"second"}
     assert {item.episode for item in select(episodes, SRFilter()).entries} == {"first"}
 
 
@@ -204,35 +204,35 @@ def test_seven_dimensions_are_needed_for_overall_but_not_for_goal():
 def test_unscored_episodes_are_dropped_and_counted_and_enter_no_mean(settings):
     """Guards P: a failed evaluation counted as 0 there, and the mean was divided by all episodes, failed ones too."""
     goals = [(9, 9), (8, 8), (5, 5), (2, 2)]
-    found = select([*data(goals), episode("x", FAILED), episode("y", FAILED)], settings)
-    assert found.report.episodes == 6
-    assert found.report.unscored_episodes == 2
-    assert found.report.reasons == {"the call failed": 4}
-    assert found.report.global_means == {"agent_0": 6, "agent_1": 6}
-    assert [(line.scored, line.unscored, line.local_mean) for line in found.report.seats] == [(4, 2, 6)] * 2
-    assert not {"x", "y"} & {item.episode for item in found.entries}
-    assert {item for item in taken(found) if item[0] != "x"} == taken(select(data(goals), settings))
-    assert "4 × the call failed" in found.report.text()
+    selection = select([*data(goals), episode("x", FAILED), episode("y", FAILED)], settings)
+    assert selection.report.episodes == 6
+    assert selection.report.unscored_episodes == 2
+    assert selection.report.reasons == {"the call failed": 4}
+    assert selection.report.global_means == {"agent_0": 6, "agent_1": 6}
+    assert [(line.scored, line.unscored, line.local_mean) for line in selection.report.seats] == [(4, 2, 6)] * 2
+    assert not {"x", "y"} & {item.episode for item in selection.entries}
+    assert {item for item in entries_of(selection) if item[0] != "x"} == entries_of(select(data(goals), settings))
+    assert "4 × the call failed" in selection.report.text()
 
 
 def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
     """Guards P: an IndexError for an environment whose episodes had all failed."""
     for settings in (BCFilter(), SRFilter()):
-        found = select([*data([(9, 9)]), episode("x", FAILED, "B")], settings)
-        assert {item.episode for item in found.entries} == {"A1"}
-        lines = [line for line in found.report.seats if line.task == TASKS["B"].scenario.id]
+        selection = select([*data([(9, 9)]), episode("x", FAILED, "B")], settings)
+        assert {item.episode for item in selection.entries} == {"A1"}
+        lines = [line for line in selection.report.seats if line.task == TASKS["B"].scenario.id]
         assert [(line.scored, line.unscored, line.local_mean, line.lowest) for line in lines] == [
             (0, 1, None, None)
         ] * 2
 
 
 @pytest.mark.parametrize(
-    ("episodes", "settings", "said"),
+    ("episodes", "settings", "message"),
     [
         ([], {}, "expected at least one episode"),
         ([episode("a", FAILED)] * 1, {}, "no seat of 1 episodes has a score on 'goal' by 'judge'; 2 × the call failed"),
         ([episode("a", None)], {}, "none of 1 episodes has been evaluated"),
-        ([episode("a", (1, 1)), spoken(episode("a", (1, 1)))], {}, "play"),
+        ([episode("a", (1, 1)), episode_with_turn(episode("a", (1, 1)))], {}, "play"),
         (
             [episode("a", (1, 1)), episode("b", evaluation((1, 1), judge="other"))],
             {},
@@ -245,20 +245,20 @@ def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
     ],
 )
 @pytest.mark.parametrize("kind", [BCFilter, SRFilter])
-def test_what_cannot_be_filtered_is_said_in_one_sentence(kind, episodes, settings, said):
-    with pytest.raises((InvalidValueError, UnknownNameError), match=said) as caught:
+def test_what_cannot_be_filtered_is_said_in_one_sentence(kind, episodes, settings, message):
+    with pytest.raises((InvalidValueError, UnknownNameError), match=message) as caught:
         select(episodes, kind(**settings))
     assert "\n" not in str(caught.value)
 
 
-def test_episodes_that_nobody_has_evaluated_are_dropped_and_counted_where_one_evaluator_has_seen_the_others():
+def test_unevaluated_episodes_are_dropped_and_counted_where_one_evaluator_has_seen_the_others():
     for kind in (BCFilter, SRFilter):
-        found = select([*data([(9, 8), (1, 2)]), episode("A0", None)], kind())
-        assert found.report.evaluator == "judge"
-        assert (found.report.episodes, found.report.unscored_episodes) == (3, 1)
-        assert found.report.reasons == {"not evaluated by judge": 2}
-        assert found.report.global_means == {"agent_0": 5, "agent_1": 5}
-        assert "A0" not in {item.episode for item in found.entries}
+        selection = select([*data([(9, 8), (1, 2)]), episode("A0", None)], kind())
+        assert selection.report.evaluator == "judge"
+        assert (selection.report.episodes, selection.report.unscored_episodes) == (3, 1)
+        assert selection.report.reasons == {"not evaluated by judge": 2}
+        assert selection.report.global_means == {"agent_0": 5, "agent_1": 5}
+        assert "A0" not in {item.episode for item in selection.entries}
 
 
 def test_scores_of_one_evaluator_only():
@@ -277,16 +277,16 @@ def test_an_episode_that_runs_share_counts_once_with_all_its_evaluations():
         later.append(item.model_copy(update={"evaluations": (evaluation((goal, goal), judge="other"),)}))
     assert select([*first, *first], SRFilter()) == select(first, SRFilter())
     for judge, best in (("judge", "a"), ("other", "b")):
-        found = select([*first, *later], SRFilter(evaluator=judge))
-        assert ({item.episode for item in found.entries}, found.report.episodes) == ({best}, 2)
+        selection = select([*first, *later], SRFilter(evaluator=judge))
+        assert ({item.episode for item in selection.entries}, selection.report.episodes) == ({best}, 2)
 
 
 # --- whose seats -------------------------------------------------------------------------------------------------
 def test_each_seat_brings_its_own_episode():
     """Guards P: seat 1 was given the episode ranked for seat 0."""
-    found = select(data([(9, 1), (1, 9), (8, 8), (7, 2), (2, 7)]), BCFilter(top=1))
-    assert {("A1", "0", "top"), ("A2", "1", "top")} <= taken(found)
-    assert not {("A1", "1", "top"), ("A2", "0", "top")} & taken(found)
+    selection = select(data([(9, 1), (1, 9), (8, 8), (7, 2), (2, 7)]), BCFilter(top=1))
+    assert {("A1", "0", "top"), ("A2", "1", "top")} <= entries_of(selection)
+    assert not {("A1", "1", "top"), ("A2", "0", "top")} & entries_of(selection)
 
 
 def test_of_agent_and_partner_the_agent_alone_is_taken():
@@ -294,16 +294,19 @@ def test_of_agent_and_partner_the_agent_alone_is_taken():
     goals = (6, 5, 4, 1)
     episodes = [episode(f"a{goal}", (goal, 10), policies=("agent", "partner")) for goal in goals]
     episodes += [episode(f"b{goal}", (10, goal), policies=("partner", "agent")) for goal in goals]
-    found = select(episodes, BCFilter(top=1, policies=("agent",)))
+    selection = select(episodes, BCFilter(top=1, policies=("agent",)))
     # Means of 4 for both seats: rank 2 (5 and 5) passes, rank 3 (4 and 4) does not.
-    assert taken(found) == {("a6", "0", "top"), ("b6", "1", "top"), ("a5", "0", "rank"), ("b5", "1", "rank")}
-    assert found.report.not_focal == 8
-    assert found.report.global_means == {"agent_0": 4, "agent_1": 4}
+    assert entries_of(selection) == {("a6", "0", "top"), ("b6", "1", "top"), ("a5", "0", "rank"), ("b5", "1", "rank")}
+    assert selection.report.not_focal == 8
+    assert selection.report.global_means == {"agent_0": 4, "agent_1": 4}
 
 
 def test_a_seat_that_the_agent_never_takes_is_not_asked():
     episodes = [episode(f"a{goal}", (goal, 0), policies=("agent", "partner")) for goal in (9, 8, 1)]
-    assert taken(select(episodes, BCFilter(top=1, policies=("agent",)))) == {("a9", "0", "top"), ("a8", "0", "rank")}
+    assert entries_of(select(episodes, BCFilter(top=1, policies=("agent",)))) == {
+        ("a9", "0", "top"),
+        ("a8", "0", "rank"),
+    }
 
 
 def recast(task, seed):
@@ -313,7 +316,7 @@ def recast(task, seed):
     return task.model_copy(update={"id": f"t{seed}", "characters": people, "relationships": (relationship,)})
 
 
-def test_a_task_is_a_scenario_whoever_plays_it():
+def test_a_task_is_a_scenario_with_any_characters():
     """Ten pairs of one scenario are ten ranks, not ten tasks of one episode each."""
     episodes = [episode(f"e{n}", (n, n)).model_copy(update={"task": recast(TASKS["A"], n)}) for n in range(10)]
     assert len({task_key(item.task) for item in episodes}) == 1

@@ -26,9 +26,9 @@ from training.collect.task_generation import (
 
 # --- families and what is kept for evaluation -------------------------------------------------------------------------
 def test_a_hundred_scenarios_of_ten_pairs(tmp_path):
-    made = make_tasks(TaskSettings(families=FamilySettings(names=("bargaining", "hiring"))), tmp_path)
-    assert len(made) == 1000
-    keys = [task_key(task) for task in made]
+    task_set = make_tasks(TaskSettings(families=FamilySettings(names=("bargaining", "hiring"))), tmp_path)
+    assert len(task_set) == 1000
+    keys = [task_key(task) for task in task_set]
     assert len(set(keys)) == 100
     assert {keys.count(key) for key in keys} == {10}
     assert json.loads((tmp_path / "tasks.json").read_text()) == {
@@ -39,48 +39,49 @@ def test_a_hundred_scenarios_of_ten_pairs(tmp_path):
     }
 
 
-def test_what_is_evaluated_is_not_trained_on_whoever_plays_it(tmp_path):
+def test_evaluated_scenarios_are_not_trained_on_with_other_characters_either(tmp_path):
     """Guards P: no separation of training from validation by environment. A new cast hides nothing."""
-    held = TaskSource(source="division", n=3, seed=0)
-    made = make_tasks(
-        TaskSettings(scenarios=5, pairs=2, families=FamilySettings(names=("division",), seed=0), evaluation=(held,)),
+    source = TaskSource(source="division", n=3, seed=0)
+    task_set = make_tasks(
+        TaskSettings(scenarios=5, pairs=2, families=FamilySettings(names=("division",), seed=0), evaluation=(source,)),
         tmp_path,
     )
-    keys = {task_key(task) for task in made}
+    keys = {task_key(task) for task in task_set}
     assert len(keys) == 5
-    assert not keys & set(scenario_keys([held]))
+    assert not keys & set(scenario_keys([source]))
     assert json.loads((tmp_path / "tasks.json").read_text())["kept_for_evaluation"] == 3
-    given = TaskSettings(given=TaskSource(source=str(tmp_path / "tasks.jsonl")), pairs=0, evaluation=(held,))
-    assert len(make_tasks(given, tmp_path / "again")) == 10
-    recast = cast_scenarios([OpenScenario.of(task) for task in held.load()], None, 2, seed=9)
+    task_settings = TaskSettings(given=TaskSource(source=str(tmp_path / "tasks.jsonl")), pairs=0, evaluation=(source,))
+    assert len(make_tasks(task_settings, tmp_path / "again")) == 10
+    recast = cast_scenarios([OpenScenario.of(task) for task in source.load()], None, 2, seed=9)
     recast.save(tmp_path / "recast.jsonl")
     with raises(InvalidValueError, field="tasks"):
         make_tasks(
-            given.model_copy(update={"given": TaskSource(source=str(tmp_path / "recast.jsonl"))}), tmp_path / "x"
+            task_settings.model_copy(update={"given": TaskSource(source=str(tmp_path / "recast.jsonl"))}),
+            tmp_path / "x",
         )
 
 
 def test_what_an_earlier_round_had_is_not_made_again(tmp_path):
-    asked = TaskSettings(scenarios=3, pairs=1, families=FamilySettings())
-    first = make_tasks(asked, tmp_path / "1")
+    task_settings = TaskSettings(scenarios=3, pairs=1, families=FamilySettings())
+    first = make_tasks(task_settings, tmp_path / "1")
     earlier = (TaskSource(source=str(tmp_path / "1" / "tasks.jsonl")),)
-    second = make_tasks(asked.model_copy(update={"earlier": earlier}), tmp_path / "2")
+    second = make_tasks(task_settings.model_copy(update={"earlier": earlier}), tmp_path / "2")
     assert len({task_key(task) for task in (*first, *second)}) == 6
     assert json.loads((tmp_path / "2" / "tasks.json").read_text())["kept_for_evaluation"] == 0
-    given = TaskSettings(given=earlier[0], pairs=0, earlier=earlier)
+    reuse = TaskSettings(given=earlier[0], pairs=0, earlier=earlier)
     with pytest.raises(InvalidValueError, match="earlier rounds have used all"):
-        make_tasks(given, tmp_path / "3")
+        make_tasks(reuse, tmp_path / "3")
 
 
 def test_families_take_turns():
-    found, _ = family_tasks(FamilySettings(names=("bargaining", "hiring")), 4, ())
-    assert [task.scenario.id for task in found] == [
+    family_set, _ = family_tasks(FamilySettings(names=("bargaining", "hiring")), 4, ())
+    assert [task.scenario.id for task in family_set] == [
         f"{name}-medium-0-{index}" for index in (0, 1) for name in ("bargaining", "hiring")
     ]
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "fields"),
+    ("values", "error", "fields"),
     [
         ({}, InvalidValueError, {"field": "tasks", "expected": "'families', 'writer' or 'given'"}),
         ({"families": {"names": ["barganing"]}}, UnknownNameError, {"field": "family", "nearest": "bargaining"}),
@@ -89,15 +90,15 @@ def test_families_take_turns():
         ({"families": {}, "cast": "nobody.json"}, InvalidValueError, {"got": "nobody.json"}),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_written(asked, error, fields, tmp_path):
+def test_wrong_settings_are_refused_before_anything_is_written(values, error, fields, tmp_path):
     with raises(error, **fields):
-        make_tasks(TaskSettings.model_validate({"scenarios": 2} | asked), tmp_path)
+        make_tasks(TaskSettings.model_validate({"scenarios": 2} | values), tmp_path)
     assert not (tmp_path / "tasks.jsonl").exists()
 
 
 # --- a writer and families ---
 def test_the_stage_mixes_families_and_a_writer_evenly_and_is_done_once(tmp_path):
-    asked = TaskGenerationSettings(
+    settings = TaskGenerationSettings(
         scenarios=6,
         pairs=2,
         families=FamilySettings(),
@@ -109,15 +110,15 @@ def test_the_stage_mixes_families_and_a_writer_evenly_and_is_done_once(tmp_path)
         output=str(tmp_path / "out"),
     )
     model = ScriptedChatModel(answer)
-    run(asked, model)
-    made = tasks.load(tmp_path / "out" / "tasks.jsonl")
-    written = [task for task in made if task.scenario.outcome is None]
-    assert (len(made), len(written)) == (12, 6)
-    assert all(task.relationships[0].kind is RelationshipKind.FRIEND for task in written)
+    run(settings, model)
+    task_set = tasks.load(tmp_path / "out" / "tasks.jsonl")
+    open_tasks = [task for task in task_set if task.scenario.outcome is None]
+    assert (len(task_set), len(open_tasks)) == (12, 6)
+    assert all(task.relationships[0].kind is RelationshipKind.FRIEND for task in open_tasks)
     facts = json.loads((tmp_path / "out" / "done.json").read_text())
     assert sum(facts["written"]["by_source"].values()) == 3
-    asked_before = len(model.requests)
-    run(asked, model)
-    assert len(model.requests) == asked_before
+    request_count = len(model.requests)
+    run(settings, model)
+    assert len(model.requests) == request_count
     with raises(InvalidValueError, field="settings.scenarios", expected="6", got="7"):
-        run(asked.model_copy(update={"scenarios": 7}), model)
+        run(settings.model_copy(update={"scenarios": 7}), model)

@@ -1,4 +1,4 @@
-"""Rows: the focal seat's turns and nobody else's words, split by scenario, shortened by whole turns."""
+"""Rows: the focal seat's turns and no other seat's words, split by scenario, shortened by whole turns."""
 
 import json
 import runpy
@@ -47,14 +47,14 @@ def row(scenario="s", episode="e", turn=0):
 def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episodes, format):
     episode = episodes[0]
     rows = list(RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"))
-    state, told = initial_state(episode.task, episode.rules, episode.seed), {}
+    state, prompts = initial_state(episode.task, episode.rules, episode.seed), {}
     for item in episode.turns:
-        seen = SeatView(episode.task, episode.rules, "agent_1").observe(state)
-        told[item.turn.index] = AgentPrompt(format).messages(seen)
+        observation = SeatView(episode.task, episode.rules, "agent_1").observe(state)
+        prompts[item.turn.index] = AgentPrompt(format).messages(observation)
         state = transition(state, item.turn.action)
     assert [one.turn for one in rows] == [1, 3, 5, 7]
     for one in rows:
-        assert list(one.prompt) == told[one.turn]
+        assert list(one.prompt) == prompts[one.turn]
         assert parse(one.completion) == episode.turns[one.turn].turn.action
         assert (one.seat, one.partner) == ("agent_1", "linear" if episode.policies[0].name == "linear" else "conceder")
 
@@ -63,10 +63,12 @@ def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episo
 def test_partner_words_are_only_ever_the_users(episodes, format):
     """Invariant 8: what another seat said is in no completion and in no assistant's message."""
     episode = episodes[0]
-    said = [t.turn.action.argument for t in episode.turns if t.turn.actor == "agent_0" and t.turn.action.argument]
+    partner_words = [
+        t.turn.action.argument for t in episode.turns if t.turn.actor == "agent_0" and t.turn.action.argument
+    ]
     for one in RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"):
         own = [one.completion, *(m["content"] for m in one.prompt if m["role"] == "assistant")]
-        assert not any(text in mine for text in said for mine in own)
+        assert not any(text in mine for text in partner_words for mine in own)
 
 
 def test_too_long_prompts_lose_their_oldest_turns_and_nothing_else(episodes):
@@ -102,8 +104,8 @@ def test_answers_that_are_too_long_are_counted_with_the_limit_that_keeps_them(ep
     answers = [length(one.completion) for one in RowMaker(BRIEF).rows(episodes[0], "agent_0")]
     longest = max(answers)
     maker = RowMaker(BRIEF.model_copy(update={"max_answer": longest - 1}), count_answer=length)
-    kept = list(maker.rows(episodes[0], "agent_0"))
-    assert len(kept) == maker.counts.rows == sum(answer < longest for answer in answers)
+    rows = list(maker.rows(episodes[0], "agent_0"))
+    assert len(rows) == maker.counts.rows == sum(answer < longest for answer in answers)
     assert (maker.counts.long_answers, maker.counts.longest_answer) == (answers.count(longest), longest)
     assert f"max_answer: {longest}" in maker.counts.lost(maker.prompt)
 
@@ -206,9 +208,9 @@ def test_scenarios_kept_for_evaluation_are_refused(episodes):
 )
 def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
     rows = [row(episode=f"e{number}") for number in range(200)]
-    taken = list(weighted(rows, weight))
-    assert low <= len(taken) <= high
-    assert taken == list(weighted(rows, weight))
+    sample = list(weighted(rows, weight))
+    assert low <= len(sample) <= high
+    assert sample == list(weighted(rows, weight))
     with raises(InvalidValueError, field="weight"):
         list(weighted(rows, -1))
 
@@ -216,8 +218,8 @@ def test_weights_repeat_rows_and_draw_their_fractions(weight, low, high):
 @pytest.mark.parametrize("weight", [0.5, 1.5, 2])
 def test_a_weight_takes_whole_conversations(weight):
     turns = [row(episode=f"e{number}", turn=turn) for number in range(60) for turn in range(4)]
-    taken = [(one.episode, one.turn) for one in weighted(iter(turns), weight)]
-    whole = [taken[start : start + 4] for start in range(0, len(taken), 4)]
+    pairs = [(one.episode, one.turn) for one in weighted(iter(turns), weight)]
+    whole = [pairs[start : start + 4] for start in range(0, len(pairs), 4)]
     assert all(part == [(part[0][0], turn) for turn in range(4)] for part in whole)
     assert weight == 2 or 60 * int(weight) < len(whole) < 60 * (int(weight) + 1)
 
@@ -230,14 +232,14 @@ INSPECT = Path(__file__).parents[3] / "scripts" / "inspect_rows.py"
 @pytest.fixture
 def inspect(tiny_model, expert_run, tmp_path, monkeypatch):
     """Runs the script with the settings of a stage on the tiny model and returns its exit code."""
-    asked = {
+    values = {
         "model": {"base": str(tiny_model)},
         "prompt": BRIEF.model_dump(),
         "data": [{"run": str(expert_run)}],
         "output": str(tmp_path / "never"),
     }
     file = tmp_path / "bc.yaml"
-    file.write_text(json.dumps(asked))  # which is YAML as well
+    file.write_text(json.dumps(values))  # which is YAML as well
     main = runpy.run_path(str(INSPECT), run_name="inspect_rows")["main"]
 
     def run(*words):
@@ -251,9 +253,9 @@ def test_an_inspected_row_has_exactly_its_completion_marked(inspect, episodes, t
     rows = [one for e in episodes[:2] for seat in e.task.agents for one in RowMaker(BRIEF).rows(e, seat)]
     assert inspect("--row", 2, "--count", 2) == 0
     printed = capsys.readouterr().out
-    shown = [part for part in printed.split("\n\nrow ") if part.strip()]
-    assert len(shown) == 2
-    for number, text in zip((2, 3), shown, strict=True):
+    blocks = [part for part in printed.split("\n\nrow ") if part.strip()]
+    assert len(blocks) == 2
+    for number, text in zip((2, 3), blocks, strict=True):
         one = rows[number]
         head, counted, body = text.removeprefix("row ").split("\n", 2)
         assert head.startswith(f"{number}: {one.episode}, {one.seat}, turn {one.turn}, scenario {one.scenario}")
@@ -268,7 +270,7 @@ def test_an_inspected_row_has_exactly_its_completion_marked(inspect, episodes, t
 
 def test_a_row_beyond_the_last_is_refused_in_one_sentence(inspect, capsys, tmp_path):
     assert inspect("--row", 100_000) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == "sotopia: --row 100000: the data has fewer rows\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "sotopia: --row 100000: the data has fewer rows\n"
     assert not (tmp_path / "never").exists()

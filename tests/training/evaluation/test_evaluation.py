@@ -29,7 +29,7 @@ from training.stage.script import run_script
 
 
 def settings(output: Path, **changes) -> EvaluationSettings:
-    given = {
+    values = {
         "output": str(output),
         "policies": ["linear", "boulware"],
         "partners": ["conceder", "linear"],
@@ -40,28 +40,28 @@ def settings(output: Path, **changes) -> EvaluationSettings:
         "max_turns": 6,
         "metrics": ["goal", "surplus_share"],
     }
-    return EvaluationSettings.model_validate({**given, **changes})
+    return EvaluationSettings.model_validate({**values, **changes})
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory) -> Path:
-    place = tmp_path_factory.mktemp("evaluations") / "first"
-    run(settings(place))
-    return place
+    folder = tmp_path_factory.mktemp("evaluations") / "first"
+    run(settings(folder))
+    return folder
 
 
-def figures(place: Path) -> dict:
-    return json.loads((place / "done.json").read_text())
+def figures(folder: Path) -> dict:
+    return json.loads((folder / "done.json").read_text())
 
 
-def runs(place: Path) -> dict[str, Path]:
-    return {file.parent.name.rpartition("-")[0]: file.parent for file in place.glob("runs/*/run.json")}
+def runs(folder: Path) -> dict[str, Path]:
+    return {file.parent.name.rpartition("-")[0]: file.parent for file in folder.glob("runs/*/run.json")}
 
 
 def test_every_policy_meets_every_partner_in_every_seat_and_both_orders(evaluated):
-    found = runs(evaluated)
-    assert set(found) == {f"{a}-vs-{b}" for a in ("linear", "boulware") for b in ("conceder", "linear")}
-    episodes = list(read_run(found["boulware-vs-conceder"]))
+    folders = runs(evaluated)
+    assert set(folders) == {f"{a}-vs-{b}" for a in ("linear", "boulware") for b in ("conceder", "linear")}
+    episodes = list(read_run(folders["boulware-vs-conceder"]))
     seatings = {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes}
     assert seatings == {(name, agent) for name in ("boulware", "conceder") for agent in ("agent_0", "agent_1")}
     assert len(episodes) == 4 * 2 * 2
@@ -85,9 +85,10 @@ def test_cells_are_means_over_the_policys_own_seats_with_that_partner(evaluated)
 
 
 def test_differences_are_paired_by_task_seat_first_speaker_and_seed(evaluated):
-    found = figures(evaluated)["differences"]
-    gains = {(g["partner"], g["evaluator"], g["metric"]): g for g in found}
-    assert {(g["first"], g["second"]) for g in found} == {("boulware", "linear")}  # the baseline is the first policy
+    differences = figures(evaluated)["differences"]
+    gains = {(g["partner"], g["evaluator"], g["metric"]): g for g in differences}
+    # The baseline is the first policy.
+    assert {(g["first"], g["second"]) for g in differences} == {("boulware", "linear")}
     assert set(gains) == {(p, j, m) for p in ("conceder", "linear") for j in ("verified+rules", "rules")
                           for m in ("goal", "surplus_share")}  # fmt: skip
     shares: dict[str, dict[tuple, float]] = {"boulware": {}, "linear": {}}
@@ -101,7 +102,7 @@ def test_differences_are_paired_by_task_seat_first_speaker_and_seed(evaluated):
     gain = gains["conceder", "verified+rules", "surplus_share"]
     assert gain["mean"] == pytest.approx(math.fsum(difference) / len(difference))
     assert (gain["matched"], gain["seats"], gain["paired_by"]) == (32, 32, CLOSEST)
-    tested = [g for g in found if g["p"] is not None]
+    tested = [g for g in differences if g["p"] is not None]
     assert [g["q"] for g in tested] == pytest.approx(stats.false_discovery_control([g["p"] for g in tested]))
 
 
@@ -119,7 +120,7 @@ def test_the_report_shows_charts_and_its_sheets_hold_the_same_numbers(evaluated)
 
 def test_the_same_call_plays_nothing_again_and_more_may_be_added(evaluated, tmp_path):
     evaluated = shutil.copytree(evaluated, tmp_path / "copy")
-    stamps = {name: (place / "episodes.jsonl").stat().st_mtime_ns for name, place in runs(evaluated).items()}
+    stamps = {name: (folder / "episodes.jsonl").stat().st_mtime_ns for name, folder in runs(evaluated).items()}
     run(settings(evaluated, policies=["linear"]))
     assert {n: (p / "episodes.jsonl").stat().st_mtime_ns for n, p in runs(evaluated).items()} == stamps
     run(settings(evaluated, policies=["linear", "boulware", "splitter"], partners=["conceder"]))
@@ -140,14 +141,14 @@ def test_a_policy_that_has_changed_is_refused_and_not_played_beside_the_run_it_h
     assert {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")} == stamps
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_continues_where_it_was(tmp_path, monkeypatch):
     """Guards the loss of a killed batch: what a judge has been paid for is kept."""
-    asked = []
+    calls = []
 
     class Limited(VerifiedOutcome):
         async def evaluate_async(self, episode):
-            asked.append(1)
-            if len(asked) == 11:
+            calls.append(1)
+            if len(calls) == 11:
                 raise BudgetExceededError("the limit of $1 is reached")
             return await super().evaluate_async(episode)
 
@@ -156,18 +157,18 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(tmp_path, monkeypatch):
     with pytest.raises(BudgetExceededError, match=r"the limit of \$1 is reached"):
         run(small)
     run(small)
-    assert len(asked) == 16 + 1
+    assert len(calls) == 16 + 1
     assert figures(tmp_path / "e")["matrix"][0]["n"] == 16
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, monkeypatch, number, code):
-    asked = []
+    calls = []
 
     class Signalled(VerifiedOutcome):
         async def evaluate_async(self, episode):
-            asked.append(1)
-            if len(asked) == 5:
+            calls.append(1)
+            if len(calls) == 5:
                 signal.raise_signal(number)
             return await super().evaluate_async(episode)
 
@@ -176,10 +177,10 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
     config = tmp_path / "c.yaml"
     config.write_text(small.model_dump_json())
     assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == code
-    assert 5 <= len(asked) < 16
+    assert 5 <= len(calls) < 16
     assert not (tmp_path / "e" / "done.json").exists()
     assert run_script("", EvaluationSettings, run, ["--config", str(config)]) == 0
-    assert len(asked) == 16
+    assert len(calls) == 16
 
 
 def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:
@@ -198,22 +199,22 @@ def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
     baseline = played(tmp_path / "earlier", "linear")
     run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
                  baseline=str(baseline)))  # fmt: skip
-    found = figures(tmp_path / "e")["differences"]
+    differences = figures(tmp_path / "e")["differences"]
     same = [
         g["mean"]
         for g in figures(evaluated)["differences"]
         if (g["partner"], g["evaluator"]) == ("conceder", "verified+rules")
     ]
-    assert {g["second"] for g in found} == {"linear"}
-    assert [g["mean"] for g in found] == pytest.approx(same)
+    assert {g["second"] for g in differences} == {"linear"}
+    assert [g["mean"] for g in differences] == pytest.approx(same)
     run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
                  baseline=str(evaluated), baseline_name="linear"))  # fmt: skip
     assert [g["mean"] for g in figures(tmp_path / "e")["differences"]] == pytest.approx(same)
 
 
-@pytest.mark.parametrize("made", [{"seed": 9}, {"max_turns": 8}, {"judge": "rules"}])
-def test_a_baseline_that_does_not_match_is_refused(tmp_path, made):
-    baseline = played(tmp_path / "earlier", "linear", **made)
+@pytest.mark.parametrize("options", [{"seed": 9}, {"max_turns": 8}, {"judge": "rules"}])
+def test_a_baseline_that_does_not_match_is_refused(tmp_path, options):
+    baseline = played(tmp_path / "earlier", "linear", **options)
     small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified+rules"], "n": 4}
     with raises(InvalidValueError, field="baseline"):
         run(settings(tmp_path / "e", **small, baseline=str(baseline)))
@@ -255,25 +256,25 @@ def test_what_cannot_be_meant_is_said_before_anything_is_played(tmp_path, change
 def test_a_preset_is_the_whole_of_its_set_unless_a_part_is_asked_for(tmp_path, preset, scenarios, castings, fits):
     """Guards R20: all castings are played, not the first of each scenario."""
     starter = tasks.starter_tasks()[0]
-    made = [
+    variants = [
         starter.model_copy(
             update={"id": f"t{s}-{c}", "scenario": starter.scenario.model_copy(update={"id": f"scenario-{s}"})}
         )
         for s in range(scenarios)
         for c in range(castings)
     ]
-    TaskSet(made).save(tmp_path / "tasks.jsonl")
-    asked = settings(tmp_path, preset=preset, tasks=str(tmp_path / "tasks.jsonl"), n=None, max_turns=None)
+    TaskSet(variants).save(tmp_path / "tasks.jsonl")
+    config = settings(tmp_path, preset=preset, tasks=str(tmp_path / "tasks.jsonl"), n=None, max_turns=None)
     if not fits:
         with raises(InvalidValueError, field="tasks"):
-            read_tasks(asked)
-    assert len(read_tasks(asked.model_copy(update={"partial": not fits}))) == scenarios * castings
+            read_tasks(config)
+    assert len(read_tasks(config.model_copy(update={"partial": not fits}))) == scenarios * castings
 
 
 def test_a_part_of_a_papers_preset_is_a_file_and_not_the_default_tasks(tmp_path):
-    given = {"output": str(tmp_path), "policies": ["linear"], "partners": ["conceder"], "preset": "sotopia-hard"}
+    values = {"output": str(tmp_path), "policies": ["linear"], "partners": ["conceder"], "preset": "sotopia-hard"}
     with raises(InvalidValueError, field="tasks"):
-        read_tasks(settings_of({**given, "partial": True}, EvaluationSettings, ""))
+        read_tasks(settings_of({**values, "partial": True}, EvaluationSettings, ""))
 
 
 def test_presets_are_those_of_the_papers():
@@ -297,13 +298,13 @@ def test_presets_are_those_of_the_papers():
     ],
 )
 def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, field):
-    given = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
+    values = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
     with raises(InvalidValueError, field=field, file="e.yaml"):
-        settings_of({**given, **changes}, EvaluationSettings, "e.yaml")
-    agreeing = settings_of({**given, "orders": "both", "max_turns": 20}, EvaluationSettings, "e.yaml")
-    assert agreeing == settings_of(given, EvaluationSettings, "e.yaml")
+        settings_of({**values, **changes}, EvaluationSettings, "e.yaml")
+    agreeing = settings_of({**values, "orders": "both", "max_turns": 20}, EvaluationSettings, "e.yaml")
+    assert agreeing == settings_of(values, EvaluationSettings, "e.yaml")
     assert agreeing.max_turns == 20
-    verified = settings_of({**given, **changes, "preset": "verified"}, EvaluationSettings, "e.yaml")
+    verified = settings_of({**values, **changes, "preset": "verified"}, EvaluationSettings, "e.yaml")
     assert verified.max_turns == changes.get("max_turns")
 
 
@@ -312,7 +313,7 @@ def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path
     task = tasks.generate("bargaining", 1, seed=3)[0]
     short = task.model_copy(update={"scenario": task.scenario.model_copy(update={"max_turns": 4})})
     TaskSet([short]).save(tmp_path / "tasks.jsonl")
-    asked = {
+    preset = {
         "preset": "sotopia-hard",
         "tasks": str(tmp_path / "tasks.jsonl"),
         "partial": True,
@@ -320,7 +321,7 @@ def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path
         "max_turns": None,
     }
     seats = {"policies": ["boulware"], "partners": ["silent"], "judges": ["rules"], "metrics": ["goal"]}
-    run(settings(tmp_path / "e", **seats, **asked))
+    run(settings(tmp_path / "e", **seats, **preset))
     episodes = list(read_run(runs(tmp_path / "e")["boulware-vs-silent"]))
     assert {(e.rules.max_turns, e.task.scenario.max_turns) for e in episodes} == {(20, 4)}
     assert {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes} == {

@@ -90,17 +90,17 @@ def test_the_loss_is_on_the_json_and_the_end_token_and_on_nothing_else(ask, toke
     stage.open()
     rows, validation = prepare(settings, stage.path / "rows", tokenizer).load()
     assert validation is None
-    _, made = training_rows(settings, tokenizer)
-    made = list(made)
-    assert len(rows) == len(made) == 20
-    for tokens, (row, _) in zip(rows, made, strict=True):
+    _, samples = training_rows(settings, tokenizer)
+    samples = list(samples)
+    assert len(rows) == len(samples) == 20
+    for tokens, (row, _) in zip(rows, samples, strict=True):
         trained = [
             token for token, label in zip(tokens["input_ids"], tokens["labels"], strict=True) if label != IGNORED
         ]
-        asked = [token for token, label in zip(tokens["input_ids"], tokens["labels"], strict=True) if label == IGNORED]
+        prompt = [token for token, label in zip(tokens["input_ids"], tokens["labels"], strict=True) if label == IGNORED]
         assert tokenizer.decode(trained) == row.completion + "<|im_end|>"
-        assert asked == prompt_ids(tokenizer, row.prompt)
-        assert tokens["input_ids"] == [*asked, *trained]
+        assert prompt == prompt_ids(tokenizer, row.prompt)
+        assert tokens["input_ids"] == [*prompt, *trained]
         assert json.loads(row.completion)["action_type"]
 
 
@@ -117,9 +117,9 @@ def test_rows_are_shortened_before_they_are_tokenised(ask, tokenizer):
     def sizes(max_length):
         settings = ask(prompt={"format": "chat", "max_length": max_length, "max_answer": 48})
         maker, rows = training_rows(settings, tokenizer)
-        made = [(tokens, tokenise(tokenizer, row.prompt, row.completion, max_length)) for row, tokens in rows]
-        assert all(counted == tokens for counted, tokens in made)
-        return maker.counts, [len(tokens.input_ids) for _, tokens in made]
+        pairs = [(tokens, tokenise(tokenizer, row.prompt, row.completion, max_length)) for row, tokens in rows]
+        assert all(counted == tokens for counted, tokens in pairs)
+        return maker.counts, [len(tokens.input_ids) for _, tokens in pairs]
 
     _, whole = sizes(4096)
     counts, short = sizes(max(whole) - 1)
@@ -134,8 +134,8 @@ def test_what_is_cloned_is_what_the_policy_could_have_said(ask, tokenizer):
     limit = max(len(tokens.input_ids) for _, tokens in whole)  # the longest row fits, with no room to spare
     settings = ask(prompt={"format": "chat", "max_length": limit, "max_answer": 48})
     maker, rows = training_rows(settings, tokenizer)
-    made = [sum(label == IGNORED for label in tokens.labels) for _, tokens in rows]
-    assert max(made) <= limit - 48
+    prompt_lengths = [sum(label == IGNORED for label in tokens.labels) for _, tokens in rows]
+    assert max(prompt_lengths) <= limit - 48
     assert maker.counts.shortened > 0
     answers = [sum(label != IGNORED for label in tokens.labels) for _, tokens in training_rows(settings, tokenizer)[1]]
     longest = max(answers)
@@ -211,18 +211,23 @@ def test_validation_scenarios_are_not_trained_on(ask, expert_run, tokenizer):
 @pytest.fixture
 def earlier(tiny_model, tmp_path):
     """An earlier stage's directory with an adapter's configuration and how it is prompted."""
-    place = tmp_path / "earlier" / "model"
-    place.mkdir(parents=True)
-    told = {"base_model_name_or_path": str(tiny_model), "r": 4, "lora_alpha": 8, "target_modules": ["k_proj", "q_proj"]}
-    (place / "adapter_config.json").write_text(json.dumps(told))
-    (place / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
+    folder = tmp_path / "earlier" / "model"
+    folder.mkdir(parents=True)
+    config = {
+        "base_model_name_or_path": str(tiny_model),
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["k_proj", "q_proj"],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "sotopia_policy.json").write_text(json.dumps({"prompt": BRIEF.model_dump()}))
     return tmp_path / "earlier"
 
 
 def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_model, tmp_path):
     base = str(tiny_model)
-    begun = begin_from(ModelSettings(base="", lora=TINY), str(earlier), BRIEF)
-    assert (begun.base, begun.adapter) == (base, str(earlier / "model"))
+    start = begin_from(ModelSettings(base="", lora=TINY), str(earlier), BRIEF)
+    assert (start.base, start.adapter) == (base, str(earlier / "model"))
     table = [
         (ModelSettings(base=base, lora=None), earlier, BRIEF, {"field": "model.lora", "got": None}),
         (ModelSettings(base="org/other", lora=TINY), earlier, BRIEF, {"got": base}),
@@ -265,7 +270,7 @@ PASSED = {  # named in `trainer`, and what the configuration class has then
 
 
 def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
-    """Guards R17 and R18: declared, and then read by nobody."""
+    """Guards R17 and R18: settings that were declared and never read."""
     from trl import SFTConfig
 
     for name, (value, expected) in PASSED.items():
@@ -307,7 +312,7 @@ def test_an_argument_that_cannot_be_is_said_before_anything_is_read_or_written(a
         run(settings)
     assert "\n" not in str(caught.value)
     assert not Path(settings.output).exists()
-    assert not is_deepspeed_zero3_enabled()  # a refused configuration is nobody's
+    assert not is_deepspeed_zero3_enabled()  # a refused configuration stays without effect
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -351,10 +356,10 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
     assert (rates[0], rates[1], max(rates)) == (0, 5e-4, 1e-3)
     assert rates.index(max(rates)) == 2
 
-    # R9: the adapter is where the next stage looks, with how it is prompted, and goes on from its very weights.
+    # R9: the adapter is where the next stage looks, with how it is prompted, and continues from its very weights.
     assert read_prompt_settings(stage.model) == BRIEF
-    begun = begin_from(settings.model, settings.output, BRIEF)
-    model, new = load_for_training(begun, False)
+    model_settings = begin_from(settings.model, settings.output, BRIEF)
+    model, new = load_for_training(model_settings, False)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert new is None
     assert len(trained) == len(one)
@@ -363,7 +368,7 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_a_run_whose_weights_the_trainer_does_not_load_goes_on_with_them_or_ends(ask, monkeypatch, lora):
+def test_a_run_whose_weights_the_trainer_does_not_load_continues_with_them_or_ends(ask, monkeypatch, lora):
     """As with transformers before 5.23 and a second adapter, or with another release's fault."""
     from transformers import Trainer
 
@@ -423,9 +428,9 @@ def test_the_trainer_feeds_the_model_labels_on_answers_alone(ask, tokenizer, mon
         there = [index for index, one in enumerate(mask) if one]
         padded += len(mask) - size
         row = [ids[index] for index in there]
-        said = answers(tokenizer, row, rows)
-        assert 0 < len(said) < size
-        assert [labels[index] for index in there] == [t if at in said else IGNORED for at, t in enumerate(row)]
+        positions = answers(tokenizer, row, rows)
+        assert 0 < len(positions) < size
+        assert [labels[index] for index in there] == [t if at in positions else IGNORED for at, t in enumerate(row)]
         assert {label for label, one in zip(labels, mask, strict=True) if not one} <= {IGNORED}
     assert padded
 
@@ -434,17 +439,17 @@ def test_the_quantised_model_is_the_one_that_is_trained(ask, monkeypatch):
     """Guards R8: sotopia-rl loads a 4-bit model and then trains another."""
     from trl import SFTTrainer
 
-    seen, prepared = [], []
+    trainers, prepared = [], []
     build, ready = SFTTrainer.__init__, fitting.prepare_quantised
 
     def note(self, *args, **kwargs):
         build(self, *args, **kwargs)
-        seen.append(self)
+        trainers.append(self)
 
     monkeypatch.setattr(SFTTrainer, "__init__", note)
     monkeypatch.setattr(fitting, "prepare_quantised", lambda *args: prepared.append(1) or ready(*args))
     run(ask("qlora", model={"quantization": "nf4"}, trainer={"max_steps": 1}))
-    (trainer,) = seen
+    (trainer,) = trainers
     adapted = [m for m in trainer.model.modules() if hasattr(m, "lora_A")]
     assert len(adapted) == 14  # q, k, v, o, gate, up, down of two layers
     assert {type(m.get_base_layer()).__name__ for m in adapted} == {"Linear4bit"}
@@ -459,11 +464,11 @@ def test_another_model_than_the_quantised_one_is_refused(tiny_model):
 
     settings = ModelSettings(base=str(tiny_model), lora=TINY)
     model, new = load_for_training(settings, False)
-    asked = settings.model_copy(update={"quantization": "nf4"})
+    quantised = settings.model_copy(update={"quantization": "nf4"})
     with raises(InvalidValueError, field="model.quantization", got="no adapter"):
-        check_trained_model(model, asked)
+        check_trained_model(model, quantised)
     adapted = get_peft_model(model, new)
     with raises(InvalidValueError, field="model.quantization") as caught:
-        check_trained_model(adapted, asked)
+        check_trained_model(adapted, quantised)
     assert caught.value.got.endswith("q_proj")
     check_trained_model(adapted, settings)

@@ -43,9 +43,9 @@ def launched(launchers, script, settings, folder):
     (folder / "c.yaml").write_text(yaml.safe_dump(settings))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     command = [str(ROOT / "scripts" / script), "--config", str(folder / "c.yaml")]
-    said = [folder / f"said-{number}.txt" for number in range(len(launchers))]
+    files = [folder / f"said-{number}.txt" for number in range(len(launchers))]
     running = []
-    for launcher, file in zip(launchers, said, strict=True):
+    for launcher, file in zip(launchers, files, strict=True):
         with file.open("w") as log:
             running.append(
                 subprocess.Popen([*launcher, *command], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
@@ -55,20 +55,20 @@ def launched(launchers, script, settings, folder):
     finally:
         for process in running:
             process.terminate()
-    return codes, "".join(file.read_text() for file in said)
+    return codes, "".join(file.read_text() for file in files)
 
 
 def two_processes(launchers, script, settings, folder):
     """Runs a stage in two processes over gloo, and returns its figures and what it said."""
-    codes, said = launched(launchers, script, settings, folder)
-    assert not any(codes), said[-3000:]
+    codes, log = launched(launchers, script, settings, folder)
+    assert not any(codes), log[-3000:]
     output = Path(settings["output"])
     figures = json.loads((output / "done.json").read_text())
     assert figures["world_size"] == 2
     assert figures["steps"] == 2
     states = {path.name for path in (output / "checkpoints" / "checkpoint-2").glob("rng_state*")}
     assert states == {"rng_state_0.pth", "rng_state_1.pth"}
-    return figures, said
+    return figures, log
 
 
 def cloning(tiny_model, expert_run, output):
@@ -92,25 +92,27 @@ def cloning(tiny_model, expert_run, output):
 def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, expert_run, tmp_path):
     """The first process of each node would write into the folder that both see."""
     settings = cloning(tiny_model, expert_run, tmp_path / "bc")
-    figures, said = two_processes(two_nodes(), "train_bc.py", settings, tmp_path)
+    figures, log = two_processes(two_nodes(), "train_bc.py", settings, tmp_path)
     assert figures["log"][-1]["epoch"] == 2 / 60  # 240 rows in batches of two on two processes: half the steps of one
-    assert said.count("rows: {") == 1  # one process prepares, and one speaks
+    assert log.count("rows: {") == 1  # one process prepares, and one speaks
     assert (tmp_path / "bc" / "model" / "model.safetensors").is_file()
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("asked", ["flags", "MULTI_CPU"])
-def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_model, expert_run, tmp_path, asked):
+@pytest.mark.parametrize("source", ["flags", "MULTI_CPU"])
+def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_model, expert_run, tmp_path, source):
     (tmp_path / "multi.yaml").write_text(
         "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, num_machines: 1, num_processes: 2, "
         "mixed_precision: 'no', machine_rank: 0, use_cpu: true, debug: false}"
     )
-    options = ["--num_processes", "2", "--cpu"] if asked == "flags" else ["--config_file", str(tmp_path / "multi.yaml")]
+    options = (
+        ["--num_processes", "2", "--cpu"] if source == "flags" else ["--config_file", str(tmp_path / "multi.yaml")]
+    )
     settings = cloning(tiny_model, expert_run, tmp_path / "bc")
-    codes, said = launched([[*ACCELERATE, *options]], "train_bc.py", settings, tmp_path)
+    codes, log = launched([[*ACCELERATE, *options]], "train_bc.py", settings, tmp_path)
     assert codes != [0]
-    assert "sotopia: launch: " in said
-    assert "torchrun" in said
+    assert "sotopia: launch: " in log
+    assert "torchrun" in log
     assert not (tmp_path / "bc").exists()
 
 
@@ -141,9 +143,9 @@ def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
     # Three dev episodes, two in one process and one in the other: means are of all three in both.
     assert all(round(look["agreement"] * 3, 6).is_integer() for look in figures["dev"])
     assert json.loads((tmp_path / "grpo" / "dev.json").read_text()) == figures["dev"]
-    trained, begun = (load_file(place / "model" / "model.safetensors") for place in (tmp_path / "grpo", cloned))
+    trained, start = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "grpo", cloned))
     last = load_file(tmp_path / "grpo" / "checkpoints" / "checkpoint-2" / "model.safetensors")
-    assert not all(torch.equal(last[name], begun[name]) for name in begun)  # turns had credits of their own
+    assert not all(torch.equal(last[name], start[name]) for name in start)  # turns had credits of their own
     middle = load_file(tmp_path / "grpo" / "checkpoints" / "checkpoint-1" / "model.safetensors")
-    kept = (begun, middle, last)[max(range(3), key=lambda look: (figures["dev"][look]["reward"], look))]
-    assert all(torch.equal(trained[name], kept[name]) for name in kept)
+    best = (start, middle, last)[max(range(3), key=lambda look: (figures["dev"][look]["reward"], look))]
+    assert all(torch.equal(trained[name], best[name]) for name in best)

@@ -39,11 +39,11 @@ def stage(tiny_model, expert_run, tmp_path):
 
 def ended(stage, number=None):
     """Runs the script, ends it with a signal once it has written a new checkpoint, and returns its code and words."""
-    said = stage.path.with_suffix(".log")
+    log_file = stage.path.with_suffix(".log")
     before = stage.last_checkpoint()
     command = [sys.executable, str(ROOT / "scripts" / "train_bc.py"), "--config", str(stage.path.parent / "c.yaml")]
     alone = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with said.open("w") as log, subprocess.Popen(command, cwd=ROOT, env=alone, stdout=log, stderr=log) as process:
+    with log_file.open("w") as log, subprocess.Popen(command, cwd=ROOT, env=alone, stdout=log, stderr=log) as process:
         try:
             while number is not None and process.poll() is None and stage.last_checkpoint() == before:
                 time.sleep(0.005)
@@ -52,35 +52,35 @@ def ended(stage, number=None):
             code = process.wait(timeout=240)
         finally:
             process.kill()
-    return code, said.read_text()
+    return code, log_file.read_text()
 
 
-def begun_at(said):
+def resumed_at(log):
     """The step that a run continued from, and the first that it took."""
-    (checkpoint,) = re.findall(r"continuing from \S+/checkpoint-(\d+)\n", said)
-    return int(checkpoint), int(re.search(rf"step (\d+) of {STEPS}:", said)[1])
+    (checkpoint,) = re.findall(r"continuing from \S+/checkpoint-(\d+)\n", log)
+    return int(checkpoint), int(re.search(rf"step (\d+) of {STEPS}:", log)[1])
 
 
 @pytest.mark.timeout(600)
 def test_a_killed_script_and_one_ended_by_a_batch_system_go_on_where_they_were(stage):
-    code, said = ended(stage, signal.SIGKILL)
-    assert code == -signal.SIGKILL, said
-    assert "continuing from" not in said
+    code, log = ended(stage, signal.SIGKILL)
+    assert code == -signal.SIGKILL, log
+    assert "continuing from" not in log
     left = int(stage.last_checkpoint().name.removeprefix("checkpoint-"))
     assert EVERY <= left < STEPS
     assert not stage.model.exists()
 
-    code, said = ended(stage, signal.SIGTERM)
-    assert code == 143, said
-    assert said.count("sotopia: stopped") == 1
-    assert "Traceback" not in said
-    assert begun_at(said) == (left, left + 1)
+    code, log = ended(stage, signal.SIGTERM)
+    assert code == 143, log
+    assert log.count("sotopia: stopped") == 1
+    assert "Traceback" not in log
+    assert resumed_at(log) == (left, left + 1)
     later = int(stage.last_checkpoint().name.removeprefix("checkpoint-"))
     assert left < later < STEPS
     assert stage.figures is None
 
-    code, said = ended(stage)
-    assert code == 0, said
-    assert begun_at(said) == (later, later + 1)
+    code, log = ended(stage)
+    assert code == 0, log
+    assert resumed_at(log) == (later, later + 1)
     assert [entry["step"] for entry in stage.figures["log"]] == list(range(1, STEPS + 1))
     assert (stage.model / "model.safetensors").is_file()

@@ -11,7 +11,7 @@ from sotopia_env.naming import make_evaluator
 from tests.errors import raises
 from tests.training.attribution.test_counterfactual import Coin
 from tests.training.conftest import BRIEF
-from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
 from tests.training.played import haggling
 from training.grpo import multi_turn
 from training.grpo import stage as grpo
@@ -30,7 +30,7 @@ DEAL = '{"action_type": "speak", "argument": "Agreed.", "move": {"accept": 1}}'
 
 
 class Answers:
-    """Answers in turn, whoever asks; counts the prompts."""
+    """Returns its answers in turn and counts the prompts."""
 
     def __init__(self, tokenizer, *texts):
         self.prompts = []
@@ -115,11 +115,11 @@ def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monke
     ("scalarisation", "task", "got"),
     [("REL", None, "relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
 )
-def test_what_nobody_can_verify_is_refused(player, scalarisation, task, got):
-    wanted = situations(SITUATIONS)
-    wanted += [Situation(task, SELLER, Coin())] if task is not None else []
+def test_rewards_that_cannot_be_verified_are_refused(player, scalarisation, task, got):
+    situation_list = situations(SITUATIONS)
+    situation_list += [Situation(task, SELLER, Coin())] if task is not None else []
     with raises(InvalidValueError, field="reward.credit") as caught:
-        EpisodeRollout(player, wanted, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
+        EpisodeRollout(player, situation_list, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
     assert caught.value.got.endswith(got)
 
 
@@ -127,10 +127,10 @@ def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypat
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
     reward = RewardSettings(scalarisation="REL", credit="counterfactual")
     with raises(InvalidValueError, field="reward.credit"):
-        grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+        grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 
 def test_a_stage_trains_on_gains(cloned, tmp_path):
     reward = RewardSettings(credit="counterfactual", samples=1)
-    grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+    grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
     assert (tmp_path / "out" / "done.json").is_file()

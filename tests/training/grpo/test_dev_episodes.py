@@ -9,7 +9,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
 from training.grpo import dev_episodes, multi_turn, sampling
 from training.grpo import stage as grpo
 from training.grpo.dev_episodes import DevEpisodes
@@ -27,10 +27,12 @@ def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned
     for temperature in (0.01, 5.0):
         dev = DevSettings(situations=SITUATIONS, every=9, temperature=temperature)
         out = tmp_path / str(temperature)
-        figures = grpo.run(asked(start_from=str(cloned), output=str(out), dev=dev, trainer={"max_steps": 1}))
+        figures = grpo.run(
+            multi_turn_settings(start_from=str(cloned), output=str(out), dev=dev, trainer={"max_steps": 1})
+        )
         valid[temperature] = figures["dev"][0]["valid"]
         assert any("episodes/valid" in entry for entry in figures["log"])
-    # A move that is not open is no valid answer either, and this model names many a price outside the range.
+    # A move that is not open is not a valid answer either, and this model names many prices outside the range.
     assert valid[5.0] < 0.1 < 0.25 < valid[0.01]
 
 
@@ -40,9 +42,9 @@ def test_a_look_that_is_made_again_cannot_part_the_best_model_from_its_figures(t
     class Trainer:
         accelerator = SimpleNamespace(wait_for_everyone=lambda: None)
 
-        def save_model(self, place):
-            Path(place).mkdir()
-            (Path(place) / "weights").write_text(str(self.step))
+        def save_model(self, folder):
+            Path(folder).mkdir()
+            (Path(folder) / "weights").write_text(str(self.step))
 
         def log(self, figures):
             pass
@@ -66,12 +68,12 @@ def test_a_look_that_is_made_again_cannot_part_the_best_model_from_its_figures(t
 
 
 def test_dev_episodes_on_scenarios_kept_for_evaluation_are_refused(cloned, tmp_path):
-    kept = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)
-    TaskSet([kept[-1]]).save(tmp_path / "kept.jsonl")
+    reserved = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)
+    TaskSet([reserved[-1]]).save(tmp_path / "kept.jsonl")
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "dev": DevSettings(situations=SITUATIONS)}
     other = SITUATIONS.model_copy(update={"task_seed": 77})
-    with raises(InvalidValueError, field="dev.situations", got=kept[-1].id):
-        grpo.run(asked(situations=other, evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
+    with raises(InvalidValueError, field="dev.situations", got=reserved[-1].id):
+        grpo.run(multi_turn_settings(situations=other, evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
 
 
 def test_dev_episodes_remember_and_give_up(tokenizer, tmp_path):

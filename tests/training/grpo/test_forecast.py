@@ -10,7 +10,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.settings import settings_of
 from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import asked, reward_model_of, single_turn
+from tests.training.grpo.grpo_settings import multi_turn_settings, reward_model_of, single_turn_settings
 from training.fitting import behavior_cloning
 from training.fitting.forecast import group_forecast
 from training.grpo import forecast as grpo_forecast
@@ -48,18 +48,18 @@ def test_what_is_forecast_is_what_training_does(cloned, expert_run, tmp_path):
     assert (longest.steps, longest.trained) == (one.steps, 2 * one.rows * BRIEF.max_length)
     assert longest.trained > one.trained
     batches = {"gradient_accumulation_steps": 4, "steps_per_generation": 2}
-    settings = asked(start_from=str(cloned), output=str(tmp_path / "grpo"), trainer={**EPOCH, **batches})
+    settings = multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "grpo"), trainer={**EPOCH, **batches})
     one, many = (forecast(settings, None, devices) for devices in (1, 2))
     assert one.steps == grpo.run(settings)["steps"]
     assert (one.rows, one.steps, many.steps) == (8, 2, 1)
     assert one.sampled == many.sampled == 8 * 4 * 2 * BRIEF.max_answer  # two own turns of four
     scorer = reward_model_of(cloned, tmp_path / "rm")
-    single = single_turn(cloned, scorer, expert_run, output=str(tmp_path / "single"), trainer=EPOCH)
+    single = single_turn_settings(cloned, scorer, expert_run, output=str(tmp_path / "single"), trainer=EPOCH)
     assert forecast(single, None, 1).rows > 100
 
 
 def test_tokens_are_counted_over_all_answers():
-    arguments = trainer_arguments(asked(trainer={"max_steps": 10}))
+    arguments = trainer_arguments(multi_turn_settings(trainer={"max_steps": 10}))
     work = group_forecast(arguments, 100, row_tokens=500, answer_tokens=100, devices=2)
     assert (work.sampled, work.trained) == (10 * 16 * 100, 10 * 16 * 500)
 
@@ -67,7 +67,7 @@ def test_tokens_are_counted_over_all_answers():
 def test_playing_on_from_every_state_is_counted(cloned):
     """Two own turns: from the first state two further turns are played, from the second one, each four times."""
     plain, measured = (
-        forecast(asked(start_from=str(cloned), reward=RewardSettings(credit=credit)), None, 1)
+        forecast(multi_turn_settings(start_from=str(cloned), reward=RewardSettings(credit=credit)), None, 1)
         for credit in ("episode", "counterfactual")
     )
     assert measured.sampled == plain.sampled / 2 * (2 + 4 * (2 + 1))
@@ -75,10 +75,10 @@ def test_playing_on_from_every_state_is_counted(cloned):
 
 
 def test_tokens_are_unknown_before_the_earlier_stage_has_run(tmp_path):
-    missing = forecast(asked(start_from=str(tmp_path / "none")), None, 1)
+    missing = forecast(multi_turn_settings(start_from=str(tmp_path / "none")), None, 1)
     assert (missing.rows, missing.trained, missing.sampled) == (8, None, None)
     with raises(InvalidValueError, file="none"):
-        grpo_forecast.probe(asked(start_from=str(tmp_path / "none")))
+        grpo_forecast.probe(multi_turn_settings(start_from=str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("stage", ["cloning", "conversations", "reward model", "single-turn", "multi-turn"])
@@ -89,10 +89,10 @@ def test_a_probe_is_a_real_step_at_full_length(stage, cloned, expert_run, tmp_pa
         settings = reward_model.RewardModelSettings(**values, output="y")
         probe = reward_model.probe
     elif stage == "single-turn":
-        settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, trainer=trainer)
+        settings = single_turn_settings(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, trainer=trainer)
         probe = grpo_forecast.probe
     elif stage == "multi-turn":
-        settings = asked(start_from=str(cloned), trainer=trainer | {"steps_per_generation": 4})
+        settings = multi_turn_settings(start_from=str(cloned), trainer=trainer | {"steps_per_generation": 4})
         probe = grpo_forecast.probe
     else:
         settings = cloning(cloned, expert_run, tmp_path / "out", per_device_train_batch_size=4)
@@ -110,8 +110,8 @@ def test_a_dry_run_on_a_cpu_measures_when_it_is_asked_to(cloned, expert_run, tmp
     config = tmp_path / "bc.yaml"
     config.write_text(cloning(cloned, expert_run, tmp_path / "out", max_steps=7).model_dump_json())
     command = [sys.executable, "-m", "training", "bc", "--config", str(config), "--dry-run", "--rows", "70"]
-    told = subprocess.run([*command, "--probe"], capture_output=True, text=True, check=True)
-    counted, measured = told.stdout.splitlines()
+    process = subprocess.run([*command, "--probe"], capture_output=True, text=True, check=True)
+    counted, measured = process.stdout.splitlines()
     assert "70 rows, 7 optimiser steps" in counted
     assert "CPU" in measured
     assert "512 tokens" in measured

@@ -20,7 +20,7 @@ from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.training.conftest import SHORT as BRIEF
 from tests.training.conftest import StoppedError, killed_after
-from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings, reward_model_of, single_turn_settings
 from training.data.sources import SourceSettings
 from training.fitting import behavior_cloning
 from training.grpo import multi_turn
@@ -70,13 +70,13 @@ SINGLE = {
 def test_contradictions_are_refused_before_anything_is_loaded(more, fields):
     """R16: 6 × 4 answers and 16 generations, and their like."""
     with raises(InvalidValueError, **fields):
-        check(asked(**more))
+        check(multi_turn_settings(**more))
 
 
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [
-        (trainer_arguments, asked()),
+        (trainer_arguments, multi_turn_settings()),
         (
             behavior_cloning.trainer_arguments,
             behavior_cloning.BehaviorCloningSettings(
@@ -97,7 +97,7 @@ def test_another_release_of_trl_is_named_with_the_one_that_is_needed(arguments, 
 def test_dev_episodes_need_the_dimensions_of_the_reward_too(tmp_path):
     starter_tasks().save(tmp_path / "tasks.jsonl")  # without outcomes
     talks = SituationSettings(tasks=str(tmp_path / "tasks.jsonl"), partners=("random",))
-    settings = asked(reward=RewardSettings(evaluator="verified"), dev=DevSettings(situations=talks))
+    settings = multi_turn_settings(reward=RewardSettings(evaluator="verified"), dev=DevSettings(situations=talks))
     with raises(InvalidValueError, field="reward.evaluator", file="dev.situations"):
         check(settings)
 
@@ -106,17 +106,17 @@ def test_too_few_situations_for_a_step_are_said(cloned, tmp_path):
     """TRL would end without a step, and the stage would be complete."""
     few = SITUATIONS.model_copy(update={"count": 1, "both_seats": False})
     with raises(InvalidValueError, field="data", got=1):
-        grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
+        grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
 
 
 def test_a_misspelt_dimension_is_named():
     with raises(UnknownNameError, got="gaol", nearest="goal"):
-        check(asked(reward=RewardSettings(scalarisation="gaol")))
+        check(multi_turn_settings(reward=RewardSettings(scalarisation="gaol")))
 
 
 def test_every_process_counts_for_the_groups(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    check(asked(trainer={"num_generations": 16}))
+    check(multi_turn_settings(trainer={"num_generations": 16}))
 
 
 def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_episode_is_played(tmp_path, tiny_model):
@@ -124,14 +124,16 @@ def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_
     shutil.copytree(tiny_model, tmp_path / "bc" / "model")
     write_prompt_settings(tmp_path / "bc" / "model", PromptSettings(format="single", max_length=512, max_answer=24))
     more = {"start_from": str(tmp_path / "bc"), "output": str(tmp_path / "out"), "data": (SourceSettings(run="r"),)}
-    single = asked(mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more)
+    single = multi_turn_settings(
+        mode="single-turn", situations=None, reward=RewardSettings(model=str(tmp_path / "none")), **more
+    )
     with raises(InvalidValueError, file="none"):
         grpo.run(single)
 
 
 def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
     with raises(InvalidValueError, field="max_answer", got=512):
-        grpo.answer_settings(asked(start_from=str(cloned), max_answer=512))
+        grpo.answer_settings(multi_turn_settings(start_from=str(cloned), max_answer=512))
 
 
 # --- advantages --------------------------------------------------------------------------------------------------
@@ -139,8 +141,8 @@ def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
 
 def test_turns_of_a_group_are_compared_with_each_other():
     credits = [[(0, 2, 1.0), (3, 4, 3.0)], [(0, 1, 5.0)], [(0, 1, 7.0)], []]
-    found = turn_advantages(credits, 2, 5, scale="none")
-    assert found.tolist() == [[-2, -2, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5, [0] * 5]
+    advantages = turn_advantages(credits, 2, 5, scale="none")
+    assert advantages.tolist() == [[-2, -2, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5, [0] * 5]
     scaled = turn_advantages(credits, 2, 5, scale="group")  # of 1, 3, 5 the deviation is 2, of 1, 3, 5, 7 it is 2.58
     assert scaled[0, 3] == pytest.approx(0)
     assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
@@ -149,23 +151,23 @@ def test_turns_of_a_group_are_compared_with_each_other():
 
 def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     """What TRL repeats num_generations times is one situation; only the policy's own sampling differs within it."""
-    wanted = situations(SITUATIONS)
-    rows = prompt_rows(wanted)
+    situation_list = situations(SITUATIONS)
+    rows = prompt_rows(situation_list)
     assert [(row["task"], row["seat"], row["partner"]) for row in rows] == [
-        (item.task.id, item.seat, item.partner.name) for item in wanted
+        (item.task.id, item.seat, item.partner.name) for item in situation_list
     ]
     played = []
 
     class Player(TokenPlayer):
-        def play(self, asked, sample, row_count=int):
-            played.extend(asked)
+        def play(self, items, sample, row_count=int):
+            played.extend(items)
             raise InterruptedError
 
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: None)
-    rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), wanted, GOAL)
+    rollout = EpisodeRollout(Player(tokenizer, BRIEF, None), situation_list, GOAL)
     with pytest.raises(InterruptedError):
         rollout([rows[3]["prompt"]] * 4, BARE)
-    assert played == [wanted[3]] * 4
+    assert played == [situation_list[3]] * 4
 
 
 def trainer_of(model, tokenizer, **more):
@@ -179,13 +181,13 @@ def test_answers_are_drawn_by_the_trainers_temperature_and_top_p(cloned, tokeniz
     model = load_causal_lm(ModelSettings(base=str(find_model(cloned))))
     prompts = [tokenizer("Your move.")["input_ids"]] * 8
 
-    def drawn(**more):
+    def distinct_answers(**more):
         torch.manual_seed(0)
         answers, _ = trainer_sample(trainer_of(model, tokenizer, **more), reuse=False)(prompts)
         return {tuple(answer) for answer in answers}
 
-    assert len(drawn(temperature=5.0)) == 8
-    assert len(drawn(temperature=5.0, top_p=1e-6)) == len(drawn(temperature=1e-3)) == 1
+    assert len(distinct_answers(temperature=5.0)) == 8
+    assert len(distinct_answers(temperature=5.0, top_p=1e-6)) == len(distinct_answers(temperature=1e-3)) == 1
 
 
 def test_each_turn_of_an_episode_reads_only_what_is_new(cloned, tokenizer):
@@ -212,7 +214,7 @@ def weights(directory):
 
 
 def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypatch):
-    settings = asked(
+    settings = multi_turn_settings(
         start_from=str(cloned),
         output=str(tmp_path / "out"),
         reward=RewardSettings(scalarisation="overall"),
@@ -228,8 +230,8 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
     assert {"dev/BEL", "dev/REL", "dev/KNO", "dev/SEC", "dev/SOC", "dev/FIN", "dev/GOAL"} <= logged
     rewards = [look["reward"] for look in figures["dev"]]
     best = max(range(3), key=lambda look: (rewards[look], look))  # of equals the latest
-    kept = {0: cloned, 1: tmp_path / "out/checkpoints/checkpoint-1", 2: tmp_path / "out/checkpoints/checkpoint-2"}
-    assert torch.equal(weights(tmp_path / "out"), weights(kept[best]))
+    folders = {0: cloned, 1: tmp_path / "out/checkpoints/checkpoint-1", 2: tmp_path / "out/checkpoints/checkpoint-2"}
+    assert torch.equal(weights(tmp_path / "out"), weights(folders[best]))
     assert grpo.run(settings) == figures
 
 
@@ -240,7 +242,7 @@ def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_p
     with LoopbackServer() as server:
         access = ModelOptions(api_base=server.api_base)
         dev = DevSettings(situations=served, every=2)
-        settings = asked(
+        settings = multi_turn_settings(
             start_from=str(cloned), output=str(tmp_path / "out"), situations=served, dev=dev, models=access
         )
         figures = grpo.run(settings)
@@ -274,12 +276,14 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
 ):
     output = str(tmp_path / "whole")
     if kind == "multi-turn":
-        whole = asked(start_from=str(cloned), output=output, reward=RewardSettings(credit="acts"))
+        whole = multi_turn_settings(start_from=str(cloned), output=output, reward=RewardSettings(credit="acts"))
     elif kind == "single-turn":
-        whole = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
+        whole = single_turn_settings(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
     else:
         scored_by = reward_model_of(cloned, tmp_path / "rm")  # what this adapter says makes no difference to a verdict
-        whole = single_turn(adapted, scored_by, expert_run, output=output, lora=LoraSettings(), trainer={"beta": 0.1})
+        whole = single_turn_settings(
+            adapted, scored_by, expert_run, output=output, lora=LoraSettings(), trainer={"beta": 0.1}
+        )
     grpo.run(whole)
     broken = whole.model_copy(update={"output": str(tmp_path / "broken")})
     with monkeypatch.context() as patched:
@@ -292,8 +296,8 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
     one, other = trained_weights(tmp_path / "whole"), trained_weights(tmp_path / "broken")
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-    begun = trained_weights(adapted if kind == "adapter with KL" else cloned)
-    assert not all(torch.equal(one[name], begun[name]) for name in one)
+    start = trained_weights(adapted if kind == "adapter with KL" else cloned)
+    assert not all(torch.equal(one[name], start[name]) for name in one)
     share = 1 if kind == "multi-turn" else 0.5  # four answers follow each prompt, which is read once for all of them
     for entry in losses(tmp_path / "whole"):
         assert entry["tokens/sampled"] < entry["tokens/read"] < share * entry["tokens/rows"]
@@ -303,7 +307,7 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
 
 @pytest.mark.parametrize("killed", [4, 5])
 def test_a_resumed_run_plays_the_situations_of_an_unbroken_one(killed, cloned, tmp_path, monkeypatch):
-    """Three steps are an epoch: the run goes on from its end, or from after the second epoch's first step."""
+    """Three steps are an epoch: the run continues from its end, or from after the second epoch's first step."""
     played, play = [], EpisodeRollout.__call__
 
     def note(self, prompts, trainer):
@@ -312,7 +316,7 @@ def test_a_resumed_run_plays_the_situations_of_an_unbroken_one(killed, cloned, t
 
     monkeypatch.setattr(EpisodeRollout, "__call__", note)
     six = SITUATIONS.model_copy(update={"count": 3, "max_turns": 2})
-    whole = asked(
+    whole = multi_turn_settings(
         start_from=str(cloned),
         output=str(tmp_path / "whole"),
         situations=six,
@@ -344,24 +348,26 @@ def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_pat
     monkeypatch.setattr(grpo, "load_for_training", never)
     monkeypatch.setattr("training.reward.scorer.RewardScorer.load", never)
     scored_by = reward_model_of(cloned, tmp_path / "rm")
-    kept = tmp_path / "kept.jsonl"
-    TaskSet(list({episode.task.id: episode.task for episode in read_run(str(expert_run))}.values())).save(kept)
-    settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"), evaluation_tasks=str(kept))
+    reserved = tmp_path / "kept.jsonl"
+    TaskSet(list({episode.task.id: episode.task for episode in read_run(str(expert_run))}.values())).save(reserved)
+    settings = single_turn_settings(
+        cloned, scored_by, expert_run, output=str(tmp_path / "out"), evaluation_tasks=str(reserved)
+    )
     with raises(InvalidValueError, field="episode", hint="training on it would make the evaluation worthless"):
         grpo.run(settings)
     with raises(InvalidValueError, file="nowhere"):
-        grpo.run(single_turn(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
+        grpo.run(single_turn_settings(cloned, tmp_path / "nowhere", expert_run, output=str(tmp_path / "out2")))
 
 
 def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_run, tmp_path, monkeypatch):
     """The way of the configurations for 7B models: QLoRA cloning, then GRPO from its adapter."""
     from trl import GRPOTrainer
 
-    seen, build = [], GRPOTrainer.__init__
+    trainers, build = [], GRPOTrainer.__init__
 
     def note(self, *args, **kwargs):
         build(self, *args, **kwargs)
-        seen.append(self)
+        trainers.append(self)
 
     monkeypatch.setattr(GRPOTrainer, "__init__", note)
     base = ModelSettings(base=str(find_model(cloned)), lora=LoraSettings(rank=4, dropout=0), quantization="nf4")
@@ -376,7 +382,7 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
             trainer=brief,
         )
     )
-    settings = asked(
+    settings = multi_turn_settings(
         start_from=str(tmp_path / "bc"),
         output=str(tmp_path / "out"),
         situations=SITUATIONS.model_copy(update={"count": 1}),
@@ -385,13 +391,13 @@ def test_a_cloned_adapter_of_a_four_bit_base_trains_on_that_base(cloned, expert_
         trainer={**brief, "beta": 0.04},
     )
     grpo.run(settings)
-    (trainer,) = seen
+    (trainer,) = trainers
     layers = [module for module in trainer.model.modules() if hasattr(module, "lora_A")]
     assert len(layers) == 14  # q, k, v, o, gate, up, down of two layers
     assert {type(layer.get_base_layer()).__name__ for layer in layers} == {"Linear4bit"}
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert len(trained) == 28
     assert all("lora_" in name and ".ref." not in name for name in trained)  # KL's reference stays
-    begun, left = trained_weights(tmp_path / "bc"), trained_weights(tmp_path / "out")
-    assert begun.keys() == left.keys()
-    assert any(not torch.equal(begun[name], left[name]) for name in begun)
+    start, end = trained_weights(tmp_path / "bc"), trained_weights(tmp_path / "out")
+    assert start.keys() == end.keys()
+    assert any(not torch.equal(start[name], end[name]) for name in start)

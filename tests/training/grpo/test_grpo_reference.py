@@ -10,7 +10,7 @@ from trl.trainer.utils import use_adapter
 from sotopia_env.errors import InvalidValueError
 from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
 from training.fitting.loop import load_for_training
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import episode_reward, prompt_rows, trainer_class
@@ -24,7 +24,7 @@ from training.stage.settings import LoraSettings, ModelSettings
 @pytest.mark.parametrize("reference", ["start", "base"])
 def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_path, reference):
     """R15: TRL 0.16 with PEFT measured against the bare base, whatever was cloned before."""
-    settings = asked(
+    settings = multi_turn_settings(
         start_from=str(adapted),
         lora=LoraSettings(dropout=0),
         trainer={"beta": 0.1},
@@ -48,9 +48,9 @@ def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_pa
     bare = load_causal_lm(ModelSettings(base=str(tiny_model)))
     started = load_causal_lm(ModelSettings(base=str(tiny_model), adapter=str(adapted / "model")))
     with torch.no_grad():
-        wanted = {"base": bare(input_ids=ids).logits, "start": started.eval()(input_ids=ids).logits}
-    assert not torch.allclose(wanted["base"], wanted["start"], atol=1e-2)
-    assert torch.allclose(measured, wanted[reference], atol=1e-4)
+        expected = {"base": bare(input_ids=ids).logits, "start": started.eval()(input_ids=ids).logits}
+    assert not torch.allclose(expected["base"], expected["start"], atol=1e-2)
+    assert torch.allclose(measured, expected[reference], atol=1e-4)
 
 
 def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned, tmp_path):
@@ -58,7 +58,7 @@ def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned
     still = {"learning_rate": 1e-12, "max_steps": 2, "beta": 0.04}
     table = {"adapter": (adapted, LoraSettings(dropout=0.3)), "weights": (cloned, None)}
     for name, (start, lora) in table.items():
-        settings = asked(start_from=str(start), lora=lora, output=str(tmp_path / name), trainer=still)
+        settings = multi_turn_settings(start_from=str(start), lora=lora, output=str(tmp_path / name), trainer=still)
         steps = [entry for entry in grpo.run(settings)["log"] if "kl" in entry]
         assert len(steps) == 2
         assert [entry["kl"] for entry in steps] == pytest.approx([0, 0], abs=1e-6), name
@@ -75,12 +75,16 @@ def test_an_adapter_is_trained_on_with_the_dropout_that_was_asked_for(adapted, t
 def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     with raises(InvalidValueError, field="reference"):
-        grpo.run(asked(start_from=str(cloned), trainer={"beta": 0.1}, reference="base", output=str(tmp_path / "out")))
+        grpo.run(
+            multi_turn_settings(
+                start_from=str(cloned), trainer={"beta": 0.1}, reference="base", output=str(tmp_path / "out")
+            )
+        )
 
 
 def test_the_trained_adapter_is_left_alone_in_the_model_directory(adapted, tmp_path):
     """TRL saves the frozen reference beside it; the next stage must not find two."""
-    settings = asked(
+    settings = multi_turn_settings(
         start_from=str(adapted),
         lora=LoraSettings(dropout=0),
         output=str(tmp_path / "out"),

@@ -12,7 +12,7 @@ from sotopia_env.table import Table
 from sotopia_env.world import Episode, Rules
 from tests.errors import raises
 from tests.training.conftest import SHORT as BRIEF
-from tests.training.grpo.grpo_asked import reward_model_of, single_turn
+from tests.training.grpo.grpo_settings import reward_model_of, single_turn_settings
 from tests.training.played import haggling, offer
 from training.grpo import single_turn as single_turn_module
 from training.grpo import stage as grpo
@@ -26,16 +26,16 @@ WHISPER = '{"action_type": "speak", "argument": "How about $70?", "to": ["Bo"]}'
 LEAVE = '{"action_type": "leave", "argument": ""}'
 
 
-def rewards(work, tokenizer, said, cut_off=(), table=None):
+def rewards(work, tokenizer, answers, cut_off=(), table=None):
     """What some answers to one prompt are worth, and what is logged about them."""
     logged, table = {}, table or Table(haggling(), Rules())
     (seat,) = table.acting
     values = work.reward(
-        [[{"role": "user", "content": "You sell a lamp."}]] * len(said),
-        [[{"role": "assistant", "content": text}] for text in said],
-        [tokenizer.encode(text) + [tokenizer.eos_token_id] * (text not in cut_off) for text in said],
-        [table.episode().model_dump_json()] * len(said),
-        [seat] * len(said),
+        [[{"role": "user", "content": "You sell a lamp."}]] * len(answers),
+        [[{"role": "assistant", "content": text}] for text in answers],
+        [tokenizer.encode(text) + [tokenizer.eos_token_id] * (text not in cut_off) for text in answers],
+        [table.episode().model_dump_json()] * len(answers),
+        [seat] * len(answers),
         lambda name, value: logged.setdefault(name.removeprefix("reward_model/"), []).append(value),
     )
     return values, logged
@@ -46,8 +46,8 @@ def scored_by(cloned, tmp_path_factory):
     return reward_model_of(cloned, tmp_path_factory.mktemp("rm"))
 
 
-def work_of(cloned, scored_by, run, tokenizer, gate, place):
-    settings = single_turn(cloned, scored_by, run, output=str(place))
+def work_of(cloned, scored_by, run, tokenizer, gate, output):
+    settings = single_turn_settings(cloned, scored_by, run, output=str(output))
     reward = settings.reward.model_copy(update={"gate": gate, "invalid": -7.0})
     return SingleTurn(settings.model_copy(update={"reward": reward}), BRIEF, tokenizer)
 
@@ -74,14 +74,14 @@ def test_the_gate_refuses_what_the_environment_would(cloned, scored_by, expert_r
     work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
     group = next(iter(tasks.generate("group_decision", 1, 0)))
     name = group.names[group.agents[1]]
-    said = [OFFER, WHISPER.replace("Bo", name), LEAVE]
+    answers = [OFFER, WHISPER.replace("Bo", name), LEAVE]
     bargain = Table(haggling(), Rules(action_types=("speak",)))
     for table, valid in (
         (bargain, [1, 0, 0]),
         (Table(haggling(), Rules()), [1, 0, 1]),
         (Table(group, Rules(first_seat=0)), [1, 1, 1]),
     ):
-        values, logged = rewards(work, tokenizer, said, table=table)
+        values, logged = rewards(work, tokenizer, answers, table=table)
         assert logged["valid"] == valid
         assert [value != -7 for value in values] == [bool(one) for one in valid]
 
@@ -92,8 +92,8 @@ def test_the_gate_refuses_moves_that_are_not_open(cloned, scored_by, expert_run,
     table = Table(haggling(), Rules())
     table.answer("agent_0", offer(70))
     moves = [{"accept": 1}, {"accept": 2}, {"propose": {"price": 60}}, {"propose": {"price": 6000}}, {"vote": "x"}]
-    said = [json.dumps({"action_type": "speak", "argument": "Well.", "move": move}) for move in moves]
-    values, logged = rewards(work, tokenizer, said, table=table)
+    answers = [json.dumps({"action_type": "speak", "argument": "Well.", "move": move}) for move in moves]
+    values, logged = rewards(work, tokenizer, answers, table=table)
     assert logged["valid"] == [1, 0, 1, 0, 0]
     assert [value == -7 for value in values] == [False, True, False, True, True]
 
@@ -128,7 +128,7 @@ def test_a_reward_model_that_was_shown_other_prompts_is_refused(cloned, expert_r
 
 
 def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, tmp_path):
-    settings = single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
+    settings = single_turn_settings(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
     settings = settings.model_copy(update={"reward": settings.reward.model_copy(update={"gate": True})})
     steps = [entry for entry in grpo.run(settings)["log"] if "loss" in entry]
     assert len(steps) == 2
@@ -139,24 +139,26 @@ def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, t
 def test_prompts_are_read_from_disk_and_begun_again_where_their_writing_was_cut_off(
     cloned, expert_run, tokenizer, tmp_path, monkeypatch
 ):
-    settings = single_turn(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out"))
+    settings = single_turn_settings(
+        cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out")
+    )
     work, folder = SingleTurn(settings, BRIEF, tokenizer), tmp_path / "rows"
-    made = single_turn_module.prompt_records
-    expected = list(made(settings, BRIEF, tokenizer))
+    prompt_records = single_turn_module.prompt_records
+    expected = list(prompt_records(settings, BRIEF, tokenizer))
 
     def cut(*values):
-        yield from itertools.islice(made(*values), 3)
+        yield from itertools.islice(prompt_records(*values), 3)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(single_turn_module, "prompt_records", cut)
     with pytest.raises(KeyboardInterrupt):
         work.rows(folder)
     assert not folder.exists()
-    monkeypatch.setattr(single_turn_module, "prompt_records", made)
-    found = work.rows(folder)
-    assert [row["turn"] for row in found] == [row["turn"] for row in expected]
-    assert [row["prompt"] for row in found] == [row["prompt"] for row in expected]
-    assert found.cache_files
+    monkeypatch.setattr(single_turn_module, "prompt_records", prompt_records)
+    rows = work.rows(folder)
+    assert [row["turn"] for row in rows] == [row["turn"] for row in expected]
+    assert [row["prompt"] for row in rows] == [row["prompt"] for row in expected]
+    assert rows.cache_files
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rows")] == ["rows"]
     monkeypatch.setattr(single_turn_module, "prompt_records", lambda *_: pytest.fail("made twice"))
     assert len(work.rows(folder)) == len(expected)
@@ -169,4 +171,4 @@ def test_a_reward_model_of_a_four_bit_base_needs_support_for_it(cloned, expert_r
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     with raises(InvalidValueError, field="quantization"):
-        grpo.run(single_turn(cloned, scored_by, expert_run, output=str(tmp_path / "out")))
+        grpo.run(single_turn_settings(cloned, scored_by, expert_run, output=str(tmp_path / "out")))

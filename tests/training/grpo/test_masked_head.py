@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sotopia_env.errors import InvalidValueError
-from tests.training.grpo.grpo_asked import asked, single_turn
+from tests.training.grpo.grpo_settings import multi_turn_settings, single_turn_settings
 from training.grpo import settings as grpo_settings
 from training.grpo import stage as grpo
 from training.grpo.masked_head import MaskedHead
@@ -31,10 +31,10 @@ def sampled(monkeypatch):
     answers, generate = {}, BatchedGenerator.generate
 
     def note(self, prompts, seeds, schemas=None):
-        found = generate(self, prompts, seeds, schemas)
-        for prompt, answer in zip(prompts, found, strict=True):
+        results = generate(self, prompts, seeds, schemas)
+        for prompt, answer in zip(prompts, results, strict=True):
             answers[(*prompt, *answer.ids)] = answer
-        return found
+        return results
 
     monkeypatch.setattr(BatchedGenerator, "generate", note)
     return answers
@@ -48,11 +48,11 @@ def computed(monkeypatch):
     calls, compute = [], GRPOTrainer._get_per_token_logps_and_entropies
 
     def note(self, model, ids, mask, width, *args, **kwargs):
-        found = compute(self, model, ids, mask, width, *args, **kwargs)
-        whole = torch.cat([torch.zeros(len(ids), ids.shape[1] - width), found[0].detach()], 1)
+        output = compute(self, model, ids, mask, width, *args, **kwargs)
+        whole = torch.cat([torch.zeros(len(ids), ids.shape[1] - width), output[0].detach()], 1)
         rows = zip(ids, mask.bool(), whole, strict=True)
         calls.append([(tuple(row[read].tolist()), logps[read].tolist()) for row, read, logps in rows])
-        return found
+        return output
 
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", note)
     return calls
@@ -61,7 +61,7 @@ def computed(monkeypatch):
 def run(start, folder, lora=None, **trainer):
     """Constrained GRPO from a model, on the tasks of :data:`asked`."""
     settings = {"start_from": str(start), "output": str(folder / "out"), "reward": RewardSettings(evaluator="verified")}
-    return grpo.run(asked(**settings, constrained=True, lora=lora, trainer=trainer))
+    return grpo.run(multi_turn_settings(**settings, constrained=True, lora=lora, trainer=trainer))
 
 
 def answers_in(tokens, answers):
@@ -86,9 +86,9 @@ def test_the_learners_log_probabilities_are_the_samplers(gives_up, cloned, tmp_p
     count = 0
     for tokens, logps in [*old, *first]:
         trained = set()
-        for place, answer in answers_in(tokens, sampled):
-            assert logps[place] == pytest.approx(answer.logprobs, abs=1e-4)
-            trained.update(range(place.start, place.stop))
+        for span, answer in answers_in(tokens, sampled):
+            assert logps[span] == pytest.approx(answer.logprobs, abs=1e-4)
+            trained.update(range(span.start, span.stop))
         assert not any(logp for number, logp in enumerate(logps) if number not in trained)
         count += len(trained)
     assert count > 100
@@ -102,8 +102,8 @@ def test_without_the_mask_the_log_probabilities_would_be_others(cloned, tmp_path
     gains = [
         theirs - free
         for tokens, logps in computed[0]
-        for place, answer in answers_in(tokens, sampled)
-        for theirs, free in zip(answer.logprobs, logps[place], strict=True)
+        for span, answer in answers_in(tokens, sampled)
+        for theirs, free in zip(answer.logprobs, logps[span], strict=True)
     ]
     assert min(gains) > -1e-4  # what is left of the distribution has been scaled up
     assert max(gains) > 0.1
@@ -121,11 +121,11 @@ def test_an_adapter_trains_and_its_reference_is_masked_too(adapted, tmp_path):
 
 def test_what_cannot_be_trained_under_a_mask_is_refused_first(monkeypatch):
     with pytest.raises(InvalidValueError) as refusal:
-        check(single_turn("x", "m", "r", constrained=True))
+        check(single_turn_settings("x", "m", "r", constrained=True))
     assert refusal.value.field == "constrained"
     monkeypatch.setattr(grpo_settings, "is_available", lambda: False)
     with pytest.raises(InvalidValueError) as refusal:
-        check(asked(constrained=True))
+        check(multi_turn_settings(constrained=True))
     assert refusal.value.field == "constrained"
 
 

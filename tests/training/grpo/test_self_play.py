@@ -14,7 +14,7 @@ from sotopia_env.settings import read_settings, settings_of
 from sotopia_env.world import Scalarisation
 from tests.errors import raises
 from tests.training.conftest import SHORT, StoppedError, killed_after
-from tests.training.grpo.grpo_asked import SITUATIONS
+from tests.training.grpo.grpo_settings import SITUATIONS
 from training.grpo import stage as grpo
 from training.grpo.self_play import SelfPlay
 from training.grpo.settings import GRPOSettings
@@ -34,8 +34,8 @@ class Saver:
     def __init__(self, checkpoints="nowhere"):
         self.args = SimpleNamespace(output_dir=str(checkpoints))
 
-    def save_model(self, place):
-        Path(place).mkdir(parents=True)
+    def save_model(self, folder):
+        Path(folder).mkdir(parents=True)
 
     def is_world_process_zero(self):
         return True
@@ -48,9 +48,9 @@ def pool_of(folder, **values):
 def test_partners_are_drawn_by_their_shares(tmp_path):
     pool = pool_of(tmp_path, scripts=SCRIPTS, frozen=FROZEN, past={"share": 0})
     (situation,) = situations(SITUATIONS)[:1]
-    drawn = Counter(pool.with_partner(situation, number, 0).partner.name for number in range(1200))
-    assert drawn["leaver"] == pytest.approx(400, abs=60)
-    assert drawn["stubborn"] == pytest.approx(400, abs=60)
+    counts = Counter(pool.with_partner(situation, number, 0).partner.name for number in range(1200))
+    assert counts["leaver"] == pytest.approx(400, abs=60)
+    assert counts["stubborn"] == pytest.approx(400, abs=60)
     assert (
         pool.with_partner(situation, 7, 3).partner is pool.with_partner(situation, 7, 3).partner
     )  # of one group, in any process
@@ -66,8 +66,8 @@ def test_the_past_self_that_wins_most_is_drawn_most(tmp_path, monkeypatch):
     rng = random.Random(0)
     monkeypatch.setattr("training.grpo.self_play.load", lambda path, name, **options: SimpleNamespace(name=name))
     pool._loaded.clear()
-    drawn = Counter(pool._past(rng).name for _ in range(1000))
-    assert drawn["step_25"] / drawn["step_0"] == pytest.approx(25, rel=0.3)  # 0.5² to 0.1²
+    counts = Counter(pool._past(rng).name for _ in range(1000))
+    assert counts["step_25"] / counts["step_0"] == pytest.approx(25, rel=0.3)  # 0.5² to 0.1²
 
 
 def test_the_pool_keeps_the_newest_and_forgets_what_a_resumed_run_makes_again(tmp_path):
@@ -146,9 +146,9 @@ def test_shares_without_members_are_said_in_one_sentence(values, fields):
 
 def test_dev_episodes_have_partners_that_stay_the_same():
     values = {"mode": "multi-turn", "start_from": "x", "output": "y"}
-    drawn = {"situations": {"families": ["bargaining"], "self_play": {}}}
+    dev = {"situations": {"families": ["bargaining"], "self_play": {}}}
     with raises(InvalidValueError, field="dev.situations.self_play"):
-        settings_of({**values, "dev": drawn}, GRPOSettings, "c.yaml")
+        settings_of({**values, "dev": dev}, GRPOSettings, "c.yaml")
 
 
 def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
@@ -160,7 +160,9 @@ def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
             type(SITUATIONS)(families=("bargaining",), **values)
 
 
-def test_a_policy_is_trained_against_itself_and_a_killed_run_goes_on_as_an_unbroken_one(cloned, tmp_path, monkeypatch):
+def test_a_policy_is_trained_against_itself_and_a_killed_run_continues_as_an_unbroken_one(
+    cloned, tmp_path, monkeypatch
+):
     """The shipped configuration, shortened."""
     short = {"trainer.max_steps": 2, "trainer.save_steps": 1, "trainer.logging_steps": 1, "situations.count": 4}
     short |= {

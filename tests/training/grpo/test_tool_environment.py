@@ -17,17 +17,17 @@ TASKS = naming.task_set("bargaining", 1, 0, "easy")
 def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says():
     row = next(rows(TASKS, "conceder:horizon=2"))
     environment = SeatTools()
-    told = environment.reset(**row, prompt="unused")
-    assert TASKS[0].scenario.seats[0].private_info in told
+    opening = environment.reset(**row, prompt="unused")
+    assert TASKS[0].scenario.seats[0].private_info in opening
     answer = environment.speak("Let me begin.", {"propose": {"price": int(TASKS[0].scenario.outcome.issues[0].low)}})
     assert "price $" in answer
-    assert environment.get_reward() == 0, "words bind nobody"
+    assert environment.get_reward() == 0, "words do not bind"
     number = max(environment._seat.table.observe("agent_0").moves.accept)
     assert environment.speak("Deal!", {"accept": number}) == "The conversation is over."
     assert environment._seat.table.stop.value == "settled"
     assert environment.get_reward() == environment._seat.reward
     assert environment.speak("Wait!") == "The conversation is over."
-    assert environment.reset(**row) == told
+    assert environment.reset(**row) == opening
 
 
 CALL = '<tool_call>\n{"name": "speak", "arguments": {"text": "How about $70?"}}\n</tool_call>'
@@ -87,8 +87,8 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
         processing_class=tokenizer,
         environment_factory=SeatTools,
     )
-    told = [row["prompt"][0]["content"] + SeatTools().reset(**row) for row in table]
-    taught(trainer, [[{"role": "user", "content": text}] for text in told])
+    prompts = [row["prompt"][0]["content"] + SeatTools().reset(**row) for row in table]
+    taught(trainer, [[{"role": "user", "content": text}] for text in prompts])
     played = []
     play = trainer._tool_call_loop
 
@@ -101,11 +101,11 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
     mask, completions, ids = played[0][:3]
     assert len(completions) == 4
     for marks, conversation, tokens in zip(mask, completions, ids, strict=True):
-        heard = [message["content"] for message in conversation if message["role"] == "tool"]
+        tool_messages = [message["content"] for message in conversation if message["role"] == "tool"]
         own = tokenizer.decode([token for token, mark in zip(tokens, marks, strict=True) if mark])
         other = tokenizer.decode([token for token, mark in zip(tokens, marks, strict=True) if not mark])
-        assert heard
-        assert all(text in other and text not in own for text in heard)
+        assert tool_messages
+        assert all(text in other and text not in own for text in tool_messages)
         assert "How about $70?" in own
     logged = trainer.state.log_history[0]
     assert logged["tools/call_frequency"] >= 1

@@ -12,7 +12,7 @@ from sotopia_env.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
 from tests.training.conftest import SHORT
-from tests.training.grpo.grpo_asked import SITUATIONS, asked
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
 from tests.training.played import ACCEPT, haggling, played
 from training.attribution.by_outcome import make_attributor
 from training.grpo import multi_turn
@@ -56,9 +56,9 @@ def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
 def test_abbreviations_of_dimensions_are_their_names(short, name):
     episode = episode_of(56, 68, 62, ACCEPT)
     attributor = make_attributor("acts")
-    found = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
-    assert found == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))
-    assert found[3] > found[1] > 0
+    rewards = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
+    assert rewards == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))
+    assert rewards[3] > rewards[1] > 0
 
 
 # --- before a model is loaded ---------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def nothing_is_loaded(monkeypatch):
 def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, credit):
     reward = RewardSettings(scalarisation="REL", credit=credit)
     with raises(InvalidValueError, field="reward.credit"):
-        grpo.run(asked(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+        grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 
 @pytest.mark.parametrize("credit", ["acts", "prospect"])
@@ -87,7 +87,7 @@ def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(
     mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
     with raises(InvalidValueError, field="reward.credit"):
-        grpo.run(asked(reward=RewardSettings(credit=credit), **more))
+        grpo.run(multi_turn_settings(reward=RewardSettings(credit=credit), **more))
 
 
 def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
@@ -102,29 +102,29 @@ def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
 
 
 def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cloned, tmp_path, nothing_is_loaded):
-    kept = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)[-1]
-    TaskSet([kept]).save(tmp_path / "kept.jsonl")
+    reserved = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)[-1]
+    TaskSet([reserved]).save(tmp_path / "kept.jsonl")
     more = {"start_from": str(cloned), "output": str(tmp_path / "out")}
-    with raises(InvalidValueError, field="situations", got=kept.id):
-        grpo.run(asked(evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
+    with raises(InvalidValueError, field="situations", got=reserved.id):
+        grpo.run(multi_turn_settings(evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
 
 
 # --- inside TRL -----------------------------------------------------------------------------------------------------
 
 
-def trainer_of(cloned, tokenizer, folder, wanted):
+def trainer_of(cloned, tokenizer, folder, situation_list):
     """TRL's trainer as the stage makes it, with credits by turn, and its only step not taken yet."""
-    settings = asked(
+    settings = multi_turn_settings(
         start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), trainer={"loss_type": "bnpo"}
     )
     player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
     trainer = trainer_class()(
         model=load_causal_lm(ModelSettings(base=str(find_model(cloned)))),
         args=trainer_arguments(settings, SHORT),
-        train_dataset=Dataset.from_list(prompt_rows(wanted)),
+        train_dataset=Dataset.from_list(prompt_rows(situation_list)),
         processing_class=tokenizer,
         reward_funcs=[episode_reward],
-        rollout_func=EpisodeRollout(player, wanted, settings.reward),
+        rollout_func=EpisodeRollout(player, situation_list, settings.reward),
     )
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
@@ -137,13 +137,13 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
 
     def sample(prompts):
         calls.append(len(prompts))
-        said = [(OFFER, GARBAGE)[(row + len(calls)) % 2] for row in range(len(prompts))]
-        return [answer_ids(tokenizer, text) for text in said], None
+        texts = [(OFFER, GARBAGE)[(row + len(calls)) % 2] for row in range(len(prompts))]
+        return [answer_ids(tokenizer, text) for text in texts], None
 
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: sample)
-    wanted = situations(SITUATIONS)[:2]
-    trainer = trainer_of(cloned, tokenizer, tmp_path / "out", wanted)
-    inputs = [dict(row) for row in prompt_rows(wanted) for _ in range(4)]
+    situation_list = situations(SITUATIONS)[:2]
+    trainer = trainer_of(cloned, tokenizer, tmp_path / "out", situation_list)
+    inputs = [dict(row) for row in prompt_rows(situation_list) for _ in range(4)]
     output = trainer._generate_and_score_completions(inputs)
 
     assert sorted(trainer._metrics["train"]["turns/credit"])
@@ -154,8 +154,8 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
     differing = 0
     for row, values in zip(inputs, advantages, strict=True):
         of_turn = {reward: values[start:end].unique() for start, end, reward in row["turn_credits"]}
-        assert all(len(found) == 1 for found in of_turn.values())
-        assert len({float(found) for found in of_turn.values()}) == len(of_turn)
+        assert all(len(unique) == 1 for unique in of_turn.values())
+        assert len({float(unique) for unique in of_turn.values()}) == len(of_turn)
         differing += len(of_turn) > 1
     assert differing
     # Before the first step every ratio is 1, so the loss is the mean of what the tokens are worth.
@@ -165,7 +165,9 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
 
 
 def test_a_stage_trains_on_what_turns_secured(cloned, tmp_path):
-    grpo.run(asked(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(credit="standing")))
+    grpo.run(
+        multi_turn_settings(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(credit="standing"))
+    )
     history = read_json(tmp_path / "checkpoints" / "checkpoint-2" / "trainer_state.json")["log_history"]
     credits = [entry["turns/credit"] for entry in history if "turns/credit" in entry]
     assert len(credits) == 2

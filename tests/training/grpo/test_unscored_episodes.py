@@ -41,46 +41,48 @@ class Moody:
 
 def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, needed=DIMENSIONS):
     """A rollout in which the policy always says the same."""
-    said = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
-    answer = [*said, tokenizer.eos_token_id]
+    tokens = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
+    answer = [*tokens, tokenizer.eos_token_id]
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: lambda prompts: ([answer] * len(prompts), None))
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
-    wanted = situations(SITUATIONS)
-    prompts = [row["prompt"] for row in prompt_rows(wanted)]
-    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, needed), wanted, reward), prompts
+    situation_list = situations(SITUATIONS)
+    prompts = [row["prompt"] for row in prompt_rows(situation_list)]
+    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, needed), situation_list, reward), prompts
 
 
 def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
     """It is missing, not 0: TRL leaves a reward of None out of its group."""
     rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch)
-    found = rollout(prompts, TRAINER)
-    missing = [reward is None for reward in found["episode_reward"]]
+    output = rollout(prompts, TRAINER)
+    missing = [reward is None for reward in output["episode_reward"]]
     assert 0 < sum(missing) < len(missing)
-    assert [not scores for scores in found["scores"]] == missing
-    assert [row["unscored"] for row in found["facts"]] == [float(value) for value in missing]
-    told = []
+    assert [not scores for scores in output["scores"]] == missing
+    assert [row["unscored"] for row in output["facts"]] == [float(value) for value in missing]
+    log = []
     rewards = episode_reward(
-        [""] * len(prompts), found["episode_reward"], found["scores"], found["facts"], lambda *pair: told.append(pair)
+        [""] * len(prompts), output["episode_reward"], output["scores"], output["facts"], lambda *pair: log.append(pair)
     )
-    assert rewards == found["episode_reward"]
-    assert sum(name == "scores/GOAL" for name, _ in told) == missing.count(False)
+    assert rewards == output["episode_reward"]
+    assert sum(name == "scores/GOAL" for name, _ in log) == missing.count(False)
 
 
 def test_an_evaluator_of_what_the_reward_needs_is_enough(tokenizer, tmp_path, monkeypatch):
     """What it does not score is missing in the log, not 0; a reward that needs it has nothing to train on."""
     verified = make_evaluator("verified")
     rollout, prompts = rollout_of(tokenizer, verified, monkeypatch, needed=Scalarisation.of("goal").dimensions)
-    found = rollout(prompts, TRAINER)
-    assert None not in found["episode_reward"]
-    assert {tuple(scores) for scores in found["scores"]} == {("FIN", "GOAL")}
+    output = rollout(prompts, TRAINER)
+    assert None not in output["episode_reward"]
+    assert {tuple(scores) for scores in output["scores"]} == {("FIN", "GOAL")}
     rollout, prompts = rollout_of(tokenizer, verified, monkeypatch)
     assert set(rollout(prompts, TRAINER)["episode_reward"]) == {None}
 
 
 def test_credits_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
     rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch, RewardSettings(credit="acts"))
-    found = rollout(prompts, TRAINER)
-    assert [not credits for credits in found["turn_credits"]] == [reward is None for reward in found["episode_reward"]]
+    output = rollout(prompts, TRAINER)
+    assert [not credits for credits in output["turn_credits"]] == [
+        reward is None for reward in output["episode_reward"]
+    ]
 
 
 def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatch):
@@ -91,17 +93,17 @@ def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatc
 
 
 def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
-    """No server listens there: what the partner cannot say is no reward of 0 for the policy."""
+    """No server listens there: a partner that cannot answer is not a reward of 0 for the policy."""
     access = ModelOptions(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
     both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
-    wanted = situations(both, models=ModelPool(access))
+    situation_list = situations(both, models=ModelPool(access))
     rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)
-    rollout._situations = wanted
-    found = rollout(prompts, TRAINER)
-    served = [item.partner.name not in {"linear"} for item in wanted]
-    assert [reward is None for reward in found["episode_reward"]] == served
-    assert all(found["prompt_ids"])
-    assert all(found["completion_ids"])
+    rollout._situations = situation_list
+    output = rollout(prompts, TRAINER)
+    served = [item.partner.name not in {"linear"} for item in situation_list]
+    assert [reward is None for reward in output["episode_reward"]] == served
+    assert all(output["prompt_ids"])
+    assert all(output["completion_ids"])
 
 
 def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_error(tokenizer, tmp_path, monkeypatch):
@@ -115,6 +117,6 @@ def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_e
             with pytest.raises(EvaluationError, match="none of 8 episodes"):
                 dev.look(None, tokenizer, 0)
             continue
-        found = dev.look(None, tokenizer, 0)
-        assert found["unscored"] == 0.5
-        assert {"reward", "BEL", "REL", "KNO", "SEC", "SOC", "FIN", "GOAL", "agreement", "share"} <= set(found)
+        figures = dev.look(None, tokenizer, 0)
+        assert figures["unscored"] == 0.5
+        assert {"reward", "BEL", "REL", "KNO", "SEC", "SOC", "FIN", "GOAL", "agreement", "share"} <= set(figures)

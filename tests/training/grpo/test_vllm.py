@@ -11,7 +11,7 @@ from sotopia_env.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
 from tests.errors import raises
 from tests.training.conftest import SHORT
-from tests.training.grpo.grpo_asked import SITUATIONS, asked, reward_model_of, single_turn
+from tests.training.grpo.grpo_settings import SITUATIONS, multi_turn_settings, reward_model_of, single_turn_settings
 from training.grpo import sampling_checks
 from training.grpo import stage as grpo
 from training.grpo.multi_turn import EpisodeRollout, prompt_rows
@@ -27,12 +27,12 @@ OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
 
 @pytest.fixture
 def installed(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: found("trl" if name == "vllm" else name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: find_spec("trl" if name == "vllm" else name))
 
 
 def checked(trainer, **more):
-    settings = asked(trainer={"use_vllm": True, **trainer}, **more)
+    settings = multi_turn_settings(trainer={"use_vllm": True, **trainer}, **more)
     arguments = trainer_arguments(settings, SHORT)
     check_sampling(settings, arguments, SHORT)
     return arguments
@@ -80,20 +80,20 @@ def free_port():
 def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tmp_path, monkeypatch, installed):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     trainer = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{free_port()}"}
-    settings = asked(start_from=str(cloned), output=str(tmp_path / "out"), trainer=trainer)
+    settings = multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), trainer=trainer)
     with raises(InvalidValueError, field="trainer.vllm_server_base_url"):
         grpo.run(settings)
     assert not (tmp_path / "out").exists()
 
 
 def test_without_the_package_it_is_named(cloned, expert_run, tmp_path, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: None if name == "vllm" else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: None if name == "vllm" else find_spec(name))
     scorer = reward_model_of(cloned, tmp_path / "rm")
     out = str(tmp_path / "out")
     for settings in (
-        asked(start_from=str(cloned), output=out, trainer={"use_vllm": True}),
-        single_turn(cloned, scorer, expert_run, output=out, trainer={"use_vllm": True}),
+        multi_turn_settings(start_from=str(cloned), output=out, trainer={"use_vllm": True}),
+        single_turn_settings(cloned, scorer, expert_run, output=out, trainer={"use_vllm": True}),
     ):
         with raises(InvalidValueError, field="trainer.use_vllm"):
             grpo.run(settings)
@@ -111,20 +111,22 @@ class VLLM:
         self.model = torch.nn.Linear(1, 1)
 
     def _generate_single_turn(self, prompts, images, fields, count):
-        values = [-0.01 * (place + 1) for place in range(len(self.ids) - 1)]
+        values = [-0.01 * (index + 1) for index in range(len(self.ids) - 1)]
         return [self.ids for _ in prompts], [[*values, None] for _ in prompts]
 
 
-def test_log_probabilities_of_the_sampler_stand_where_it_sampled(tokenizer):
+def test_log_probabilities_of_the_sampler_are_at_the_tokens_it_sampled(tokenizer):
     """One for each token of the sequence, as TRL's correction needs them: 0 on partners' tokens, which are masked."""
     ids = answer_ids(tokenizer, OFFER)
     trainer = VLLM(ids)
     assert through_trl(trainer)([[1]])[1] is not None
-    wanted = situations(SITUATIONS)
-    rollout = EpisodeRollout(TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules")), wanted, RewardSettings())
-    output = rollout([row["prompt"] for row in prompt_rows(wanted)], trainer)
+    situation_list = situations(SITUATIONS)
+    rollout = EpisodeRollout(
+        TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules")), situation_list, RewardSettings()
+    )
+    output = rollout([row["prompt"] for row in prompt_rows(situation_list)], trainer)
     for completion, mask, values in zip(output["completion_ids"], output["env_mask"], output["logprobs"], strict=True):
         assert len(completion) == len(mask) == len(values)
         own = [value for value, trained in zip(values, mask, strict=True) if trained]
-        assert own == [*(-0.01 * (place + 1) for place in range(len(ids) - 1)), None] * (len(own) // len(ids))
+        assert own == [*(-0.01 * (index + 1) for index in range(len(ids) - 1)), None] * (len(own) // len(ids))
         assert {value for value, trained in zip(values, mask, strict=True) if not trained} <= {0.0}

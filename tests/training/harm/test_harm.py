@@ -93,12 +93,12 @@ def test_the_system_prompt_is_what_the_model_reads(settings):
 
 
 def test_a_stopped_comparison_asks_only_what_is_missing(settings, monkeypatch):
-    asked, whole = [], benchmarks.answer
+    calls, whole = [], benchmarks.answer
 
     def answer(settings, benchmark, prompt, model, toxicity):
-        if len(asked) == 3:
+        if len(calls) == 3:
             raise KeyboardInterrupt
-        asked.append((benchmark.task, prompt))
+        calls.append((benchmark.task, prompt))
         return whole(settings, benchmark, prompt, model, toxicity)
 
     monkeypatch.setattr(stage, "answer", answer)
@@ -106,10 +106,10 @@ def test_a_stopped_comparison_asks_only_what_is_missing(settings, monkeypatch):
     stage.run(alone)
     with pytest.raises(KeyboardInterrupt):
         stage.run(settings)  # a model was added; nothing of the first is asked again
-    assert len(asked) == 3
-    asked.clear()
+    assert len(calls) == 3
+    calls.clear()
     stage.run(settings)
-    assert asked == [("own_even", "none"), ("own_even", "jailbreak"), ("own_lamps", "benign")]
+    assert calls == [("own_even", "none"), ("own_even", "jailbreak"), ("own_lamps", "benign")]
 
 
 def test_answers_of_other_weights_are_refused(settings):

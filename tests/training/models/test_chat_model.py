@@ -32,10 +32,10 @@ ASKED = ChatRequest(MESSAGES, max_tokens=8, logprobs=True)
 
 @pytest.fixture(scope="module")
 def directory(tiny_model, tmp_path_factory):
-    place = tmp_path_factory.mktemp("stages") / "bc"
-    shutil.copytree(tiny_model, place / "model")
-    write_prompt_settings(place / "model", SETTINGS)
-    return place
+    folder = tmp_path_factory.mktemp("stages") / "bc"
+    shutil.copytree(tiny_model, folder / "model")
+    write_prompt_settings(folder / "model", SETTINGS)
+    return folder
 
 
 def complete(model, *requests):
@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_an_error_and_not_cut(directory):
 
 def test_a_directory_judges_and_is_interviewed_wherever_a_models_name_may_stand(directory):
     def remote(spec, **options):
-        pytest.fail(f"{spec} is no model on a server")
+        pytest.fail(f"{spec} is not a model on a server")
 
     judge = naming.make_evaluator(f"judge:{directory}:max_tokens=8,reasks=1", model_factory=remote)
     assert isinstance(judge, LLMJudge)
@@ -106,13 +106,13 @@ def test_an_untrained_models_constrained_answers_are_legal_in_every_family(direc
         table = Table(task, seed=3)
         seats.append(table.observe(table.state.waiting[0]))
     requests = [
-        ChatRequest(MESSAGES, schema=action_schema(seen, 60), max_tokens=400, replicate=n)
-        for n, seen in enumerate(seats)
+        ChatRequest(MESSAGES, schema=action_schema(observation, 60), max_tokens=400, replicate=n)
+        for n, observation in enumerate(seats)
     ]
-    for seen, reply in zip(seats, complete(model, *requests), strict=True):
+    for observation, reply in zip(seats, complete(model, *requests), strict=True):
         assert reply.finish_reason == "stop", reply.text
-        action = seen.parse(reply.text)
-        assert seen.move_problem(action) is None, reply.text
+        action = observation.parse(reply.text)
+        assert observation.move_problem(action) is None, reply.text
 
 
 @needs_llguidance

@@ -33,19 +33,19 @@ def answers(model, tokenizer, schemas, limit=40):
 
 def test_rows_of_one_batch_keep_to_schemas_of_their_own_or_to_none(model, tokenizer):
     schemas = [CHOICE, None, CHOICE, None]
-    found = answers(model, tokenizer, schemas)
-    assert [answer.ids for answer in found[1::2]] == [a.ids for a in answers(model, tokenizer, [None] * 4)[1::2]]
-    for answer in found[::2]:
+    results = answers(model, tokenizer, schemas)
+    assert [answer.ids for answer in results[1::2]] == [a.ids for a in answers(model, tokenizer, [None] * 4)[1::2]]
+    for answer in results[::2]:
         assert json.loads(tokenizer.decode(answer.ids[:-1])) in ({"n": 1}, {"n": 2})
         assert answer.ids[-1] == tokenizer.eos_token_id
-    assert not any(answer.unconstrained for answer in found)
+    assert not any(answer.unconstrained for answer in results)
 
 
 def test_a_schema_that_cannot_be_compiled_leaves_its_answers_free_and_marked(model, tokenizer, caplog):
-    found = answers(model, tokenizer, [BROKEN, CHOICE, BROKEN])
-    assert [bool(answer.unconstrained) for answer in found] == [True, False, True]
+    results = answers(model, tokenizer, [BROKEN, CHOICE, BROKEN])
+    assert [bool(answer.unconstrained) for answer in results] == [True, False, True]
     free = answers(model, tokenizer, [None] * 3)
-    assert [found[row].ids for row in (0, 2)] == [free[row].ids for row in (0, 2)]
+    assert [results[row].ids for row in (0, 2)] == [free[row].ids for row in (0, 2)]
     assert len(caplog.records) == 1
 
 
@@ -61,10 +61,10 @@ def test_an_engine_that_gives_up_within_an_answer_leaves_the_rest_free_and_marke
         return llguidance.LLMatcher(tokens, grammar, log_level=0, limits=limits)
 
     monkeypatch.setattr(constraints, "_new_matcher", limited)
-    found = answers(model, tokenizer, [WORDS, WORDS, None])
-    assert [bool(answer.unconstrained) for answer in found] == [True, True, False]
-    assert all(len(answer.ids) == 40 or answer.finished for answer in found)
-    assert max(len(answer.ids) for answer in found[:2]) > 1
+    results = answers(model, tokenizer, [WORDS, WORDS, None])
+    assert [bool(answer.unconstrained) for answer in results] == [True, True, False]
+    assert all(len(answer.ids) == 40 or answer.finished for answer in results)
+    assert max(len(answer.ids) for answer in results[:2]) > 1
     assert len(caplog.records) == 1
 
 
@@ -87,10 +87,10 @@ def test_the_form_of_training_data_is_admitted_token_by_token(tokenizer, family)
     grammars = Grammars(tokenizer, len(tokenizer), tokenizer.eos_token_id)
     policy = make_policy("linear")
     while table.state.stop is None:
-        seen = table.observe(table.state.waiting[0])
-        decision = asyncio.run(policy.act(seen, 1))
-        constraint = grammars.constraint(action_schema(seen))
+        observation = table.observe(table.state.waiting[0])
+        decision = asyncio.run(policy.act(observation, 1))
+        constraint = grammars.constraint(action_schema(observation))
         for token in tokenizer(to_json(decision.action), add_special_tokens=False)["input_ids"]:
             assert constraint.allowed()[token], to_json(decision.action)
             constraint.take(token)
-        table.answer(seen.agent, decision.action)
+        table.answer(observation.agent, decision.action)

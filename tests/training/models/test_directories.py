@@ -1,4 +1,4 @@
-"""Directories that cannot sit down: one sentence with the mend, before any weight is loaded; real files."""
+"""Directories that are not usable models: an error with a hint before any weight is loaded; real files."""
 
 import asyncio
 import json
@@ -83,9 +83,9 @@ def test_a_system_message_of_the_template_itself_is_left_out(directory, tmp_path
     tokenizer = load_tokenizer(own, PromptSettings(format=format_))
     system = {"role": "system", "content": "You are Ada."}
     assert "Tiny" not in tokenizer.decode(prompt_ids(tokenizer, [USER]))
-    shown = tokenizer.decode(prompt_ids(tokenizer, [system, USER]))
-    assert shown.count("system") == 1
-    assert "You are Ada." in shown
+    text = tokenizer.decode(prompt_ids(tokenizer, [system, USER]))
+    assert text.count("system") == 1
+    assert "You are Ada." in text
     tokenizer.save_pretrained(tmp_path / "saved")  # as beside a trained model
     again = load_tokenizer(tmp_path / "saved", PromptSettings(format=format_))
     assert prompt_ids(again, [USER]) == prompt_ids(tokenizer, [USER])
@@ -176,8 +176,8 @@ def test_a_gguf_file_that_cannot_be_read_leaves_nothing_behind(tmp_path, monkeyp
 
 def test_without_torch_the_extra_that_brings_it_is_named(directory, monkeypatch):
     directory()
-    found = loading.importlib.util.find_spec
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    find_spec = loading.importlib.util.find_spec
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     with raises(InvalidValueError, hint=install_command("train")):
         naming.make_policy("./bc")
 

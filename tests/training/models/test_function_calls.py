@@ -60,8 +60,8 @@ def with_template(tiny_model, tmp_path):
     ],
 )
 def test_calls_are_the_objects_with_a_name_and_arguments(text, calls):
-    found = calls_in(text)
-    assert len(found) == calls if isinstance(calls, int) else list(found) == calls
+    objects = calls_in(text)
+    assert len(objects) == calls if isinstance(calls, int) else list(objects) == calls
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1", "llama3_2"])
@@ -97,16 +97,16 @@ def test_a_directory_plays_with_functions(with_template):
 
 def test_own_calls_are_in_the_words_of_the_template(with_template):
     model = load_model(with_template(HERMES), prompt=PromptSettings(max_length=4000))
-    seen = Table(contract(), Rules(max_turns=2), seed=1).observe("agent_0")
-    first = AgentPrompt("tools").messages(seen)
+    observation = Table(contract(), Rules(max_turns=2), seed=1).observe("agent_0")
+    first = AgentPrompt("tools").messages(observation)
     own = {"role": "assistant", "content": '{"action_type": "speak", "argument": "Hello."}'}
     messages = with_calls([*first, own, {"role": "user", "content": "Turn #3 is yours."}])
-    text = render(model.tokenizer, messages, functions_of(seen))
+    text = render(model.tokenizer, messages, functions_of(observation))
     called = text[text.index("<tool_call>") :]
     assert json.loads(called.removeprefix("<tool_call>").partition("</tool_call>")[0]) == {
         "name": "say",
         "arguments": {"words": "Hello."},
     }
     assert '"withdraw"' in text
-    tools = functions_of(seen)
+    tools = functions_of(observation)
     assert model.prompt_tokens(messages, tools) > model.prompt_tokens(first, tools) > model.prompt_tokens(first)

@@ -1,4 +1,4 @@
-"""Batched sampling: the tokens of transformers itself, whoever shares the batch; ends, shrinking, waiting callers."""
+"""Batched sampling: the same tokens as transformers in any batch; end tokens, shrinking batches, waiting callers."""
 
 import asyncio
 import random
@@ -36,41 +36,41 @@ def generator(model, tokenizer, end_ids=None, reuse=False, **sampling) -> Batche
 def test_greedy_tokens_are_those_of_transformers(model, tokenizer):
     import torch
 
-    asked = prompts(5)
-    ours = generator(model, tokenizer, temperature=0.0).generate(asked, [0] * 5)
-    for ids, found in zip(asked, ours, strict=True):
+    batch = prompts(5)
+    ours = generator(model, tokenizer, temperature=0.0).generate(batch, [0] * 5)
+    for ids, answer in zip(batch, ours, strict=True):
         theirs = model.generate(
             input_ids=torch.tensor([ids]),
             attention_mask=torch.ones(1, len(ids), dtype=torch.long),
             max_new_tokens=12,
             do_sample=False,
         )
-        assert list(found.ids) == theirs[0, len(ids) :].tolist()
+        assert list(answer.ids) == theirs[0, len(ids) :].tolist()
 
 
 def test_logprobs_are_those_of_the_model_at_the_sampling_temperature(model, tokenizer):
     import torch
 
     (ids,) = prompts(1)
-    (found,) = generator(model, tokenizer, temperature=0.5, top_p=0.9).generate([ids], [3])
+    (answer,) = generator(model, tokenizer, temperature=0.5, top_p=0.9).generate([ids], [3])
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([[*ids, *found.ids]])).logits[0]
-    expected = (logits / 0.5).log_softmax(-1)[len(ids) - 1 : -1].gather(1, torch.tensor(found.ids)[:, None]).squeeze(1)
-    assert found.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+        logits = model(input_ids=torch.tensor([[*ids, *answer.ids]])).logits[0]
+    expected = (logits / 0.5).log_softmax(-1)[len(ids) - 1 : -1].gather(1, torch.tensor(answer.ids)[:, None]).squeeze(1)
+    assert answer.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize("max_batch", [1, 3, 64])
 def test_a_row_depends_on_its_prompt_and_seed_not_on_its_batch(model, tokenizer, max_batch):
-    asked, seeds = prompts(12), list(range(100, 112))
+    batch, seeds = prompts(12), list(range(100, 112))
     alone = [
-        generator(model, tokenizer, [END]).generate([ids], [seed])[0] for ids, seed in zip(asked, seeds, strict=True)
+        generator(model, tokenizer, [END]).generate([ids], [seed])[0] for ids, seed in zip(batch, seeds, strict=True)
     ]
     order = random.Random(1).sample(range(12), 12)
     shared = generator(model, tokenizer, [END], max_batch=max_batch)
-    found = shared.generate([asked[i] for i in order], [seeds[i] for i in order])
-    assert [f.ids for f in found] == [alone[i].ids for i in order]
+    answers = shared.generate([batch[i] for i in order], [seeds[i] for i in order])
+    assert [f.ids for f in answers] == [alone[i].ids for i in order]
     # Sums in another order differ in the last digits of float32, which has seven.
-    assert found[0].logprobs == pytest.approx(alone[order[0]].logprobs, rel=1e-5, abs=1e-5)
+    assert answers[0].logprobs == pytest.approx(alone[order[0]].logprobs, rel=1e-5, abs=1e-5)
 
 
 def test_seeds_make_the_difference_and_equal_prompts_are_read_once(model, tokenizer):
@@ -80,37 +80,37 @@ def test_seeds_make_the_difference_and_equal_prompts_are_read_once(model, tokeni
         lambda m, a, k: sizes.append(tuple(k["input_ids"].shape)), with_kwargs=True
     )
     try:
-        found = generator(model, tokenizer).generate([ids] * 6, [1, 2, 3, 1, 2, 3])
+        answers = generator(model, tokenizer).generate([ids] * 6, [1, 2, 3, 1, 2, 3])
     finally:
         handle.remove()
     assert sizes[0] == (1, len(ids))
     assert sizes[1] == (6, 1)
-    assert [f.ids for f in found[:3]] == [f.ids for f in found[3:]]
-    assert len({f.ids for f in found}) == 3
-    assert found[0].ids == generator(model, tokenizer).generate([ids], [1])[0].ids
+    assert [f.ids for f in answers[:3]] == [f.ids for f in answers[3:]]
+    assert len({f.ids for f in answers}) == 3
+    assert answers[0].ids == generator(model, tokenizer).generate([ids], [1])[0].ids
 
 
 def test_global_randomness_plays_no_part(model, tokenizer):
     import torch
 
-    asked = prompts(3)
+    batch = prompts(3)
     torch.manual_seed(1)
-    first = generator(model, tokenizer).generate(asked, [7, 8, 9])
+    first = generator(model, tokenizer).generate(batch, [7, 8, 9])
     state = torch.manual_seed(2).get_state()
-    assert generator(model, tokenizer).generate(asked, [7, 8, 9]) == first
+    assert generator(model, tokenizer).generate(batch, [7, 8, 9]) == first
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_answers_end_at_the_first_end_token_or_at_the_limit(model, tokenizer):
-    asked = prompts(40, seed=2)
+    batch = prompts(40, seed=2)
     ends = list(range(5, 60))
-    found = generator(model, tokenizer, ends, max_new_tokens=10).generate(asked, list(range(40)))
-    for sampled in found:
+    answers = generator(model, tokenizer, ends, max_new_tokens=10).generate(batch, list(range(40)))
+    for sampled in answers:
         assert len(sampled.ids) == len(sampled.logprobs) <= 10
         assert not set(sampled.ids[:-1]) & set(ends)
         assert sampled.finished == (sampled.ids[-1] in ends)
-    assert {f.finished for f in found} == {True, False}
-    assert len({len(f.ids) for f in found}) > 3
+    assert {f.finished for f in answers} == {True, False}
+    assert len({len(f.ids) for f in answers}) > 3
 
 
 def test_rows_that_have_ended_leave_the_batch(model, tokenizer):
@@ -119,13 +119,13 @@ def test_rows_that_have_ended_leave_the_batch(model, tokenizer):
         lambda m, a, k: rows.append(k["input_ids"].shape[0]) if k["input_ids"].shape[1] == 1 else None, with_kwargs=True
     )
     try:
-        found = generator(model, tokenizer, list(range(5, 150)), max_new_tokens=20).generate(
+        answers = generator(model, tokenizer, list(range(5, 150)), max_new_tokens=20).generate(
             prompts(40), list(range(40))
         )
     finally:
         handle.remove()
     assert rows == sorted(rows, reverse=True)
-    going = [sum(len(f.ids) > step + 1 for f in found) for step in range(len(rows))]
+    going = [sum(len(f.ids) > step + 1 for f in answers) for step in range(len(rows))]
     assert rows[-1] < 20
     assert all(batch * 0.75 < alive < batch or batch == alive for alive, batch in zip(going, rows, strict=True))
 
@@ -140,9 +140,9 @@ def test_rows_that_have_ended_leave_the_batch(model, tokenizer):
 )
 def test_batches_are_of_like_length_and_bounded(sampling, sizes):
     lengths = [30, 5, 50, 20, 30, 10, 40]
-    found = sampling.batches(lengths)
-    assert [len(batch) for batch in found] == sizes
-    flat = [index for batch in found for index in batch]
+    batches = sampling.batches(lengths)
+    assert [len(batch) for batch in batches] == sizes
+    flat = [index for batch in batches for index in batch]
     assert sorted(flat) == list(range(7))
     assert [lengths[i] for i in flat] == sorted(lengths, reverse=True)
 
@@ -171,13 +171,13 @@ def test_prompts_and_seeds_must_match(model, tokenizer):
 
 
 def test_noise_is_uniform_and_differs_between_seeds_and_steps():
-    drawn = uniforms(range(2000), 50)
-    assert drawn.shape == (2000, 50)
-    assert 0 < drawn.min() < drawn.max() < 1
-    assert abs(drawn.mean() - 0.5) < 0.005
-    assert abs((drawn[:-1] * drawn[1:]).mean() - 0.25) < 0.005  # neighbouring seeds
-    assert abs((drawn[:, :-1] * drawn[:, 1:]).mean() - 0.25) < 0.005  # neighbouring steps
-    assert len(set(drawn[:, 0].tolist())) > 1990
+    noise = uniforms(range(2000), 50)
+    assert noise.shape == (2000, 50)
+    assert 0 < noise.min() < noise.max() < 1
+    assert abs(noise.mean() - 0.5) < 0.005
+    assert abs((noise[:-1] * noise[1:]).mean() - 0.25) < 0.005  # neighbouring seeds
+    assert abs((noise[:, :-1] * noise[:, 1:]).mean() - 0.25) < 0.005  # neighbouring steps
+    assert len(set(noise[:, 0].tolist())) > 1990
     assert (uniforms([2**63 - 1, -1], 2) == uniforms([2**63 - 1, 2**64 - 1], 2)).all()
 
 
@@ -185,16 +185,16 @@ def test_tokens_are_drawn_from_the_models_distribution(model, tokenizer):
     import torch
 
     (ids,) = prompts(1, seed=4)
-    drawn = 4000
-    found = generator(model, tokenizer, max_new_tokens=1, temperature=0.7, max_batch=drawn).generate(
-        [ids] * drawn, list(range(drawn))
+    count = 4000
+    answers = generator(model, tokenizer, max_new_tokens=1, temperature=0.7, max_batch=count).generate(
+        [ids] * count, list(range(count))
     )
     with torch.no_grad():
         chances = (model(input_ids=torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
-    counts = torch.bincount(torch.tensor([f.ids[0] for f in found]), minlength=len(chances))
+    counts = torch.bincount(torch.tensor([f.ids[0] for f in answers]), minlength=len(chances))
     likely = chances.topk(20).indices
-    spread = (chances[likely] * (1 - chances[likely]) / drawn).sqrt()
-    assert ((counts[likely] / drawn - chances[likely]).abs() < 4.5 * spread).all()
+    spread = (chances[likely] * (1 - chances[likely]) / count).sqrt()
+    assert ((counts[likely] / count - chances[likely]).abs() < 4.5 * spread).all()
 
 
 def test_top_p_samples_the_smallest_set_that_reaches_it(model, tokenizer):
@@ -204,9 +204,9 @@ def test_top_p_samples_the_smallest_set_that_reaches_it(model, tokenizer):
     with torch.no_grad():
         chances, order = model(input_ids=torch.tensor([ids])).logits[0, -1].softmax(-1).sort(descending=True)
     allowed = set(order[: int((chances.cumsum(0) < 0.8).sum()) + 1].tolist())
-    found = generator(model, tokenizer, max_new_tokens=1, top_p=0.8, max_batch=500).generate([ids] * 500, range(500))
-    assert {f.ids[0] for f in found} <= allowed
-    assert len({f.ids[0] for f in found}) > 1
+    answers = generator(model, tokenizer, max_new_tokens=1, top_p=0.8, max_batch=500).generate([ids] * 500, range(500))
+    assert {f.ids[0] for f in answers} <= allowed
+    assert len({f.ids[0] for f in answers}) > 1
 
 
 def test_the_model_keeps_its_mode_and_can_be_trained_afterwards(model, tokenizer):
@@ -225,8 +225,8 @@ def test_the_model_keeps_its_mode_and_can_be_trained_afterwards(model, tokenizer
 def test_without_memory_for_all_halves_are_answered(model, tokenizer, monkeypatch, caplog):
     import torch
 
-    asked, seeds = prompts(5), list(range(5))
-    expected = generator(model, tokenizer).generate(asked, seeds)
+    batch, seeds = prompts(5), list(range(5))
+    expected = generator(model, tokenizer).generate(batch, seeds)
     small, decode = generator(model, tokenizer), BatchedGenerator._decode
 
     def narrow(self, rows, numbers, matchers):
@@ -235,7 +235,7 @@ def test_without_memory_for_all_halves_are_answered(model, tokenizer, monkeypatc
         return decode(self, rows, numbers, matchers)
 
     monkeypatch.setattr(BatchedGenerator, "_decode", narrow)
-    assert [f.ids for f in small.generate(asked, seeds)] == [f.ids for f in expected]
+    assert [f.ids for f in small.generate(batch, seeds)] == [f.ids for f in expected]
     assert "no memory to answer 5 prompts at once" in caplog.text
 
 
@@ -324,10 +324,10 @@ def test_prompts_that_only_begin_alike_are_answered_as_without_reuse(model, toke
     for turn in range(12):
         acting = draw.sample(range(9), draw.randrange(1, 9))
         seeds = [100 * turn + row for row in range(len(acting))]
-        asked = [seats[seat] for seat in acting]
+        batch = [seats[seat] for seat in acting]
         kind = turn % 2
-        answers = reusing[kind].generate(asked, seeds)
-        expected = BatchedGenerator(model, tokenizer, limits[kind], ends).generate(asked, seeds)
+        answers = reusing[kind].generate(batch, seeds)
+        expected = BatchedGenerator(model, tokenizer, limits[kind], ends).generate(batch, seeds)
         assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
         assert stored.tokens <= max_tokens
         for seat, answer in zip(acting, answers, strict=True):
@@ -407,8 +407,8 @@ class Counting:
 
 
 def batcher(**sampling):
-    found = Counting(Sampling(**sampling))
-    return Batcher(lambda: found, found.sampling), found
+    counting = Counting(Sampling(**sampling))
+    return Batcher(lambda: counting, counting.sampling), counting
 
 
 def test_all_that_wait_are_answered_in_one_batch_whatever_they_do_in_between():
@@ -434,9 +434,9 @@ def test_batches_are_answered_one_by_one_and_a_failure_stays_in_its_batch():
     async def play():
         return await asyncio.gather(*(gathered.sample([n], 0) for n in range(10, 15)), return_exceptions=True)
 
-    found = asyncio.run(play())
+    results = asyncio.run(play())
     assert fake.batches == [2, 2, 1]
-    assert [str(f) if isinstance(f, Exception) else f.ids for f in found] == [
+    assert [str(f) if isinstance(f, Exception) else f.ids for f in results] == [
         (10,),
         (11,),
         "unlucky",
@@ -449,9 +449,9 @@ def test_a_cancelled_caller_is_not_answered_and_another_loop_starts_afresh():
     gathered, fake = batcher()
 
     async def given_up():
-        asked = asyncio.ensure_future(gathered.sample([1], 0))
+        future = asyncio.ensure_future(gathered.sample([1], 0))
         await asyncio.sleep(0)
-        asked.cancel()
+        future.cancel()
         assert (await gathered.sample([2], 0)).ids == (2,)
 
     async def left_behind():

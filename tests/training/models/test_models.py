@@ -117,8 +117,8 @@ def test_a_template_of_the_settings_takes_the_place_of_one_that_cannot_be_traine
     template = prompt.chat_template.replace("' ' + ", "")
     loaded = load_tokenizer(tmp_path, prompt.model_copy(update={"chat_template": template}))
     text = loaded.decode(prompt_ids(loaded, TALK))
-    said, answer, news = (message["content"] for message in TALK[1:])
-    assert text.endswith(f"[INST] You are Ada.\n\n{said}[/INST]{answer}<|im_end|>[INST] {news}[/INST]")
+    request, answer, news = (message["content"] for message in TALK[1:])
+    assert text.endswith(f"[INST] You are Ada.\n\n{request}[/INST]{answer}<|im_end|>[INST] {news}[/INST]")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_templates_of_real_models(template, end, refused, tokenizer):
     ],
 )
 def test_a_model_that_can_think_is_trained_with_its_training_template(template, thinking, begins, tokenizer, tmp_path):
-    """TRL's, where the model's own forgets what was thought; the arguments stand in it and beside the trained model."""
+    """TRL's template where the model's own drops its reasoning; arguments appear in it and beside the trained model."""
     text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
     with_template(tokenizer, text).save_pretrained(tmp_path / "own")
     if template == "qwen3":  # its answers would have to think
@@ -255,8 +255,8 @@ def test_how_a_model_is_prompted_is_kept_beside_it(tmp_path):
 
 
 def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch, tmp_path):
-    found = quantization_config(ModelSettings(base="m", quantization="nf4", dtype="bfloat16"))
-    assert (found.load_in_4bit, found.bnb_4bit_quant_type, found.bnb_4bit_use_double_quant) == (True, "nf4", True)
+    config = quantization_config(ModelSettings(base="m", quantization="nf4", dtype="bfloat16"))
+    assert (config.load_in_4bit, config.bnb_4bit_quant_type, config.bnb_4bit_use_double_quant) == (True, "nf4", True)
     assert quantization_config(ModelSettings(base="m")) is None
     package = tmp_path / "bitsandbytes"
     package.mkdir()
@@ -277,17 +277,17 @@ def test_four_bit_is_nf4_with_double_quantisation_or_a_sentence(monkeypatch, tmp
 
 
 STAGES = {
-    "behavior_cloning": lambda model, asked, folder: behavior_cloning.run(
+    "behavior_cloning": lambda model, options, folder: behavior_cloning.run(
         behavior_cloning.BehaviorCloningSettings(
-            model=ModelSettings(base=model, **asked), data=(SourceSettings(run=folder),), output=f"{folder}/out"
+            model=ModelSettings(base=model, **options), data=(SourceSettings(run=folder),), output=f"{folder}/out"
         )
     ),
-    "reward_model": lambda model, asked, folder: reward_model.run(
+    "reward_model": lambda model, options, folder: reward_model.run(
         reward_model.RewardModelSettings(
-            model=ModelSettings(base=model, **asked), rows=(folder,), output=f"{folder}/out"
+            model=ModelSettings(base=model, **options), rows=(folder,), output=f"{folder}/out"
         )
     ),
-    "grpo": lambda model, asked, folder: grpo.run(
+    "grpo": lambda model, options, folder: grpo.run(
         GRPOSettings(
             mode="single-turn",
             start_from=model,
@@ -295,7 +295,7 @@ STAGES = {
             reward=RewardSettings(model=model),
             trainer={"num_generations": 4},
             output=f"{folder}/out",
-            **asked,
+            **options,
         )
     ),
 }
@@ -308,9 +308,9 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
     def never(*args, **kwargs):
         raise AssertionError("loaded")
 
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "bitsandbytes" else found(name, *more)
+        importlib.util, "find_spec", lambda name, *more: None if name == "bitsandbytes" else find_spec(name, *more)
     )
     for loader in ("AutoTokenizer", "AutoConfig", "AutoModelForCausalLM", "AutoModelForSequenceClassification"):
         monkeypatch.setattr(getattr(transformers, loader), "from_pretrained", never)
@@ -324,7 +324,7 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
 
 @pytest.mark.parametrize("stage", ["behavior_cloning", "reward_model"])
 @pytest.mark.parametrize(
-    ("asked", "fields"),
+    ("options", "fields"),
     [
         ({"trainer": {"report_to": "wandb"}}, {"field": "trainer.report_to", "nearest": None}),
         ({"trainer": {"report_to": "wnadb"}}, {"field": "trainer.report_to", "nearest": "wandb"}),
@@ -333,15 +333,15 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_read_or_written(
-    stage, asked, fields, tiny_model, tmp_path, monkeypatch
+    stage, options, fields, tiny_model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
-    model = ModelSettings(base=str(tiny_model), lora=LoraSettings(target_modules=asked.get("lora", "all-linear")))
+    model = ModelSettings(base=str(tiny_model), lora=LoraSettings(target_modules=options.get("lora", "all-linear")))
     kind, run, data = {
         "behavior_cloning": (behavior_cloning.BehaviorCloningSettings, behavior_cloning.run, {"data": [{"run": "x"}]}),
         "reward_model": (reward_model.RewardModelSettings, reward_model.run, {"rows": ["x"]}),
     }[stage]
-    trainer = asked.get("trainer", {})
+    trainer = options.get("trainer", {})
     settings = kind.model_validate({"model": model, "output": str(tmp_path / "out"), "trainer": trainer, **data})
     with raises(InvalidValueError, **fields):
         run(settings)
@@ -361,15 +361,15 @@ def test_a_damaged_adapter_is_said_in_a_sentence(text, tmp_path):
 
 
 def test_the_base_of_make_learn_has_at_most_five_million_weights(tmp_path):
-    asked = BaseSettings(output="", partners=("linear",), fit=FitSettings())
+    settings = BaseSettings(output="", partners=("linear",), fit=FitSettings())
     rng = random.Random(0)
     words = (" ".join("".join(rng.choices("abcdefgh", k=6)) for _ in range(50)) for _ in range(100))
-    tokenizer = make_tiny_tokenizer(words, asked.vocabulary)
-    assert len(tokenizer) == asked.vocabulary
-    sizes = {"hidden": asked.hidden, "layers": asked.layers, "heads": asked.heads, "context": asked.context}
+    tokenizer = make_tiny_tokenizer(words, settings.vocabulary)
+    assert len(tokenizer) == settings.vocabulary
+    sizes = {"hidden": settings.hidden, "layers": settings.layers, "heads": settings.heads, "context": settings.context}
     model = load_causal_lm(ModelSettings(base=str(make_tiny_model(tmp_path, tokenizer, **sizes))))
     weights = sum(parameter.numel() for parameter in model.parameters())
-    assert asked.vocabulary * asked.hidden < weights <= 5_000_000
+    assert settings.vocabulary * settings.hidden < weights <= 5_000_000
 
 
 def test_a_base_is_known_by_its_absolute_path(tiny_model, tmp_path, monkeypatch):

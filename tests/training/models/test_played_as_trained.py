@@ -84,8 +84,10 @@ def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
     assert table.state.turns == episode.state.turns
 
     for record in (table.episode(), episode.record):
-        rendered = [prompt_ids(policy.model.tokenizer, AgentPrompt(settings.format).messages(seen)) for seen, _ in
-                    observations(record, focal)]  # fmt: skip
+        rendered = [
+            prompt_ids(policy.model.tokenizer, AgentPrompt(settings.format).messages(observation))
+            for observation, _ in observations(record, focal)
+        ]
         assert rendered == prompts
         rows = {row.turn: row for row in RowMaker(settings).rows(record, focal)}
         assert sorted(rows) == [2, 12]  # silence and what was unusable are read, and never learnt

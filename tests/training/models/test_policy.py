@@ -36,10 +36,10 @@ SETTINGS = PromptSettings(format="brief", max_length=700, max_answer=24)
 @pytest.fixture(scope="module")
 def trained(tiny_model, tmp_path_factory) -> Path:
     """The tiny model as a stage leaves it: ``model/`` with the prompt's settings beside the weights."""
-    place = tmp_path_factory.mktemp("stages") / "bc"
-    shutil.copytree(tiny_model, place / "model")
-    write_prompt_settings(place / "model", SETTINGS)
-    return place
+    folder = tmp_path_factory.mktemp("stages") / "bc"
+    shutil.copytree(tiny_model, folder / "model")
+    write_prompt_settings(folder / "model", SETTINGS)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,13 @@ def adapter(tiny_model, tmp_path_factory) -> Path:
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(weight, std=0.3)
-    place = tmp_path_factory.mktemp("stages") / "sr" / "model"
-    model.save_pretrained(str(place))
-    write_prompt_settings(place, SETTINGS)
-    return place
+    folder = tmp_path_factory.mktemp("stages") / "sr" / "model"
+    model.save_pretrained(str(folder))
+    write_prompt_settings(folder, SETTINGS)
+    return folder
 
 
-def seen(turns=0, max_turns=40):
+def observation_after(turns=0, max_turns=40):
     """What a seat of a bargaining task sees after some turns of others and its own."""
     task = tasks.generate("bargaining", 1, seed=5)[0]
     state = initial_state(task, Rules(max_turns=max_turns), 0)
@@ -82,12 +82,12 @@ class Saying:
 
     def __init__(self, policy: LLMPolicy, *texts: str) -> None:
         self.sampling = policy.model.batcher.sampling
-        self.asked = []
+        self.calls = []
         self._texts = list(texts)
         self._tokenizer = policy.model.tokenizer
 
     async def sample(self, ids, seed, schema=None):
-        self.asked.append((list(ids), seed))
+        self.calls.append((list(ids), seed))
         text = self._texts.pop(0)
         cut = text.endswith("…")
         tokens = self._tokenizer(text.removesuffix("…"), add_special_tokens=False)["input_ids"]
@@ -107,25 +107,25 @@ def act(policy, observation, seed=1):
 
 def test_an_answer_becomes_an_action_with_all_that_is_known_about_it(trained):
     policy, batcher = saying(trained, GOOD, logprobs=True)
-    observation = seen()
+    observation = observation_after()
     decision = act(policy, observation, seed=11)
     assert (decision.action.action_type, decision.action.argument) == (ActionType.SPEAK, "Would $40 do?")
-    found = decision.generation
-    assert found.text == GOOD
-    assert (found.parse_failure, found.reasks, found.dropped_turns) == (None, 0, 0)
-    assert found.usage.prompt_tokens == len(batcher.asked[0][0])
-    assert found.usage.completion_tokens == len(found.token_ids) == len(found.logprobs)
-    assert found.token_ids[-1] == policy.model.tokenizer.eos_token_id
-    assert found.model == policy.name == "bc"
-    assert batcher.asked[0][1] == 11
+    generation = decision.generation
+    assert generation.text == GOOD
+    assert (generation.parse_failure, generation.reasks, generation.dropped_turns) == (None, 0, 0)
+    assert generation.usage.prompt_tokens == len(batcher.calls[0][0])
+    assert generation.usage.completion_tokens == len(generation.token_ids) == len(generation.logprobs)
+    assert generation.token_ids[-1] == policy.model.tokenizer.eos_token_id
+    assert generation.model == policy.name == "bc"
+    assert batcher.calls[0][1] == 11
 
 
 def test_the_prompt_is_the_one_of_training(trained):
 
     policy, batcher = saying(trained, GOOD)
-    observation = seen(turns=2)
+    observation = observation_after(turns=2)
     act(policy, observation)
-    assert batcher.asked[0][0] == prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation))
+    assert batcher.calls[0][0] == prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation))
 
 
 @pytest.mark.parametrize(
@@ -140,20 +140,20 @@ def test_the_prompt_is_the_one_of_training(trained):
 @pytest.mark.parametrize(("on_unusable", "action"), [("none", ActionType.NONE), ("forfeit", ActionType.LEAVE)])
 def test_unusable_text_has_its_declared_consequence_and_is_recorded(trained, text, reason, on_unusable, action):
     policy, batcher = saying(trained, text, on_unusable=on_unusable)
-    decision = act(policy, seen())
+    decision = act(policy, observation_after())
     assert decision.action.action_type is action
     assert reason in decision.generation.parse_failure
-    assert len(batcher.asked) == 1
+    assert len(batcher.calls) == 1
 
 
 def test_asking_again_tells_what_was_wrong_and_draws_anew(trained):
     policy, batcher = saying(trained, "no", "no", GOOD, reasks=3)
-    decision = act(policy, seen(), seed=5)
+    decision = act(policy, observation_after(), seed=5)
     assert decision.action.action_type is ActionType.SPEAK
     assert decision.generation.reasks == 2
-    assert decision.generation.usage.prompt_tokens == sum(len(ids) for ids, _ in batcher.asked)
-    assert len({seed for _, seed in batcher.asked}) == 3
-    first, again, last = (policy.model.tokenizer.decode(ids) for ids, _ in batcher.asked)
+    assert decision.generation.usage.prompt_tokens == sum(len(ids) for ids, _ in batcher.calls)
+    assert len({seed for _, seed in batcher.calls}) == 3
+    first, again, last = (policy.model.tokenizer.decode(ids) for ids, _ in batcher.calls)
     assert again.startswith(first)
     assert again.count("JSON") > first.count("JSON")
     assert len(last) > len(again)
@@ -161,53 +161,53 @@ def test_asking_again_tells_what_was_wrong_and_draws_anew(trained):
 
 def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instructions(trained, tmp_path):
     """Guards R10 and R12 at play: nothing is cut at a token's edge, and an answer always has room."""
-    place = tmp_path / "model"
-    shutil.copytree(trained / "model", place)
-    observation = seen(turns=13)
-    shortened = prompt_ids(saying(place)[0].model.tokenizer, AgentPrompt("brief").messages(observation, 8))
+    folder = tmp_path / "model"
+    shutil.copytree(trained / "model", folder)
+    observation = observation_after(turns=13)
+    shortened = prompt_ids(saying(folder)[0].model.tokenizer, AgentPrompt("brief").messages(observation, 8))
     limit = len(shortened) + SETTINGS.max_answer
-    write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": limit}))
-    policy, batcher = saying(place, GOOD)
+    write_prompt_settings(folder, SETTINGS.model_copy(update={"max_length": limit}))
+    policy, batcher = saying(folder, GOOD)
     decision = act(policy, observation)
     dropped = decision.generation.dropped_turns
     assert 0 < dropped <= 13 - 4
-    ids = batcher.asked[0][0]
+    ids = batcher.calls[0][0]
     assert len(ids) + SETTINGS.max_answer <= limit
     assert ids == prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation, dropped))
     longer = prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation, max(0, dropped - 4)))
     assert len(longer) + SETTINGS.max_answer > limit
-    write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": 60}))
+    write_prompt_settings(folder, SETTINGS.model_copy(update={"max_length": 60}))
     with pytest.raises(PolicyError, match="leaves no room for an answer of 24 tokens in 60"):
-        act(saying(place)[0], seen(turns=13))
+        act(saying(folder)[0], observation_after(turns=13))
 
 
 def test_a_complaint_that_has_no_room_is_not_made(trained, tmp_path):
-    place = tmp_path / "model"
-    shutil.copytree(trained / "model", place)
+    folder = tmp_path / "model"
+    shutil.copytree(trained / "model", folder)
     policy, _ = saying(trained)
-    room = policy.model.prompt_tokens(AgentPrompt("brief").messages(seen())) + SETTINGS.max_answer
-    write_prompt_settings(place, SETTINGS.model_copy(update={"max_length": room}))
-    policy, batcher = saying(place, "no", reasks=3)
-    decision = act(policy, seen())
-    assert len(batcher.asked) == 1
+    room = policy.model.prompt_tokens(AgentPrompt("brief").messages(observation_after())) + SETTINGS.max_answer
+    write_prompt_settings(folder, SETTINGS.model_copy(update={"max_length": room}))
+    policy, batcher = saying(folder, "no", reasks=3)
+    decision = act(policy, observation_after())
+    assert len(batcher.calls) == 1
     assert decision.generation.reasks == 0
     assert decision.generation.parse_failure
 
 
-def test_an_episode_is_the_same_whoever_is_played_beside_it(trained):
+def test_an_episode_does_not_depend_on_the_episodes_beside_it(trained):
     """Invariant 1 for sampled models: same task and seed, same turns, alone or among others."""
-    found = tasks.generate("bargaining", 4, seed=2)
+    task_set = tasks.generate("bargaining", 4, seed=2)
     policy = load(trained, reasks=1, max_tokens=12, dtype="float32")
 
-    def played(chosen):
-        plans = plan_episodes(chosen, [(policy, "linear")], rules=Rules(max_turns=4))
+    def played(selection):
+        plans = plan_episodes(selection, [(policy, "linear")], rules=Rules(max_turns=4))
         result = run_episodes(plans, progress=False)
         assert not result.failures
         return {e.key: [(t.turn.action, t.generation and t.generation.text) for t in e.turns] for e in result.episodes}
 
-    together = played(found)
+    together = played(task_set)
     assert len(together) == 8
-    for task in found[:2]:
+    for task in task_set[:2]:
         alone = played([task])
         assert alone == {key: together[key] for key in alone}
 
@@ -223,11 +223,11 @@ def test_an_episode_is_the_same_whoever_is_played_beside_it(trained):
 )
 def test_with_keys_and_values_of_earlier_turns_the_answers_are_the_same(trained, options, monkeypatch):
     """Both seats of several episodes at once, some asked again, and some without room for their oldest turns."""
-    found, rules = tasks.generate("bargaining", 3, seed=2), Rules(max_turns=12, max_silent_turns=0)
+    task_set, rules = tasks.generate("bargaining", 3, seed=2), Rules(max_turns=12, max_silent_turns=0)
 
     def played():
         policy = load(trained, **{"dtype": "float32", "max_tokens": 16, "max_length": 5000, **options})
-        result = run_episodes(plan_episodes(found, [(policy, policy)], rules=rules), progress=False)
+        result = run_episodes(plan_episodes(task_set, [(policy, policy)], rules=rules), progress=False)
         assert not result.failures
         generations = {e.key: [t.generation for t in e.turns if t.generation] for e in result.episodes}
         return {key: [(g.text, g.reasks, g.dropped_turns) for g in row] for key, row in generations.items()}
@@ -247,10 +247,10 @@ def test_with_keys_and_values_of_earlier_turns_the_answers_are_the_same(trained,
 
 
 def test_a_run_is_resumed_with_a_model_that_moved_and_not_with_another(trained, adapter, tmp_path):
-    found = tasks.generate("bargaining", 1, seed=2)
+    task_set = tasks.generate("bargaining", 1, seed=2)
 
-    def run(place, **options):
-        plans = plan_episodes(found, [(load(place, **options), "linear")], rules=Rules(max_turns=2))
+    def run(directory, **options):
+        plans = plan_episodes(task_set, [(load(directory, **options), "linear")], rules=Rules(max_turns=2))
         return run_episodes(plans, run_dir=tmp_path / "run", progress=False)
 
     assert run(trained).played == 2
@@ -284,7 +284,7 @@ def test_an_adapter_plays_as_base_and_adapter_together(adapter, tiny_model):
 
     policy = load(adapter, temperature=0, device="cpu", dtype="float32", constrained="off")
     assert policy.name == "sr"
-    observation = seen(turns=1)
+    observation = observation_after(turns=1)
     text = act(policy, observation).generation.text
     ids = prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(observation))
     answers = []
@@ -300,9 +300,9 @@ def test_policies_of_one_model_share_its_weights(trained, monkeypatch):
 
     loads, original = [], TrainedModel.load
     monkeypatch.setattr(TrainedModel, "load", lambda self: loads.append(1) or original(self))
-    kept = [load(trained, dtype="bfloat16"), load(trained, dtype="bfloat16", temperature=0.5)]
-    for policy in kept:
-        act(policy, seen())
+    policies = [load(trained, dtype="bfloat16"), load(trained, dtype="bfloat16", temperature=0.5)]
+    for policy in policies:
+        act(policy, observation_after())
     assert loads == [1]
 
 
@@ -347,9 +347,9 @@ def test_best_of_n_asks_for_all_candidates_in_one_batch(trained):
     policy, batcher = saying(
         trained, GOOD, GOOD.replace("40", "90"), GOOD.replace("40", "60"), "nonsense", on_unusable="forfeit"
     )
-    decision = act(BestOfNPolicy(policy, 4, OfferWorth()), seen(), seed=9)
-    assert batcher.asked[0][1] == 9
-    assert len({seed for _, seed in batcher.asked}) == 4
+    decision = act(BestOfNPolicy(policy, 4, OfferWorth()), observation_after(), seed=9)
+    assert batcher.calls[0][1] == 9
+    assert len({seed for _, seed in batcher.calls}) == 4
     assert decision.generation.candidates == 4
     assert decision.generation.text in (GOOD.replace("40", "90"), GOOD)  # the seller's best or the buyer's
     assert decision.generation.usage.completion_tokens > 4 * 5
@@ -364,29 +364,29 @@ def reward_model(tiny_model, tmp_path_factory) -> Path:
     from training.reward.scorer import load_classifier, write_note
     from training.stage.settings import ModelSettings
 
-    place = tmp_path_factory.mktemp("stages") / "rm" / "model"
+    folder = tmp_path_factory.mktemp("stages") / "rm" / "model"
     settings = ModelSettings(base=str(tiny_model), lora=None)
     with torch.random.fork_rng():
         torch.manual_seed(5)
         model = load_classifier(str(tiny_model), settings)
         torch.nn.init.normal_(model.score.weight)
-    model.save_pretrained(str(place))
-    load_tokenizer(tiny_model).save_pretrained(str(place))
-    write_note(place, settings, SETTINGS)
-    return place.parent
+    model.save_pretrained(str(folder))
+    load_tokenizer(tiny_model).save_pretrained(str(folder))
+    write_note(folder, settings, SETTINGS)
+    return folder.parent
 
 
 def test_best_of_n_with_a_trained_reward_model_takes_what_it_scores_highest(trained, reward_model):
     texts = [GOOD.replace("40", str(price)) for price in (40, 95, 12)]
     policy, _ = saying(trained, *texts)
     scorer = naming.make_policy(f"best-of-3({trained} by {reward_model})").scorer
-    observation = seen()
-    chosen = act(BestOfNPolicy(policy, 3, scorer), observation).generation.text
+    observation = observation_after()
+    best = act(BestOfNPolicy(policy, 3, scorer), observation).generation.text
     from training.reward.scorer import RewardScorer
 
     prompt = AgentPrompt("brief").messages(observation)
     scores = RewardScorer.load(reward_model).rate([(prompt, text) for text in texts])
-    assert chosen == texts[scores.index(max(scores))]
+    assert best == texts[scores.index(max(scores))]
 
 
 def test_best_of_n_by_directories_plays_and_resumes_from_the_command_line(trained, reward_model, tmp_path):

@@ -143,7 +143,7 @@ def test_in_the_studio_it_plays_live_and_judges_a_dimension_of_ones_own(base, di
 
     task = tasks.generate("bargaining", 1, seed=3)[0].model_dump(mode="json")
     warmth = {"name": "warmth", "low": 0, "high": 5, "instruction": "How warm is the agent?"}
-    wanted = {
+    request = {
         "task": task,
         "policies": [f"local/{directory}:format=brief,max_tokens=40,reasks=0,temperature=0.7", "linear"],
         "rules": {"max_turns": 2},
@@ -154,9 +154,9 @@ def test_in_the_studio_it_plays_live_and_judges_a_dimension_of_ones_own(base, di
     async def play():
         async with studio(f"sqlite:///{tmp_path}/studio.db", tmp_path, models=models) as client:
             own = await client.post("/evaluation_dimensions/", json={"name": "mine", "dimensions": [warmth]})
-            begun = await client.post("/simulate", json=wanted | {"dimensions": own.json()["id"]})
-            assert begun.status_code == 202, begun.text
-            episode = begun.json()["episodes"][0]
+            response = await client.post("/simulate", json=request | {"dimensions": own.json()["id"]})
+            assert response.status_code == 202, response.text
+            episode = response.json()["episodes"][0]
             for _ in range(SECONDS):
                 state = (await client.get(f"/simulation_status/{episode}")).json()
                 if state["status"] in ("done", "failed"):

@@ -48,15 +48,15 @@ def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
         assert begin_from(ModelSettings(base=base), None, PromptSettings()).base == converted_once
 
 
-def test_a_stage_goes_on_from_an_adapter_of_it_by_a_relative_path(tmp_path, monkeypatch):
+def test_a_stage_continues_from_an_adapter_of_it_by_a_relative_path(tmp_path, monkeypatch):
     base = str(find_model(smol_directory()))
     adapter = {"base_model_name_or_path": base, "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
     (tmp_path / "cloned" / "model").mkdir(parents=True)
     (tmp_path / "cloned" / "model" / "adapter_config.json").write_text(json.dumps(adapter))
     monkeypatch.chdir(tmp_path)
     for named in ("cloned", "smol"):  # as GRPO names its base, and as a supervised stage does
-        begun = begin_from(ModelSettings(base=named), "cloned", PromptSettings())
-        assert (begun.base, begun.adapter) == (base, "cloned/model")
+        start = begin_from(ModelSettings(base=named), "cloned", PromptSettings())
+        assert (start.base, start.adapter) == (base, "cloned/model")
 
 
 def test_its_moves_are_legal_from_its_first_turn_in_every_family():
@@ -112,12 +112,12 @@ def test_it_judges_and_is_interviewed_in_this_process():
 
 def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_files, "_convert", lambda file, target: target.mkdir(parents=True))
-    places = [tmp_path / name / "model.gguf" for name in "ab"]
-    for number, place in enumerate(places):
-        place.parent.mkdir()
-        place.write_bytes(bytes(2 << 20) + bytes([number]))
-    assert converted(places[0]) != converted(places[1])
-    assert converted(places[0]) == converted(places[0])
+    files = [tmp_path / name / "model.gguf" for name in "ab"]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        file.write_bytes(bytes(2 << 20) + bytes([number]))
+    assert converted(files[0]) != converted(files[1])
+    assert converted(files[0]) == converted(files[0])
 
 
 def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from training.stage.settings import LoraSettings, ModelSettings
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory, tiny_model, expert_run) -> Path:
     """What behaviour cloning with LoRA leaves: an adapter of the tiny model."""
-    place = tmp_path_factory.mktemp("trained") / "cloned-adapter"
+    output = tmp_path_factory.mktemp("trained") / "cloned-adapter"
     behavior_cloning.run(
         behavior_cloning.BehaviorCloningSettings(
             model=ModelSettings(base=str(tiny_model), lora=LoraSettings(rank=4, alpha=8, dropout=0.0)),
@@ -26,12 +26,12 @@ def adapter(tmp_path_factory, tiny_model, expert_run) -> Path:
             data=(SourceSettings(run=str(expert_run)),),
             validation=0,
             rows="conversations",
-            output=str(place),
+            output=str(output),
             trainer={"learning_rate": 3e-3, "max_steps": 4, "per_device_train_batch_size": 4, "save_steps": 4},
         )
     )
-    assert (place / "model" / "adapter_config.json").is_file()
-    return place
+    assert (output / "model" / "adapter_config.json").is_file()
+    return output
 
 
 def sotopia(*words):
@@ -69,10 +69,12 @@ def test_rollout_takes_the_adapters_directory_for_a_policy(played):
 
 
 def test_compare_sets_its_run_beside_a_scripted_policys(played, tmp_path):
-    found = json.loads(sotopia("compare", *played, "--metric", "goal", "--out", tmp_path, "--json"))
-    cells = {(cell["policy"], cell["metric"]): cell["estimate"]["n"] for cell in found["cells"]}
+    comparison = json.loads(sotopia("compare", *played, "--metric", "goal", "--out", tmp_path, "--json"))
+    cells = {(cell["policy"], cell["metric"]): cell["estimate"]["n"] for cell in comparison["cells"]}
     assert cells["cloned-adapter", "goal"] == cells["linear", "goal"] == 4
-    pairs = {frozenset((one["first"], one["second"])): one for one in found["differences"] if one["metric"] == "goal"}
+    pairs = {
+        frozenset((one["first"], one["second"])): one for one in comparison["differences"] if one["metric"] == "goal"
+    }
     assert pairs[frozenset(("cloned-adapter", "linear"))]["matched"] == 8  # four seats of each
     assert "cloned-adapter" in sotopia("compare", *played)
 
@@ -92,8 +94,8 @@ def test_an_evaluation_takes_the_adapters_directory_for_a_policy(adapter, tmp_pa
     )
     figures = json.loads((tmp_path / "e" / "done.json").read_text())
     (gain,) = figures["differences"]
-    found = tuple(gain[name] for name in ("first", "partner", "metric", "n"))
-    assert found == ("cloned-adapter", "tit-for-tat", "goal", 8)
+    row = tuple(gain[name] for name in ("first", "partner", "metric", "n"))
+    assert row == ("cloned-adapter", "tit-for-tat", "goal", 8)
     report = (tmp_path / "e" / "report.md").read_text()
     assert "cloned-adapter" in report
     assert "## Paired differences to linear" in report

@@ -37,7 +37,7 @@ PLAY = {"orders": "alternate", "max_turns": 6}
 
 
 def settings(folder, **changes):
-    asked = {
+    values = {
         "model": ModelSettings(base=str(folder / "some-base"), lora=None),
         "expert": "conceder:horizon=2",
         "tasks": TaskSettings(scenarios=3, pairs=2, families=FamilySettings(seed=50)),
@@ -47,29 +47,29 @@ def settings(folder, **changes):
         ),
         "output": str(folder / "out"),
     }
-    return PipelineSettings.model_validate({**asked, **changes})
+    return PipelineSettings.model_validate({**values, **changes})
 
 
 class Trainer:
-    """Stands where behaviour cloning stands: notes what it was given and leaves a model directory."""
+    """In place of behaviour cloning: records its settings and leaves a model directory."""
 
     def __init__(self, dies_in=""):
-        self.given = []
+        self.settings = []
         self.dies_in = dies_in
 
-    def __call__(self, asked):
-        stage = StageDirectory(Path(asked.output), "behavior_cloning", asked)
+    def __call__(self, config):
+        stage = StageDirectory(Path(config.output), "behavior_cloning", config)
         stage.open()
         if stage.figures is not None:
             return
-        if self.dies_in and self.dies_in in asked.output:
+        if self.dies_in and self.dies_in in config.output:
             raise SotopiaError("the machine went down")
-        self.given.append(asked)
+        self.settings.append(config)
         stage.model.mkdir(parents=True)
         stage.finish({"rows": 1})
 
 
-def play(place, name, asked):
+def play(folder, name, config):
     """Every trained model plays like a scripted one, under its own name."""
     return dataclasses.replace(naming.make_policy("linear:horizon=2"), name=name)
 
@@ -91,9 +91,9 @@ def finished(tmp_path_factory):
     """A pipeline of three updates that ran through, with what its trainer was given."""
     folder = tmp_path_factory.mktemp("pipeline")
     trainer = Trainer()
-    asked = settings(folder, updates=("bc", "sr", "sr"))
-    run(asked, trainer, play)
-    return asked, trainer
+    config = settings(folder, updates=("bc", "sr", "sr"))
+    run(config, trainer, play)
+    return config, trainer
 
 
 def names(folder):
@@ -101,16 +101,16 @@ def names(folder):
 
 
 def test_every_stage_is_a_directory_that_is_done(finished):
-    asked, trainer = finished
-    stages = Pipeline(asked, trainer, play).steps()
+    config, trainer = finished
+    stages = Pipeline(config, trainer, play).steps()
     assert [stage.name for stage in stages] == STAGES
     assert all(stage.done for stage in stages)
 
 
 def test_each_update_learns_from_whom_it_should(finished):
     """The expert with itself, then the model as the update before has left it; each trained on from the last."""
-    asked, trainer = finished
-    out = Path(asked.output)
+    config, trainer = finished
+    out = Path(config.output)
     assert [names(out / update / "episodes") for update in ("1-bc", "2-sr", "3-sr")] == [
         {"conceder"},
         {"1-bc"},
@@ -121,7 +121,7 @@ def test_each_update_learns_from_whom_it_should(finished):
         {"2-sr", "linear"},
         {"3-sr", "linear"},
     ]
-    first, second, third = trainer.given
+    first, second, third = trainer.settings
     assert (first.start_from, second.start_from, third.start_from) == (
         None,
         str(out / "1-bc" / "training"),
@@ -132,57 +132,57 @@ def test_each_update_learns_from_whom_it_should(finished):
 
 
 def test_training_gets_the_filtered_seats_of_its_own_collection(finished):
-    asked, trainer = finished
-    for update, given in zip(("1-bc", "2-sr", "3-sr"), trainer.given, strict=True):
-        (source,) = given.data
-        assert source.run == str(Path(asked.output) / update / "episodes")
+    config, trainer = finished
+    for update, item in zip(("1-bc", "2-sr", "3-sr"), trainer.settings, strict=True):
+        (source,) = item.data
+        assert source.run == str(Path(config.output) / update / "episodes")
         keys = {episode.key for episode in read_run(source.run)}
-        chosen = read_selection(source.selection)
-        assert {key for key, _ in chosen} <= keys
+        selection = read_selection(source.selection)
+        assert {key for key, _ in selection} <= keys
         assert len(keys) == 6
         kind = json.loads((Path(source.selection).parent / "report.json").read_text())["filter"]["kind"]
         assert kind == update[2:]
-        assert len(chosen) == {"bc": 12, "sr": 6}[kind], (
+        assert len(selection) == {"bc": 12, "sr": 6}[kind], (
             "two, or one fifth but at least one, of 2 for 3 tasks and 2 seats"
         )
 
 
 def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finished):
     """Guards P: no separation of training from evaluation in the fine-tuning step."""
-    asked, trainer = finished
-    out = Path(asked.output)
+    config, trainer = finished
+    out = Path(config.output)
     per_update = [
         {task_key(t) for t in load_tasks(out / u / "tasks" / "tasks.jsonl")} for u in ("1-bc", "2-sr", "3-sr")
     ]
-    held = {task_key(task) for task in load_tasks(out / "evaluation" / "tasks" / "tasks.jsonl")}
-    assert len(held) == 4
+    reserved = {task_key(task) for task in load_tasks(out / "evaluation" / "tasks" / "tasks.jsonl")}
+    assert len(reserved) == 4
     assert len(set.union(*per_update)) == 9
-    assert not held & set.union(*per_update)
-    assert {given.evaluation_tasks for given in trainer.given} == {str(out / "evaluation" / "tasks" / "tasks.jsonl")}
-    # What an update has had is none of a later one's, also where their sequences meet.
+    assert not reserved & set.union(*per_update)
+    assert {item.evaluation_tasks for item in trainer.settings} == {str(out / "evaluation" / "tasks" / "tasks.jsonl")}
+    # Tasks of an update are not in a later one, even if their sequences overlap.
     again = settings(out.parent / "again", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=50)))
     second = Pipeline(again)._tasks(1)
     (first,) = second.earlier
     assert first.source == str(out.parent / "again" / "out" / "1-bc" / "tasks" / "tasks.jsonl")
-    given = again.model_copy(update={"tasks": TaskSettings(given=TaskSource(source="starter"), pairs=0)})
-    assert Pipeline(given)._tasks(1).earlier == ()  # given tasks are every update's
+    variant = again.model_copy(update={"tasks": TaskSettings(given=TaskSource(source="starter"), pairs=0)})
+    assert Pipeline(variant)._tasks(1).earlier == ()  # given tasks are every update's
     # Family tasks of the evaluation's own sequence: those that are evaluated are left out.
     clash = settings(out.parent / "clash", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=0)))
     for stage in Pipeline(clash, Trainer(), play).steps():
         if stage.name in ("evaluation/tasks", "1-bc/tasks"):
             stage.run()
-    found = {task_key(t) for t in load_tasks(Path(clash.output) / "1-bc" / "tasks" / "tasks.jsonl")}
-    assert len(found) == 3
-    assert not found & held
+    keys = {task_key(t) for t in load_tasks(Path(clash.output) / "1-bc" / "tasks" / "tasks.jsonl")}
+    assert len(keys) == 3
+    assert not keys & reserved
 
 
 def test_the_table_has_a_line_for_everything_measured(finished):
-    asked, _ = finished
-    text = (Path(asked.output) / "summary.txt").read_text()
+    config, _ = finished
+    text = (Path(config.output) / "summary.txt").read_text()
     lines = [line.split()[0] for line in text.splitlines()[4:] if line]
     assert lines == ["base", "conceder", "1-bc", "2-sr", "3-sr"]
     assert "[" in text.splitlines()[4]
-    cells = json.loads((Path(asked.output) / "comparison.json").read_text())["cells"]
+    cells = json.loads((Path(config.output) / "comparison.json").read_text())["cells"]
     assert {cell["policy"] for cell in cells} == {*lines, "linear"}
 
 
@@ -191,31 +191,31 @@ def stamps(folder):
     return {str(file): file.stat().st_mtime_ns for file in Path(folder).rglob("done.json")}
 
 
-def test_a_pipeline_that_died_goes_on_where_it_was(tmp_path):
-    asked = settings(tmp_path)
+def test_a_pipeline_that_died_continues_where_it_was(tmp_path):
+    config = settings(tmp_path)
     with pytest.raises(SotopiaError, match="the machine went down"):
-        run(asked, Trainer("2-sr"), play)
-    before = stamps(asked.output)
+        run(config, Trainer("2-sr"), play)
+    before = stamps(config.output)
     assert len(before) == len(STAGES[:9]) + 4
     trainer = Trainer()
-    run(asked, trainer, play)
-    assert [given.output.split("/")[-2] for given in trainer.given] == ["2-sr"]
-    after = stamps(asked.output)
+    run(config, trainer, play)
+    assert [item.output.split("/")[-2] for item in trainer.settings] == ["2-sr"]
+    after = stamps(config.output)
     assert {file: after[file] for file in before} == before
     again = Trainer()
-    run(asked, again, play)
-    assert not again.given
-    assert stamps(asked.output) == after
+    run(config, again, play)
+    assert not again.settings
+    assert stamps(config.output) == after
 
 
 def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(finished):
-    asked, _ = finished
-    more = asked.model_copy(update={"updates": (*asked.updates, "sr")})
-    before = stamps(asked.output)
+    config, _ = finished
+    more = config.model_copy(update={"updates": (*config.updates, "sr")})
+    before = stamps(config.output)
     trainer = Trainer()
     run(more, trainer, play)
-    assert [given.output.split("/")[-2] for given in trainer.given] == ["4-sr"]
-    assert {file: stamps(asked.output)[file] for file in before} == before
+    assert [item.output.split("/")[-2] for item in trainer.settings] == ["4-sr"]
+    assert {file: stamps(config.output)[file] for file in before} == before
     with raises(InvalidValueError, file="filter"):
         run(more.model_copy(update={"bc_filter": more.bc_filter.model_copy(update={"top": 1})}), trainer, play)
     tasks = more.evaluation.tasks.model_copy(update={"n": 5})
@@ -244,8 +244,8 @@ run(settings(Path(sys.argv[1])), Trainer(), slow)
 
 def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
     """No episode is lost and none is doubled; the end is that of an unbroken run."""
-    asked = settings(tmp_path)
-    episodes = Path(asked.output) / "2-sr" / "episodes" / "episodes.jsonl"
+    config = settings(tmp_path)
+    episodes = Path(config.output) / "2-sr" / "episodes" / "episodes.jsonl"
     environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], env=environment, stderr=subprocess.DEVNULL
@@ -259,23 +259,23 @@ def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
     assert not (episodes.parent / "done.json").exists()
     before = {episode.key for episode in read_run(episodes.parent)}
     assert 0 < len(before) < 6
-    run(asked, Trainer(), play)
+    run(config, Trainer(), play)
     straight = settings(tmp_path / "straight")
     run(straight, Trainer(), play)
-    keys = [sorted(e.key for e in read_run(Path(s.output) / "2-sr" / "episodes")) for s in (asked, straight)]
+    keys = [sorted(e.key for e in read_run(Path(s.output) / "2-sr" / "episodes")) for s in (config, straight)]
     assert keys[0] == keys[1]
     assert before <= set(keys[0])
-    assert (Path(asked.output) / "summary.txt").read_text() == (Path(straight.output) / "summary.txt").read_text()
+    assert (Path(config.output) / "summary.txt").read_text() == (Path(straight.output) / "summary.txt").read_text()
 
 
 # --- settings ------------------------------------------------------------------------------------------------------
 def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": False, "expert": False})
     sr = {"updates": ("sr",), "sr_partner": "conceder:horizon=2", "sr_filter": {"kind": "sr", "ratio": 1}}
-    asked = settings(tmp_path, evaluation=evaluation, **sr)
+    config = settings(tmp_path, evaluation=evaluation, **sr)
     trainer = Trainer()
-    run(asked, trainer, play)
-    (source,) = trainer.given[0].data
+    run(config, trainer, play)
+    (source,) = trainer.settings[0].data
     policy = {(e.key, info.agent): info.name for e in read_run(source.run) for info in e.policies}
     assert {policy[pair] for pair in read_selection(source.selection)} == {"base"}
     assert set(policy.values()) == {"base", "conceder"}
@@ -300,7 +300,7 @@ def test_mistakes_are_found_before_anything_is_played(changes, error, fields, tm
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"updates": ("sr",)},
@@ -311,23 +311,23 @@ def test_mistakes_are_found_before_anything_is_played(changes, error, fields, tm
         ({}, None),
     ],
 )
-def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, said, tmp_path):
+def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, message, tmp_path):
     """A hub name can be trained, and what was trained can play; the name itself cannot."""
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": changes.pop("base", False)})
-    asked = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
-    if said is not None:
-        with pytest.raises(InvalidValueError, match=said):
-            run(asked)
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(asked.model_dump(mode="json")))
+    config = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
+    if message is not None:
+        with pytest.raises(InvalidValueError, match=message):
+            run(config)
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     checked = [sys.executable, "scripts/run_pi.py", "--config", str(tmp_path / "c.yaml"), "--check"]
     if changes.get("updates"):
         env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
         ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
         assert ended.returncode == 2
-        assert re.match(f"sotopia: {said}", ended.stderr)
+        assert re.match(f"sotopia: {message}", ended.stderr)
     else:
         code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
-        assert code == (0 if said is None else 2)
+        assert code == (0 if message is None else 2)
     assert not (tmp_path / "out").exists()
 
 
@@ -336,31 +336,33 @@ def test_training_can_be_launched_in_processes_of_its_own(tmp_path):
     writes = "import pathlib, sys, yaml; s = yaml.safe_load(open(sys.argv[2])); o = pathlib.Path(s['output']); "
     writes += "o.mkdir(parents=True); (o / 'done.json').write_text('{}')"
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": False, "expert": False})
-    asked = settings(tmp_path, updates=("bc",), launch=(sys.executable, "-c", writes), evaluation=evaluation)
-    run(asked, load=play)
+    config = settings(tmp_path, updates=("bc",), launch=(sys.executable, "-c", writes), evaluation=evaluation)
+    run(config, load=play)
     assert (tmp_path / "out" / "summary.txt").is_file()
-    given = BehaviorCloningSettings(model=asked.model, data=(SourceSettings(run="x"),), output=str(tmp_path / "b"))
+    bc_settings = BehaviorCloningSettings(
+        model=config.model, data=(SourceSettings(run="x"),), output=str(tmp_path / "b")
+    )
     with pytest.raises(SotopiaError, match="ended with code 3 and did not complete"):
-        launch((sys.executable, "-c", "raise SystemExit(3)"), given, tmp_path / "b")
-    assert read_settings(tmp_path / "b.yaml", BehaviorCloningSettings) == given
+        launch((sys.executable, "-c", "raise SystemExit(3)"), bc_settings, tmp_path / "b")
+    assert read_settings(tmp_path / "b.yaml", BehaviorCloningSettings) == bc_settings
     with pytest.raises(SotopiaError, match="did not complete"):
-        launch((sys.executable, "-c", ""), given, tmp_path / "b")
+        launch((sys.executable, "-c", ""), bc_settings, tmp_path / "b")
     with pytest.raises(SotopiaError, match="'no-such-command' cannot be run"):
-        launch(("no-such-command",), given, tmp_path / "b")
+        launch(("no-such-command",), bc_settings, tmp_path / "b")
 
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("run_pi*.yaml")), ids=lambda file: file.name)
 def test_shipped_configurations_can_be_read(file):
-    found = read_settings(file, PipelineSettings)
+    settings = read_settings(file, PipelineSettings)
     assert f"--config {file.stem}" in file.read_text().splitlines()[0]
-    assert len(Pipeline(found).steps()) >= 8
+    assert len(Pipeline(settings).steps()) >= 8
 
 
 # --- with a real model ---------------------------------------------------------------------------------------------
 def test_with_a_real_model_made_from_nothing(tmp_path):
     """Behaviour cloning and play of a model of 0.4 M parameters, a few steps: the wiring, not the learning."""
     trainer = {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3}
-    asked = settings(
+    config = settings(
         tmp_path,
         model=ModelSettings(base="", lora=None),
         tiny=TinyBaseSettings(count=4, experts=("linear:horizon=2",)),
@@ -374,22 +376,22 @@ def test_with_a_real_model_made_from_nothing(tmp_path):
             play={"orders": "first", "both_seats": False, "max_turns": 2},
         ),
     )
-    run(asked)
-    out = Path(asked.output)
+    run(config)
+    out = Path(config.output)
     assert names(out / "1-bc" / "evaluation") == {"1-bc", "linear"}
     assert names(out / "evaluation" / "base") == {"base", "linear"}
-    trained = load_trained(out / "1-bc" / "training", "x", asked)
+    trained = load_trained(out / "1-bc" / "training", "x", config)
     assert trained.format == "brief"
     before = stamps(out)
-    run(asked)
+    run(config)
     assert stamps(out) == before
 
 
 def test_a_base_from_nothing_is_made_once(tmp_path):
-    asked = TinyBaseStage(base=TinyBaseSettings(count=2, hidden=64), output=str(tmp_path / "base"))
-    tiny_base.run(asked)
+    config = TinyBaseStage(base=TinyBaseSettings(count=2, hidden=64), output=str(tmp_path / "base"))
+    tiny_base.run(config)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")}
-    tiny_base.run(asked)
+    tiny_base.run(config)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")} == before
     with raises(InvalidValueError, field="settings.base.hidden", expected="64", got="128"):
-        tiny_base.run(asked.model_copy(update={"base": TinyBaseSettings(count=2)}))
+        tiny_base.run(config.model_copy(update={"base": TinyBaseSettings(count=2)}))

@@ -51,7 +51,7 @@ def test_bounds_come_from_training_turns_alone():
 
 
 @pytest.mark.parametrize(
-    ("given", "mapped"),
+    ("value", "mapped"),
     [
         ({GOAL: 2.0, REL: -5.0}, {GOAL: 0.0, REL: 0.0}),
         ({GOAL: 6.0, REL: 5.0}, {GOAL: 1.0, REL: 1.0}),
@@ -60,8 +60,8 @@ def test_bounds_come_from_training_turns_alone():
         ({GOAL: 0.0, REL: 0.0}, {GOAL: -0.5, REL: 0.5}),
     ],
 )
-def test_rewards_are_mapped_and_not_clipped(given, mapped):
-    assert fit_design(THREE, TRAIN).mapped(given) == mapped
+def test_rewards_are_mapped_and_not_clipped(value, mapped):
+    assert fit_design(THREE, TRAIN).mapped(value) == mapped
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def row_settings(folder, output, **fields):
 
 
 def test_episodes_of_the_same_plan_that_went_otherwise_are_refused(attributed, tmp_path):
-    """R5: a key says what was planned; the rewards would fall on words that nobody attributed."""
+    """R5: a key says what was planned; the rewards would fall on words without an attribution."""
     others = []
     for episode in read_run(attributed / "run"):
         others.append(episode.model_copy(update={"turns": episode.turns[:2]}))
@@ -172,19 +172,19 @@ def test_episodes_of_the_same_plan_that_went_otherwise_are_refused(attributed, t
 def test_rows_carry_the_combined_reward_and_their_part(attributed, tmp_path):
     """Guards R2 and R19: the reward model's reader reads what is written here, and no scenario is in both parts."""
     make_rows(row_settings(attributed, tmp_path / "rows"))
-    written = [json.loads(line) for line in (tmp_path / "rows" / "rows.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "rows" / "rows.jsonl").read_text().splitlines()]
     source = read_rewards(attributed / "stage", "direct", {"goal": "acts", "relationship": "silence"})
     split = split_scenarios(source.scenarios.values(), 0.25, 3)
     design = RewardDesign.model_validate_json((tmp_path / "rows" / "design.json").read_text())
     assert design == fit_design(source, split.train)
-    assert len(written) == len(source.by_turn)
-    for row in written:
+    assert len(rows) == len(source.by_turn)
+    for row in rows:
         key = (row["episode"], row["seat"], row["turn"])
         assert row["value"] == pytest.approx(design.combined(source.by_turn[key]))
         assert row["split"] == ("train" if row["scenario"] in split.train else "validation")
         assert '"action_type"' in row["completion"][0]["content"]
-    assert {row["split"] for row in written} == {"train", "validation"}
-    assert [row.value for row in read_rows(tmp_path / "rows")] == [row["value"] for row in written]
+    assert {row["split"] for row in rows} == {"train", "validation"}
+    assert [row.value for row in read_rows(tmp_path / "rows")] == [row["value"] for row in rows]
     assert (tmp_path / "rows" / "rewards.png").exists()
 
 
@@ -197,8 +197,8 @@ def test_rows_are_refused_if_they_are_of_other_runs_or_kept_for_evaluation(attri
     generate("bargaining", 1, seed=4).save(tmp_path / "kept.jsonl")
     with raises(InvalidValueError, field="episode"):
         make_rows(row_settings(attributed, tmp_path / "b", evaluation_tasks=str(tmp_path / "kept.jsonl")))
-    for place in ("a", "b"):
-        assert not (tmp_path / place).exists()
+    for name in ("a", "b"):
+        assert not (tmp_path / name).exists()
     with raises(InvalidValueError, field="validation"):
         make_rows(row_settings(attributed, tmp_path / "c", validation=0.99))
 

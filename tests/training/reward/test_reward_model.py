@@ -41,13 +41,13 @@ TRAINER = {
 
 
 @pytest.fixture(scope="module")
-def made(expert_run):
+def sample_rows(expert_run):
     maker = RowMaker(BRIEF)
     return [row for episode in read_run(expert_run) for row in maker.rows(episode, "agent_0")]
 
 
 @pytest.fixture(scope="module")
-def rows_file(made, tmp_path_factory):
+def rows_file(sample_rows, tmp_path_factory):
     """What is said late is worth more; and some rows have no value."""
     folder = tmp_path_factory.mktemp("rewards")
     lines = [
@@ -58,7 +58,7 @@ def rows_file(made, tmp_path_factory):
             "scenario": row.scenario,
             "episode": row.episode,
         }
-        for number, row in enumerate(made)
+        for number, row in enumerate(sample_rows)
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -129,7 +129,7 @@ def test_an_answer_is_never_cut(tokenizer):
         ),
     ],
 )
-def test_a_row_that_is_none_is_refused(tmp_path, line, field):
+def test_an_invalid_row_is_refused(tmp_path, line, field):
     """Guards R2 and R3: another script's columns, or a dictionary of values, are no rows without text or value."""
     (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
     with raises(DamagedRecordError, file="rows.jsonl", line=1, field=field):
@@ -141,18 +141,20 @@ def test_a_row_that_is_none_is_refused(tmp_path, line, field):
 
 def test_missing_values_and_long_rows_are_counted_and_never_zero(tiny_model, rows_file, tokenizer, tmp_path):
     settings = ask(tiny_model, rows_file, tmp_path, prompt={**BRIEF.model_dump(), "max_length": 130})
-    found = prepare(settings, tmp_path / "rows", tokenizer)
-    assert found["counts"]["without_value"] == 12
-    assert found["counts"]["too_long"] > 0
-    assert sum(found["counts"].values()) == 120
-    assert prepare(settings, tmp_path / "rows", tokenizer) == found
+    summary = prepare(settings, tmp_path / "rows", tokenizer)
+    assert summary["counts"]["without_value"] == 12
+    assert summary["counts"]["too_long"] > 0
+    assert sum(summary["counts"].values()) == 120
+    assert prepare(settings, tmp_path / "rows", tokenizer) == summary
     with raises(InvalidValueError, field="rows"):
         prepare(settings.model_copy(update={"prompt": PromptSettings(max_length=16)}), tmp_path / "none", tokenizer)
 
 
-def test_the_split_is_by_scenario_or_as_the_rows_say(tiny_model, rows_file, made, tokenizer, tmp_path, expert_run):
+def test_the_split_is_by_scenario_or_as_the_rows_say(
+    tiny_model, rows_file, sample_rows, tokenizer, tmp_path, expert_run
+):
     """Guards R19; rows whose values were scaled on a training part keep that part."""
-    keys = sorted({row.scenario for row in made})
+    keys = sorted({row.scenario for row in sample_rows})
 
     def write(name, part):
         lines = [{**json.loads(line), "value": 1} for line in (rows_file / "rows.jsonl").read_text().splitlines()]
@@ -160,8 +162,8 @@ def test_the_split_is_by_scenario_or_as_the_rows_say(tiny_model, rows_file, made
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
         return prepare(ask(tiny_model, tmp_path / name, tmp_path), tmp_path / f"{name}.d", tokenizer)["data"]
 
-    given = write("given", lambda number, line: "validation" if line["scenario"] == keys[0] else "train")
-    assert given == {"train": {"rows": 112, "scenarios": 14}, "validation": {"rows": 8, "scenarios": 1}}
+    fixed = write("given", lambda number, line: "validation" if line["scenario"] == keys[0] else "train")
+    assert fixed == {"train": {"rows": 112, "scenarios": 14}, "validation": {"rows": 8, "scenarios": 1}}
     ours = write("ours", lambda number, line: None)
     assert (ours["train"]["scenarios"], ours["validation"]["scenarios"]) == (12, 3)
     with raises(InvalidValueError, field="split"):
@@ -169,9 +171,9 @@ def test_the_split_is_by_scenario_or_as_the_rows_say(tiny_model, rows_file, made
     with raises(InvalidValueError, field="scenario"):
         write("both", lambda number, line: "train" if number % 2 else "validation")
     TaskSet([next(read_run(expert_run)).task]).save(tmp_path / "kept.jsonl")
-    kept = ask(tiny_model, rows_file, tmp_path, evaluation_tasks=str(tmp_path / "kept.jsonl"))
+    config = ask(tiny_model, rows_file, tmp_path, evaluation_tasks=str(tmp_path / "kept.jsonl"))
     with raises(InvalidValueError, field="episode"):
-        prepare(kept, tmp_path / "kept.d", tokenizer)
+        prepare(config, tmp_path / "kept.d", tokenizer)
 
 
 def test_a_batch_is_padded_on_the_right_with_a_token_no_row_ends_with(tokenizer):
@@ -189,11 +191,11 @@ def test_a_batch_is_padded_on_the_right_with_a_token_no_row_ends_with(tokenizer)
 
 
 def test_the_figures_against_a_worked_example():
-    found = regression_figures([0.0, 1.0, 3.0], [0.0, 2.0, 2.5], constant=1.0)
-    assert found["mse"] == pytest.approx((0 + 1 + 0.25) / 3)
-    assert found["constant_mse"] == pytest.approx((1 + 1 + 2.25) / 3)
-    assert found["spearman"] == pytest.approx(1.0)
-    assert found["pearson"] == pytest.approx(0.8660, abs=1e-3)
+    figures = regression_figures([0.0, 1.0, 3.0], [0.0, 2.0, 2.5], constant=1.0)
+    assert figures["mse"] == pytest.approx((0 + 1 + 0.25) / 3)
+    assert figures["constant_mse"] == pytest.approx((1 + 1 + 2.25) / 3)
+    assert figures["spearman"] == pytest.approx(1.0)
+    assert figures["pearson"] == pytest.approx(0.8660, abs=1e-3)
     flat = regression_figures([1.0, 1.0], [0.0, 2.0], 1.0)
     assert (flat["pearson"], flat["spearman"]) == (None, None)
 
@@ -220,20 +222,20 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
     import torch
     from safetensors.torch import load_file
 
-    def asked(name):
+    def settings_for(name):
         trainer = {"max_steps": 6, "save_steps": 2}
         return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, trainer=trainer)
 
     def losses(figures):
-        kept = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
-        return [{name: entry[name] for name in kept if name in entry} for entry in figures["log"]]
+        names = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")
+        return [{name: entry[name] for name in names if name in entry} for entry in figures["log"]]
 
-    whole = run(asked("whole"))
+    whole = run(settings_for("whole"))
     with monkeypatch.context() as patched:
         killed_after(patched, 5)
         with pytest.raises(StoppedError):
-            run(asked("broken"))
-    continued = run(asked("broken"))
+            run(settings_for("broken"))
+    continued = run(settings_for("broken"))
     assert losses(continued) == losses(whole)
     assert continued["held_out"] == whole["held_out"]
     (one,), (other,) = (list((tmp_path / name / "model").glob("*.safetensors")) for name in ("whole", "broken"))
@@ -242,20 +244,20 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
-def test_scores_do_not_depend_on_the_company_they_are_in(scorer, made):
-    pairs = [(row.prompt, row.completion) for row in random.Random(0).sample(made, 20)]
+def test_scores_do_not_depend_on_the_company_they_are_in(scorer, sample_rows):
+    pairs = [(row.prompt, row.completion) for row in random.Random(0).sample(sample_rows, 20)]
     together = scorer.rate(pairs)
     assert together == pytest.approx([scorer.rate([pair])[0] for pair in pairs], abs=1e-5)
     assert len({round(score, 3) for score in together}) > 3
     lengths = []
     from training.reward import scorer as reward_scorer
 
-    kept = reward_scorer.score_ids
+    score = reward_scorer.score_ids
     try:
-        reward_scorer.score_ids = lambda model, rows: lengths.append([len(row) for row in rows]) or kept(model, rows)
+        reward_scorer.score_ids = lambda model, rows: lengths.append([len(row) for row in rows]) or score(model, rows)
         scorer.rate(pairs)
     finally:
-        reward_scorer.score_ids = kept
+        reward_scorer.score_ids = score
     flat = [size for batch in lengths for size in batch]
     assert [len(batch) for batch in lengths] == [7, 7, 6]
     assert flat == sorted(flat, reverse=True)
@@ -263,14 +265,14 @@ def test_scores_do_not_depend_on_the_company_they_are_in(scorer, made):
 
 @pytest.mark.parametrize("quantization", ["none", "nf4"])
 def test_adapter_and_score_head_are_reloaded_bit_for_bit(
-    tiny_model, rows_file, made, tmp_path, monkeypatch, quantization
+    tiny_model, rows_file, sample_rows, tmp_path, monkeypatch, quantization
 ):
     """Guards R13: the head is the trained one, and the base is loaded in the precision it was trained with."""
     import torch
     from transformers import Trainer
 
-    seen, build = [], Trainer.__init__
-    monkeypatch.setattr(Trainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), seen.append(self))[0])
+    trainers, build = [], Trainer.__init__
+    monkeypatch.setattr(Trainer, "__init__", lambda self, *a, **k: (build(self, *a, **k), trainers.append(self))[0])
     lora = {"rank": 4, "alpha": 8, "dropout": 0.3}
     settings = ask(
         tiny_model,
@@ -281,16 +283,18 @@ def test_adapter_and_score_head_are_reloaded_bit_for_bit(
         validation=0,
     )
     run(settings)
-    (trainer,) = seen
+    (trainer,) = trainers
     model = trainer.model.eval()
     loaded = RewardScorer.load(tmp_path / "rm")
     head = model.base_model.model.score.modules_to_save["default"].weight
     assert head.abs().max() > 0
     assert torch.equal(loaded.model.score.weight, head)
-    rows = [scored_ids(loaded.tokenizer, row.prompt, row.completion) for row in made[:3]]
+    rows = [scored_ids(loaded.tokenizer, row.prompt, row.completion) for row in sample_rows[:3]]
     own = score_ids(model.base_model.model, rows)
     assert score_ids(loaded.model, rows) == pytest.approx(own, abs=1e-5 if quantization == "none" else 3e-2)
-    assert loaded.rate([(made[0].prompt, made[0].completion)]) == loaded.rate([(made[0].prompt, made[0].completion)])
+    assert loaded.rate([(sample_rows[0].prompt, sample_rows[0].completion)]) == loaded.rate(
+        [(sample_rows[0].prompt, sample_rows[0].completion)]
+    )
     kinds = {type(m.get_base_layer() if hasattr(m, "lora_A") else m).__name__ for m in loaded.model.modules()}
     assert ("Linear4bit" in kinds) == (quantization == "nf4")
     assert ("dropout" in str(loaded.model).lower()) == (quantization == "nf4")  # merged, or beside and switched off
@@ -321,21 +325,21 @@ def adapter_start(adapted, rows_file, out, base, **trainer):
     return ask(base, rows_file, out, {"lora": {"dropout": 0}}, short, validation=0, start_from=str(adapted))
 
 
-def test_a_reward_model_goes_on_from_a_language_models_adapter(adapted, tiny_model, rows_file, made, tmp_path):
+def test_a_reward_model_continues_from_a_language_models_adapter(adapted, tiny_model, rows_file, sample_rows, tmp_path):
     import torch
     from safetensors.torch import load_file
 
     run(adapter_start(adapted, rows_file, tmp_path / "still", tiny_model, learning_rate=1e-30))
     run(adapter_start(adapted, rows_file, tmp_path / "moved", tiny_model, learning_rate=1e-2))
-    begun, still, moved = (
-        load_file(place / "model" / "adapter_model.safetensors")
-        for place in (adapted, tmp_path / "still", tmp_path / "moved")
+    start, still, moved = (
+        load_file(folder / "model" / "adapter_model.safetensors")
+        for folder in (adapted, tmp_path / "still", tmp_path / "moved")
     )
-    assert still.keys() == moved.keys() == {*begun, "base_model.model.score.weight"}
-    assert all(torch.equal(still[name], weight) for name, weight in begun.items())
-    assert not all(torch.equal(moved[name], weight) for name, weight in begun.items())
+    assert still.keys() == moved.keys() == {*start, "base_model.model.score.weight"}
+    assert all(torch.equal(still[name], weight) for name, weight in start.items())
+    assert not all(torch.equal(moved[name], weight) for name, weight in start.items())
     loaded = RewardScorer.load(tmp_path / "moved")
-    assert loaded.rate([(made[0].prompt, made[0].completion)]) != [0]
+    assert loaded.rate([(sample_rows[0].prompt, sample_rows[0].completion)]) != [0]
 
 
 def test_an_adapter_as_a_beginning_is_for_an_adapter(adapted, tiny_model, rows_file, tmp_path):
@@ -355,10 +359,13 @@ def test_an_adapter_of_what_a_reward_model_does_not_have_is_refused(tiny_model, 
         run(adapter_start(tmp_path / "bc", rows_file, tmp_path / "rm", tiny_model))
 
 
-def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, made, tmp_path):
+def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, sample_rows, tmp_path):
     """What design_rewards leaves with ``validation: 0``."""
-    told = {"value": 1.0, "split": "train", "format": BRIEF.format}
-    lines = [{"prompt": row.prompt, "completion": row.completion, "scenario": row.scenario, **told} for row in made[:8]]
+    common = {"value": 1.0, "split": "train", "format": BRIEF.format}
+    lines = [
+        {"prompt": row.prompt, "completion": row.completion, "scenario": row.scenario, **common}
+        for row in sample_rows[:8]
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = {"max_steps": 1, "save_steps": 1}
     with raises(InvalidValueError, field="keep"):
@@ -386,27 +393,27 @@ def messages(text):
     return [{"role": "assistant", "content": text}]
 
 
-def test_it_is_a_reward_function_of_grpo(scorer, made):
-    prompts = [list(row.prompt) for row in made[:3]]
+def test_it_is_a_reward_function_of_grpo(scorer, sample_rows):
+    prompts = [list(row.prompt) for row in sample_rows[:3]]
     plain = scorer.rate([(prompt, GOOD) for prompt in prompts])
     assert scorer(prompts=prompts, completions=[messages(GOOD)] * 3, task=["t"] * 3, trainer_state=None) == plain
     assert scorer.__name__ == "reward_model"
 
 
-def test_an_answer_that_was_cut_off_is_judged_without_the_end_it_never_had(scorer, made):
-    prompts = [list(made[0].prompt)] * 3
+def test_an_answer_that_was_cut_off_is_judged_without_the_end_it_never_had(scorer, sample_rows):
+    prompts = [list(sample_rows[0].prompt)] * 3
     end = scorer.tokenizer.eos_token_id
-    found = scorer(prompts, [messages(GOOD)] * 3, completion_ids=[[5, end], [5], []])
-    assert found[0] == pytest.approx(scorer.rate([(prompts[0], GOOD)])[0])
-    assert found[1] == pytest.approx(found[2]) != found[0]
+    rewards = scorer(prompts, [messages(GOOD)] * 3, completion_ids=[[5, end], [5], []])
+    assert rewards[0] == pytest.approx(scorer.rate([(prompts[0], GOOD)])[0])
+    assert rewards[1] == pytest.approx(rewards[2]) != rewards[0]
 
 
-def test_an_answer_that_is_too_long_has_no_reward(scorer, made):
+def test_an_answer_that_is_too_long_has_no_reward(scorer, sample_rows):
     long = json.dumps({"action_type": "speak", "argument": "word " * 900})
-    prompt = list(made[0].prompt)
-    found = scorer([prompt, prompt], [messages(GOOD), messages(long)])
-    assert found[1] is None
-    assert found[0] is not None
+    prompt = list(sample_rows[0].prompt)
+    rewards = scorer([prompt, prompt], [messages(GOOD), messages(long)])
+    assert rewards[1] is None
+    assert rewards[0] is not None
     assert scorer.too_long == 1
     with raises(InvalidValueError, field="answer"):
         scorer.rate([(prompt, long)])
@@ -430,24 +437,24 @@ def test_it_is_a_scorer_of_best_of_n(scorer, expert_run):
     state = initial_state(episode.task, episode.rules, episode.seed)
     for item in episode.turns[:4]:
         state = transition(state, item.turn.action)
-    seen = SeatView(episode.task, episode.rules, state.waiting[0]).observe(state)
+    observation = SeatView(episode.task, episode.rules, state.waiting[0]).observe(state)
     actions = [Action(ActionType.SPEAK, text) for text in ("I can do $900.", "My offer is $12.", "Good morning!")]
-    expected = scorer.rate([(AgentPrompt("brief").messages(seen), to_json(action)) for action in actions])
+    expected = scorer.rate([(AgentPrompt("brief").messages(observation), to_json(action)) for action in actions])
     assert isinstance(scorer, Scorer)
-    assert asyncio.run(scorer.score(seen, [Decision(action) for action in actions])) == pytest.approx(
+    assert asyncio.run(scorer.score(observation, [Decision(action) for action in actions])) == pytest.approx(
         expected, abs=1e-5
     )
     best = BestOfNPolicy(Candidates(actions), 3, scorer)
-    chosen = asyncio.run(best.act(seen, 0))
-    assert chosen.action == actions[expected.index(max(expected))]
+    decision = asyncio.run(best.act(observation, 0))
+    assert decision.action == actions[expected.index(max(expected))]
     long = Decision(Action(ActionType.SPEAK, "word " * 900))
     with pytest.raises(PolicyError, match="too long"):
-        asyncio.run(scorer.score(seen, [long]))
+        asyncio.run(scorer.score(observation, [long]))
 
 
-def test_what_is_scored_in_grpo_is_what_was_trained_on(scorer, made):
+def test_what_is_scored_in_grpo_is_what_was_trained_on(scorer, sample_rows):
     """The tokens of the policy's prompt and answer are those the reward model reads, up to the template's end."""
-    row = made[5]
+    row = sample_rows[5]
     read = scored_ids(scorer.tokenizer, row.prompt, row.completion)
     sampled = [*prompt_ids(scorer.tokenizer, row.prompt), *answer_ids(scorer.tokenizer, row.completion)]
     assert read[: len(sampled)] == sampled

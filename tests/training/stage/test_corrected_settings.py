@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def places(tiny_model, tokenizer, expert_run, tmp_path, monkeypatch):
+def paths(tiny_model, tokenizer, expert_run, tmp_path, monkeypatch):
     """Names of what the settings below need; training ends where the model would be loaded."""
     moving = copy.deepcopy(tokenizer)
     moving.chat_template = MOVING
@@ -103,47 +103,49 @@ STAGES = {
 }
 
 
-def placed(values, places):
+def with_paths(values, paths):
     text = json.dumps(values)
-    for name, place in places.items():
-        text = text.replace(f'"{name}"', json.dumps(str(place)))
+    for name, path in paths.items():
+        text = text.replace(f'"{name}"', json.dumps(str(path)))
     return json.loads(text)
 
 
 @pytest.mark.parametrize("case", STAGES)
-def test_corrected_settings_are_taken_in_the_same_place(case, places):
+def test_corrected_settings_are_taken_in_the_same_place(case, paths):
     work, kind, good, wrong, fields = STAGES[case]
     with raises(InvalidValueError, **fields):
-        (behavior_cloning.run if work is cloned else work)(settings_of(placed(good | wrong, places), kind, "c"))
-    assert (places["OUT"] / "stage.json").is_file()  # so it is a second try, not a first
-    work(settings_of(placed(good, places), kind, "c"))
+        (behavior_cloning.run if work is cloned else work)(settings_of(with_paths(good | wrong, paths), kind, "c"))
+    assert (paths["OUT"] / "stage.json").is_file()  # so it is a second try, not a first
+    work(settings_of(with_paths(good, paths), kind, "c"))
 
 
 # --- through the scripts --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("script", "changes", "told"),
+    ("script", "changes", "message"),
     [
         ("train_bc", {"model": {"base": "MODEL", "lora": None}}, "chat_template: "),
         ("train_sr", {"start_from": "EARLIER"}, 'got "org/other"'),
         ("filter_episodes", {"runs": ["RUN"]}, "filter: none of 2 episodes has been evaluated; evaluate the run first"),
     ],
 )
-def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(script, changes, told, tiny_model, tokenizer, tmp_path):
-    places = {name: tmp_path / name for name in ("MODEL", "RUN", "OUT", "EARLIER")}
+def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(
+    script, changes, message, tiny_model, tokenizer, tmp_path
+):
+    paths = {name: tmp_path / name for name in ("MODEL", "RUN", "OUT", "EARLIER")}
     if script == "filter_episodes":
-        play_run(places["RUN"], 1, evaluator=None)
+        play_run(paths["RUN"], 1, evaluator=None)
     elif script == "train_bc":
         bare = copy.deepcopy(tokenizer)
         bare.chat_template = None
-        bare.save_pretrained(str(places["MODEL"]))
-        (places["MODEL"] / "config.json").write_text((tiny_model / "config.json").read_text())
+        bare.save_pretrained(str(paths["MODEL"]))
+        (paths["MODEL"] / "config.json").write_text((tiny_model / "config.json").read_text())
     else:
-        (places["EARLIER"] / "model").mkdir(parents=True)
+        (paths["EARLIER"] / "model").mkdir(parents=True)
         adapter = {"base_model_name_or_path": "org/other", "r": 8, "lora_alpha": 16}
-        (places["EARLIER"] / "model" / "adapter_config.json").write_text(json.dumps(adapter))
-        write_prompt_settings(places["EARLIER"] / "model", SHORT)
-    asked = {**(FILTER if script == "filter_episodes" else CLONE), **changes}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(placed(asked, places)))
+        (paths["EARLIER"] / "model" / "adapter_config.json").write_text(json.dumps(adapter))
+        write_prompt_settings(paths["EARLIER"] / "model", SHORT)
+    values = {**(FILTER if script == "filter_episodes" else CLONE), **changes}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(with_paths(values, paths)))
     ended = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--config", str(tmp_path / "c.yaml")],
         capture_output=True,
@@ -154,16 +156,16 @@ def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(script, changes, t
     assert ended.returncode == 2, ended.stderr
     (sentence,) = re.findall(r"^sotopia: (.*)$", ended.stderr, re.MULTILINE)
     assert ended.stderr.endswith(f"sotopia: {sentence}\n")
-    assert told in sentence.replace(f"{tmp_path}/", "")
+    assert message in sentence.replace(f"{tmp_path}/", "")
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
 
 
 # --- what may be spent -----------------------------------------------------------------------------------------------
-def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewhere(tmp_path):
+def test_a_collection_whose_budget_is_spent_continues_with_a_higher_one_and_elsewhere(tmp_path):
     """No episode is lost and none is doubled; what was paid for is not asked again."""
 
-    def asked(server, limit, turns=4):
+    def settings_for(server, limit, turns=4):
         access = ModelOptions(api_base=server.api_base, concurrency=1, max_tokens=limit)
         return CollectionSettings(
             agent="local/tiny",
@@ -173,12 +175,12 @@ def test_a_collection_whose_budget_is_spent_goes_on_with_a_higher_one_and_elsewh
         )
 
     with table_server() as server, pytest.raises(BudgetExceededError):
-        collection.run(asked(server, 4000))  # estimates count the schema, too
+        collection.run(settings_for(server, 4000))  # estimates count the schema, too
     before = [episode.key for episode in read_run(tmp_path / "run")]
     with table_server() as server:
         with raises(InvalidValueError, field="settings.play.max_turns", expected="4", got="5"):
-            collection.run(asked(server, 10**6, turns=5))
-        collection.run(asked(server, 10**6))
+            collection.run(settings_for(server, 10**6, turns=5))
+        collection.run(settings_for(server, 10**6))
         assert server.served > 0
     after = [episode.key for episode in read_run(tmp_path / "run")]
     assert 0 < len(before) < len(after) == len(set(after)) == 3

@@ -1,4 +1,4 @@
-"""Settings: YAML into frozen records, with one sentence for whatever is wrong, before anything heavy is loaded."""
+"""Settings: YAML into frozen records; mistakes are one-line errors, raised before heavy packages are loaded."""
 
 import subprocess
 import sys
@@ -25,13 +25,13 @@ def read(tmp_path, text, overrides=()):
 
 def test_the_defaults_are_those_of_the_paper(tmp_path):
     """SOTOPIA-π, B.5."""
-    found = read(tmp_path, GOOD)
-    lora, trainer = found.model.lora, found.trainer
+    settings = read(tmp_path, GOOD)
+    lora, trainer = settings.model.lora, settings.trainer
     assert (lora.rank, lora.alpha, lora.dropout) == (8, 16, 0.05)
     names = ("learning_rate", "lr_scheduler_type", "warmup_steps", "num_train_epochs", "per_device_train_batch_size")
     assert [trainer[name] for name in names] == [5e-5, "cosine", 0.03, 20, 4]
-    assert found.prompt.max_length == 4096
-    assert found.keep == "last"
+    assert settings.prompt.max_length == 4096
+    assert settings.keep == "last"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, fields):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "fields"),
+    ("selection", "fields"),
     [
         ({"kind": "sr", "ratoi": 0.3}, {"field": "filter.ratoi", "nearest": "ratio"}),
         ({"kind": "bc", "tpo": 2}, {"field": "filter.tpo", "nearest": "top"}),
@@ -89,14 +89,14 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, fields):
         ({"kind": "rs"}, {"field": "filter"}),
     ],
 )
-def test_a_union_offers_the_names_of_the_member_that_was_chosen(chosen, fields):
+def test_a_union_offers_the_names_of_the_member_that_was_chosen(selection, fields):
     with raises(InvalidValueError, file="c", **fields):
-        settings_of({"runs": ["r"], "filter": chosen, "output": "o"}, FilteringSettings, "c")
+        settings_of({"runs": ["r"], "filter": selection, "output": "o"}, FilteringSettings, "c")
 
 
 def test_overrides_reach_nested_settings(tmp_path):
-    found = read(tmp_path, GOOD, ["trainer.num_train_epochs=3", "model.lora=null", "keep=best"])
-    assert (found.trainer["num_train_epochs"], found.model.lora, found.keep) == (3, None, "best")
+    settings = read(tmp_path, GOOD, ["trainer.num_train_epochs=3", "model.lora=null", "keep=best"])
+    assert (settings.trainer["num_train_epochs"], settings.model.lora, settings.keep) == (3, None, "best")
     for wrong in ("trainer.seed", "=3", "output.x=1"):
         with raises(InvalidValueError, field="--set", got=wrong):
             read(tmp_path, GOOD, [wrong])

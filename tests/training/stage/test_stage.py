@@ -63,18 +63,18 @@ def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, mo
 
 
 def test_where_models_are_and_how_fast_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
-    def asked(cost, turns=3):
+    def nested(cost, turns=3):
         return Nested(plays=(Play(models={"max_cost": cost}, turns=turns, concurrency=8 * cost),))
 
-    StageDirectory(tmp_path, "small", asked(1)).open()
+    StageDirectory(tmp_path, "small", nested(1)).open()
     (tmp_path / "episodes.jsonl").write_text("{}")
-    StageDirectory(tmp_path, "small", asked(2)).open()
+    StageDirectory(tmp_path, "small", nested(2)).open()
     with raises(InvalidValueError, field="settings.plays.0.turns", expected="3", got="4"):
-        StageDirectory(tmp_path, "small", asked(2, turns=4)).open()
+        StageDirectory(tmp_path, "small", nested(2, turns=4)).open()
     noted = json.loads((tmp_path / "stage.json").read_text())
     noted["settings"]["plays"][0]["models"] = {"max_cost": 1}  # as an earlier version has noted them
     (tmp_path / "stage.json").write_text(json.dumps(noted))
-    StageDirectory(tmp_path, "small", asked(2)).open()
+    StageDirectory(tmp_path, "small", nested(2)).open()
 
 
 def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
@@ -111,11 +111,11 @@ def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):
 def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path, files, complete):
     one = stage(tmp_path)
     assert one.last_checkpoint() is None
-    for step, held in ((9, {"trainer_state.json": '{"global_step": 9}', "rng_state.pth": ""}), (30, files)):
-        place = one.checkpoints / f"checkpoint-{step}"
-        place.mkdir(parents=True)
-        for name, text in held.items():
-            (place / name).write_text(text)
+    for step, contents in ((9, {"trainer_state.json": '{"global_step": 9}', "rng_state.pth": ""}), (30, files)):
+        checkpoint = one.checkpoints / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        for name, text in contents.items():
+            (checkpoint / name).write_text(text)
     assert one.last_checkpoint().name == ("checkpoint-30" if complete else "checkpoint-9")
 
 
@@ -132,22 +132,22 @@ def test_a_checkpoint_has_the_random_state_of_every_process(tmp_path, monkeypatc
     """A kill between the first process's files and the others' would be resumed with other dropout."""
     monkeypatch.setenv("WORLD_SIZE", processes)
     stage(tmp_path).open()
-    place = tmp_path / "checkpoints" / "checkpoint-3"
-    place.mkdir(parents=True)
-    (place / "trainer_state.json").write_text('{"global_step": 3}')
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-3"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 3}')
     for name in states:
-        (place / name).write_text("")
-    assert (stage(tmp_path).last_checkpoint() == place) is complete
+        (checkpoint / name).write_text("")
+    assert (stage(tmp_path).last_checkpoint() == checkpoint) is complete
     monkeypatch.setenv("WORLD_SIZE", "1")
     stage(tmp_path).open()  # fewer processes go on with what there is: their random states are others anyway
-    assert stage(tmp_path).last_checkpoint() == place
+    assert stage(tmp_path).last_checkpoint() == checkpoint
     monkeypatch.setenv("WORLD_SIZE", "4")
     stage(tmp_path).open()
-    assert stage(tmp_path).last_checkpoint() == place  # and more do not begin anew
+    assert stage(tmp_path).last_checkpoint() == checkpoint  # and more do not begin anew
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "told"),
+    ("raised", "code", "message"),
     [
         (None, 0, ""),
         (InvalidValueError("size: expected less"), 2, "sotopia: size: expected less"),
@@ -156,18 +156,18 @@ def test_a_checkpoint_has_the_random_state_of_every_process(tmp_path, monkeypatc
         (MemoryError(), 1, "No checkpoint was complete yet"),
     ],
 )
-def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code, told):
+def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code, message):
     (tmp_path / "c.yaml").write_text(f"size: 4\noutput: {tmp_path}\n")
-    asked = []
+    sizes = []
 
     def run(settings):
-        asked.append(settings.size)
+        sizes.append(settings.size)
         if raised is not None:
             raise raised
 
     assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml"), "--set", "size=5"]) == code
-    assert asked == [5]
-    assert told in capsys.readouterr().err
+    assert sizes == [5]
+    assert message in capsys.readouterr().err
 
 
 def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
@@ -176,15 +176,15 @@ def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
     def run(settings):
         raise MemoryError
 
-    for place, told in (("1", True), ("2", False)):  # the second is cut short
-        checkpoint = tmp_path / "checkpoints" / f"checkpoint-{place}"
+    for step, whole in (("1", True), ("2", False)):  # the second is cut short
+        checkpoint = tmp_path / "checkpoints" / f"checkpoint-{step}"
         checkpoint.mkdir(parents=True)
         (checkpoint / "rng_state.pth").write_text("")
-        (checkpoint / "trainer_state.json").write_text('{"global_step": 1}' if told else "{")
+        (checkpoint / "trainer_state.json").write_text('{"global_step": 1}' if whole else "{")
         assert run_script("Small.", Small, run, ["--config", str(tmp_path / "c.yaml")]) == 1
-        said = capsys.readouterr().err
-        assert said.endswith(f"is kept: the same command continues from {tmp_path}/checkpoints/checkpoint-1\n")
-        assert "No checkpoint" not in said
+        errors = capsys.readouterr().err
+        assert errors.endswith(f"is kept: the same command continues from {tmp_path}/checkpoints/checkpoint-1\n")
+        assert "No checkpoint" not in errors
 
 
 def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid_for_is_kept(tmp_path, capsys):
@@ -203,10 +203,10 @@ def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid
         raise MemoryError
 
     assert run_script("Nested.", Nested, run, ["--config", str(tmp_path / "c.yaml")]) == 1
-    said = capsys.readouterr().err
-    assert f"{tmp_path}/out/2-sr/training was cut off" in said
-    assert said.endswith(f"continues from {tmp_path}/out/2-sr/training/checkpoints/checkpoint-1\n")
-    assert "another output" not in said
+    errors = capsys.readouterr().err
+    assert f"{tmp_path}/out/2-sr/training was cut off" in errors
+    assert errors.endswith(f"continues from {tmp_path}/out/2-sr/training/checkpoints/checkpoint-1\n")
+    assert "another output" not in errors
     arguments = ["--config", str(tmp_path / "c.yaml"), "--set", "processes=3"]
     assert run_script("Nested.", Nested, run, arguments) == 1
     assert "lower processes" in capsys.readouterr().err
@@ -214,14 +214,14 @@ def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid
 
 def test_sigterm_ends_a_script_as_ctrl_c_does_and_means_afterwards_what_it_meant_before(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text("size: 4\n")
-    seen = []
+    events = []
 
     def run(settings):
         signal.raise_signal(signal.SIGTERM)
-        seen.append("went on")
+        events.append("went on")
 
     def own(number, frame):
-        seen.append(number)
+        events.append(number)
 
     before = signal.signal(signal.SIGTERM, own)
     try:
@@ -229,7 +229,7 @@ def test_sigterm_ends_a_script_as_ctrl_c_does_and_means_afterwards_what_it_meant
         assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert seen == []
+    assert events == []
     assert "stopped; the same command continues" in capsys.readouterr().err
 
 

@@ -22,16 +22,16 @@ TRAINER = {
 }
 
 
-def asked(**more):
+def multi_turn_settings(**more):
     """Settings of multi-turn GRPO; ``trainer`` adds to :data:`TRAINER`."""
     trainer = {**TRAINER, **more.pop("trainer", {})}
-    given = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "lora": None}
-    return GRPOSettings(**{**given, "trainer": trainer, **more})
+    values = {"mode": "multi-turn", "start_from": "x", "situations": SITUATIONS, "output": "y", "lora": None}
+    return GRPOSettings(**{**values, "trainer": trainer, **more})
 
 
-def single_turn(start, scored_by, run, **more):
+def single_turn_settings(start, scored_by, run, **more):
     """Settings of single-turn GRPO."""
-    return asked(
+    return multi_turn_settings(
         mode="single-turn",
         situations=None,
         start_from=str(start),

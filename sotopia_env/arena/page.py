@@ -101,7 +101,7 @@ def _heading(card: Card, tables: PoolTables | None) -> str:
         f"{about}Policies rated: {len(tables.order)}; {len(tables.pool)} reference opponents, {rating.tasks} tasks, "
         f"{len({row.key for row in tables.rows})} episodes. Payoff: {suite.metric}, of the policy's own seat.\n"
         "Ratings estimate the mean payoff over this pool and these kinds of task, not over other opponents. "
-        f"Intervals are 95 %, over tasks (sandwich, Student's t with {rating.tasks - 1} degrees of freedom). "
+        f"Intervals are 95 %, over tasks (sandwich, Student's t with at most {rating.tasks - 1} degrees of freedom). "
         "Policies in one group cannot be told apart from its first; read no order within a group."
         + (f"\nNot rated, because they have not met the pool: {unrated}." if unrated else "")
     )

@@ -6,9 +6,11 @@ A payoff is the sum of the effects of the policy, its opponent, the task, the se
 pool of opponents and these kinds of task; it says nothing about other opponents.
 
 Payoffs of one task resemble each other, and policies differ in which tasks suit them. The variance is therefore the
-cluster-robust sandwich over tasks (Liang and Zeger 1986), times T / (T - 1) for T tasks, and intervals use Student's t
-with T - 1 degrees of freedom. In simulation (``tests/sotopia_env/arena/test_rating.py``) such intervals cover the true
-strength as often as they promise, unlike those of least squares.
+cluster-robust sandwich over tasks (Liang and Zeger 1986), times G / (G - 1), and intervals use Student's t with G - 1
+degrees of freedom. G is the effective number of tasks of the contrast (Carter, Schnepel and Steigerwald 2017, for equal
+variances): all of them if every policy played all, and few for a policy that played few. In simulation
+(``tests/sotopia_env/arena/test_rating.py``) such intervals cover the true strength as often as they promise, unlike
+those of least squares. Every task has the same weight, whatever the number of its seats.
 
 Policies are **ranked** only as far as the differences allow: the intervals of all differences hold together
 (Bonferroni), so that the probability of any wrong rank is at most 5 %.
@@ -32,6 +34,8 @@ from sotopia_env.reports.intervals import critical_value, estimate, two_sided_p
 
 TASKS = "tasks"
 _LEVEL, _POWER = 0.05, 0.8
+_DIGITS = 9  # payoffs are shares
+_FEWEST = 1.5  # effective tasks; with one, there is no variation to measure
 Matrix = NDArray[np.float64]
 
 
@@ -80,8 +84,13 @@ def rate(rows: Sequence[Row]) -> Rating:
         np.array([[float(row.first)] for row in scored]),
     ]
     clusters = np.unique([row.task for row in scored], return_inverse=True)[1]
-    fit = _fit(np.hstack(columns), y, clusters, count)
-    level = np.concatenate([np.zeros(len(policies)), *(part.mean(axis=0) for part in _grids(columns[1:]))])
+    # Seats and orders of a task, once each: the last columns are the task's, the seat's and the order's.
+    cells = np.unique(np.hstack(columns[2:]), axis=0)
+    shares = 1 / (cells[:, :count] @ cells[:, :count].sum(axis=0))
+    opponents = np.unique(columns[1], axis=0).mean(axis=0)
+    level = np.concatenate([np.zeros(len(policies)), opponents, shares @ cells / count])
+    in_task = cells[:, :count].sum(axis=0)[clusters]
+    fit = _fit(np.hstack(columns), y, clusters, 1 / in_task)
     effects = np.hstack([np.eye(len(policies)), np.zeros((len(policies), len(level) - len(policies)))])
     means = (effects + level) @ fit.beta
     centred = effects - effects.mean(axis=0)
@@ -93,7 +102,7 @@ def rate(rows: Sequence[Row]) -> Rating:
         )
     n = {policy: sum(row.policy == policy for row in scored) for policy in policies}
     strengths = {p: fit.estimate(c, n[p], _LEVEL) for p, c in zip(policies, centred, strict=True)}
-    order = sorted(policies, key=lambda p: (-strengths[p].mean, p))
+    order = sorted(policies, key=lambda p: (-round(strengths[p].mean, _DIGITS), p))
     pairs = list(itertools.combinations(order, 2))
     at = {policy: effects[index] for index, policy in enumerate(policies)}
     gaps = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL) for a, b in pairs}
@@ -131,31 +140,48 @@ def _groups(order: Sequence[str], ranks: Mapping[str, Rank]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Coefficients, their sandwich variance, the projection on estimable contrasts, and the number of clusters."""
+    """A fit of weighted least squares.
+
+    Attributes:
+        beta: the coefficients.
+        influence: of each row on each coefficient, times the root of the row's weight; rows × columns.
+        scores: of each cluster on each coefficient; clusters × columns.
+        estimable: the projection on estimable contrasts.
+        clusters: the cluster of each row.
+    """
 
     beta: Matrix
-    variance: Matrix
+    influence: Matrix
+    scores: Matrix
     estimable: Matrix
-    clusters: int
+    clusters: NDArray[np.intp]
 
     def estimate(self, contrast: Matrix, n: int, level: float) -> Estimate:
         """The interval of a contrast at ``1 - level``."""
-        mean, error = float(contrast @ self.beta), max(float(contrast @ self.variance @ contrast), 0.0) ** 0.5
-        freedom = self.clusters - 1
-        half = critical_value(level, freedom) * error
-        p = None if error < 1e-12 else two_sided_p(mean / error, freedom)
-        return Estimate(n, self.clusters, mean, mean - half, mean + half, p, TASKS)
+        # Rounded, because equal payoffs differ by rounding errors, which would else be a difference without variance.
+        mean = round(float(contrast @ self.beta), _DIGITS)
+        weights = np.bincount(self.clusters, (self.influence @ contrast) ** 2)
+        # The strength of a single policy is 0 by definition and has no weights.
+        effective = round(float(weights.sum() ** 2 / (weights**2).sum()), 6) if weights.any() else len(self.scores)
+        if effective < _FEWEST:
+            return Estimate(n, 1, mean, None, None, None, TASKS)
+        error = float(((self.scores @ contrast) ** 2).sum() * effective / (effective - 1)) ** 0.5
+        if error < 10**-_DIGITS:
+            return Estimate(n, round(effective), mean, mean, mean, None, TASKS)
+        half = critical_value(level, effective - 1) * error
+        p = two_sided_p(mean / error, effective - 1)
+        return Estimate(n, round(effective), mean, mean - half, mean + half, p, TASKS)
 
 
-def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], count: int) -> _Fit:
-    """Least squares with the sandwich: inverse × sum over clusters of (X'u)(X'u)' × inverse × T / (T - 1)."""
+def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], weights: Matrix) -> _Fit:
+    """Weighted least squares. The sandwich is the sum over clusters of the squares of their scores."""
+    x, y = x * np.sqrt(weights)[:, None], y * np.sqrt(weights)
     gram = x.T @ x
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
-    beta = inverse @ (x.T @ y)
-    scores = np.zeros((count, x.shape[1]))  # clusters × columns
-    np.add.at(scores, clusters, x * (y - x @ beta)[:, None])
-    variance = inverse @ (scores.T @ scores) @ inverse * count / (count - 1)
-    return _Fit(beta, variance, inverse @ gram, count)
+    beta, influence = inverse @ (x.T @ y), x @ inverse
+    scores = np.zeros((clusters.max() + 1, x.shape[1]))
+    np.add.at(scores, clusters, influence * (y - x @ beta)[:, None])
+    return _Fit(beta, influence, scores, inverse @ gram, clusters)
 
 
 def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -> Matrix:
@@ -166,15 +192,11 @@ def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -
     return matrix
 
 
-def _grids(parts: Sequence[Matrix]) -> list[Matrix]:
-    """The rows over which each effect is averaged: its levels once each, so that all weigh the same."""
-    return [np.unique(part, axis=0) for part in parts]
-
-
 def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None:
     """Returns how often ``first`` gets more than ``second`` beside the same opponent, task, seat, order and seed.
 
-    Ties count half. ``None`` if nothing matches.
+    Ties count half. ``None`` if nothing matches. If one always gets more, the interval is that of Clopper and Pearson
+    (1934) for as many trials as tasks.
     """
     scored = [row for row in rows if row.payoff is not None]  # an unscored seat is no loss
     sides = [{_match(row): row for row in scored if row.policy == name} for name in (first, second)]
@@ -182,7 +204,11 @@ def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None
     if not keys:
         return None
     values = [_win(sides[0][key], sides[1][key]) for key in keys]
-    return estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
+    share = estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
+    if share.mean not in (0, 1) or share.low is None:
+        return share
+    far = (_LEVEL / 2) ** (1 / share.clusters)
+    return replace(share, low=far if share.mean else 0.0, high=1.0 if share.mean else 1 - far)
 
 
 def _match(row: Row) -> tuple[object, ...]:
@@ -197,8 +223,9 @@ def _win(first: Row, second: Row) -> float:
 def bradley_terry(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Estimate]:
     """Returns Elo-scaled Bradley-Terry ratings (mean 1000, 400 points for odds of 10) from matched wins and losses.
 
-    Two policies are compared as in :func:`superiority`. A virtual tie of every pair keeps ratings finite. Intervals are
-    by the jackknife over tasks.
+    Two policies are compared as in :func:`superiority`. A virtual tie of every pair keeps ratings finite, and pulls a
+    policy that wins or loses almost always towards the others. Intervals are by the jackknife over tasks; a policy that
+    won or lost every match has none.
     """
     index = {policy: number for number, policy in enumerate(policies)}
     tasks = sorted({row.task for row in rows})
@@ -216,10 +243,10 @@ def bradley_terry(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Est
     count = len(tasks)
     errors = np.sqrt((count - 1) / count * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
     half = critical_value(_LEVEL, count - 1) * errors if count > 1 else errors
-    n = int(total.sum())
+    n, one_sided = int(total.sum()), (total.sum(axis=0) == 0) | (total.sum(axis=1) == 0)
     return {
-        policy: Estimate(n, count, float(r), float(r - h), float(r + h), None, TASKS)
-        for policy, r, h in zip(policies, ratings, half, strict=True)
+        policy: Estimate(n, count, float(r), None if one else float(r - h), None if one else float(r + h), None, TASKS)
+        for policy, r, h, one in zip(policies, ratings, half, one_sided, strict=True)
     }
 
 
@@ -252,8 +279,11 @@ def needs(
         episodes_per_task: the number of episodes that a policy plays per task.
         differences: true differences of two mean payoffs.
     """
-    critical = critical_value(_LEVEL, rating.tasks - 1)
-    errors = [(gap.high - gap.mean) / critical for gap in rating.gaps.values() if gap.high is not None]
+    errors = [
+        (gap.high - gap.mean) / critical_value(_LEVEL, gap.clusters - 1)
+        for gap in rating.gaps.values()
+        if gap.high is not None
+    ]
     if not errors:
         return []
     spread = float(np.median(errors)) * math.sqrt(rating.tasks)

@@ -189,7 +189,7 @@ def _ratings(
     """The strengths in one kind of play; ``clean`` are the rows without those whose opponent failed."""
     alone, order = Missing("one policy"), rating.policies
     elo = bradley_terry(rows, order) if len(order) > 1 else {}
-    clean_means = _clean_means(clean)
+    clean_means = _clean_means(rows, clean)
     lines: list[tuple[Value, ...]] = []
     for policy in order:
         strength = rating.strengths[policy] if elo else alone
@@ -209,9 +209,13 @@ def _ratings(
     )
 
 
-def _clean_means(rows: Sequence[Row]) -> Mapping[str, float]:
-    """The means of :func:`rate`; empty if what is left has one task or does not connect the policies."""
-    rating = _estimable(rows)
+def _clean_means(rows: Sequence[Row], clean: Sequence[Row]) -> Mapping[str, float]:
+    """The means of :func:`rate`; empty if the clean rows do not connect the policies, or lack an opponent or a task."""
+    opponents, tasks = ([{getattr(r, name) for r in side if r.payoff is not None} for side in (rows, clean)]
+                        for name in ("opponent", "task"))  # fmt: skip
+    if opponents[0] != opponents[1] or tasks[0] != tasks[1]:
+        return {}  # easier opponents would pass for what the policy owes to no failures
+    rating = _estimable(clean)
     return {} if rating is None else {policy: item.mean for policy, item in rating.means.items()}
 
 
@@ -276,7 +280,10 @@ def _people(card: Card, label: Mapping[str, str]) -> Sheet:
         lines,
         title="Play with people",
         labels={"people": "people get [95 %] n", "payoff": "the partner gets [95 %] n", "agreed": "agreement rate"},
-        notes=("All people count as one policy. Their partners need not be rated.",),
+        notes=(
+            "All people count as one policy. Their partners need not be rated. Intervals are over tasks: they hold for "
+            "these people, and not for other people.",
+        ),
     )
 
 

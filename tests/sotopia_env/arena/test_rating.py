@@ -51,6 +51,43 @@ def test_intervals_cover_the_true_strengths(tasks):
     assert wrong_orders / arenas <= 0.1  # 5 % and two standard errors
 
 
+def test_the_interval_of_a_policy_that_played_few_tasks_is_wide_enough():
+    covered, arenas, others = 0, 200, STRENGTHS[:5]
+    truth = others[0] - np.mean(others)
+    for seed in range(arenas):
+        rows = [r for r in arena(seed, 8, others, 2) if r.policy != "policy-0" or r.task < "task-04"]
+        strength = rate(rows).strengths["policy-0"]
+        covered += strength.low <= truth <= strength.high
+    # With the degrees of freedom of all eight tasks it would be 0.87.
+    assert 0.92 <= covered / arenas <= 0.99
+    (gap,) = [gap for pair, gap in rate(rows).gaps.items() if pair == ("policy-0", "policy-1")]
+    assert 4 <= gap.clusters < 8
+
+
+def test_a_policy_that_played_one_task_has_no_interval():
+    rows = [r for r in arena(1, 8, STRENGTHS[:3], 2) if r.policy != "policy-0" or r.task == "task-00"]
+    rating = rate(rows)
+    assert rating.gaps["policy-0", "policy-1"].low is None
+    assert rating.ranks["policy-0"].places == "1-3"
+
+
+def test_every_task_has_the_same_weight_whatever_its_seats():
+    rng = np.random.default_rng(0)
+    rows, by_task = [], {}
+    for p, t in itertools.product(range(2), range(6)):
+        seats = 2 if t % 2 else 5
+        for seat, o in itertools.product(range(seats), range(2)):
+            payoff = (p + 1) * t / 10 + 0.1 * (seat == t % seats) + rng.normal(0, 0.1)
+            common = {"key": f"{p}{o}{t}", "task": f"t{t}", "seat": seat, "first": seat == t % seats, "seed": t}
+            rows.append(Row(**common, policy=f"p{p}", opponent=f"o{o}", payoff=payoff, opponent_payoff=None))
+            by_task.setdefault((p, t), []).append(payoff)
+    rating = rate(rows)
+    means = {f"p{p}": np.mean([np.mean(by_task[p, t]) for t in range(6)]) for p in range(2)}
+    for policy, mean in means.items():
+        assert rating.means[policy].mean == pytest.approx(mean)
+        assert rating.strengths[policy].mean == pytest.approx(mean - np.mean(list(means.values())))
+
+
 def crossed(seed: int, tasks: int, strengths=STRENGTHS[:5]) -> list[Row]:
     """Cross play: what one seat gains by luck, the other one loses, and every policy is an opponent, too."""
     rng = np.random.default_rng(seed)
@@ -93,6 +130,22 @@ def test_equal_policies_are_one_group():
     assert {rank.places for rank in rating.ranks.values()} == {"1-3", "4"}
 
 
+def test_policies_that_play_alike_are_tied_in_spite_of_rounding():
+    rows = [row for row in arena(7, 20, (0.3, 0.1), 3) if row.policy == "policy-0"]
+    # Policies that also met themselves have different opponents, so that the effects are not equal to the last bit.
+    alike = [
+        row.model_copy(update={"policy": name})
+        for name in ("a", "b", "c", "opponent-0")
+        for row in rows
+        if row.opponent != name
+    ]
+    alike = [row.model_copy(update={"payoff": 0.1 * row.seat + int(row.task[-2:]) / 7}) for row in alike]
+    rating = rate(alike)
+    assert set(rating.groups.values()) == {1}
+    assert {rank.places for rank in rating.ranks.values()} == {"1-4"}
+    assert rating.policies == ("a", "b", "c", "opponent-0")
+
+
 def test_policies_without_a_common_opponent_cannot_be_rated():
     rows = [row for row in arena(1, 6, (0.0, 0.1), 2) if row.policy[-1] == row.opponent[-1]]
     with raises(InvalidValueError, field="policies"):
@@ -111,6 +164,17 @@ def test_wins_and_losses():
     assert min(elo, key=lambda p: elo[p].mean) == "policy-7"
     assert np.mean([e.mean for e in elo.values()]) == pytest.approx(1000)
     assert superiority(rows, "policy-0", "nobody") is None
+
+
+def test_what_never_varied_is_not_certain():
+    """With few tasks, a policy that always won may lose the next time."""
+    rows = [row.model_copy(update={"payoff": float(row.policy == "policy-0")}) for row in arena(2, 4, (0.1, 0.0), 2)]
+    always, never = superiority(rows, "policy-0", "policy-1"), superiority(rows, "policy-1", "policy-0")
+    assert (always.mean, always.high) == (1, 1)
+    assert always.low == pytest.approx(0.025 ** (1 / 4))
+    assert (never.low, never.high) == (0, pytest.approx(1 - always.low))
+    elo = bradley_terry(rows, ["policy-0", "policy-1"])
+    assert all(points.low is None for points in elo.values())
 
 
 def test_bradley_terry_recovers_odds():

@@ -82,8 +82,9 @@ def test_clean_means_are_absent_where_they_are_not_determined():
     clean = {"good": "linear", "fair": "conceder"}
     apart = [r.model_copy(update={"opponent_failed": r.opponent != IDENTITY[clean[r.policy[2:6]]]}) for r in rows]
     none = [r.model_copy(update={"opponent_failed": True}) for r in rows]
+    easier = [r.model_copy(update={"opponent_failed": r.opponent == IDENTITY["linear"]}) for r in rows]
     one_task = [r.model_copy(update={"opponent_failed": r.task != "t0"}) for r in rows]
-    for changed in (apart, none, one_task):
+    for changed in (apart, none, one_task, easier):
         ratings = sheets(changed)["ratings"]
         assert all(line["clean_mean"] is None for line in ratings)
         assert all(line["mean_mean"] is not None for line in ratings)

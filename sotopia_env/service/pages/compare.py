@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from sotopia_env.errors import SotopiaError
-from sotopia_env.reports import Report
 from sotopia_env.service.answers import status_of
 from sotopia_env.service.api.reports import Comparing, compared
 from sotopia_env.service.auth import Reader
@@ -46,13 +45,8 @@ async def compare(
         tags=tags,
         factors=FACTORS,
         parts=[] if report is None else [part for part in report.parts if part],
-        charts=await _charts(report),
+        charts=[] if report is None else list(await asyncio.to_thread(report.charts)),
         sheets=[] if report is None else [sheet.name for sheet in report.sheets],
         query=urlencode([(name, value) for name, value in request.query_params.multi_items() if value]),
         problem=problem,
     )
-
-
-async def _charts(report: Report | None) -> list[str]:
-    """The names of the charts of a report."""
-    return [] if report is None else list(await asyncio.to_thread(report.charts))

@@ -218,9 +218,9 @@ def show(
     cards = tuple(_seats(table, policies or {}, observation.briefing if observation else None))
     by_agent = {card.agent: card for card in cards}
     if observation is None:
-        turns = tuple(_turn(item.turn, by_agent, item) for item in table.turns)
+        turns = tuple(turn_card(item.turn, table.task.names, item) for item in table.turns)
     else:
-        turns = tuple(_turn(turn, by_agent, None, seat) for turn in observation.turns)
+        turns = tuple(turn_card(turn, table.task.names, viewer=seat) for turn in observation.turns)
     view = _whole_table(table) if observation is None else observation.table
     return Conversation(
         id=identity,
@@ -269,10 +269,18 @@ def _seats(table: Table, policies: Mapping[str, str], briefing: Briefing | None)
         )
 
 
-def _turn(
-    turn: Turn, seats: Mapping[str, SeatCard], item: RecordedTurn | None = None, viewer: str | None = None
+def turn_card(
+    turn: Turn, names: Mapping[str, str], item: RecordedTurn | None = None, viewer: str | None = None
 ) -> TurnCard:
-    seat, action, attempt = seats[turn.actor], turn.action, turn.attempted
+    """Returns a turn as a page shows it.
+
+    Args:
+        turn: the turn, as the viewer has witnessed it.
+        names: agent id to the character's name, in seat order.
+        item: the record of the turn, which only researchers see.
+        viewer: the viewer's seat; ``None`` for a researcher.
+    """
+    action, attempt = turn.action, turn.attempted
     tried = "" if attempt is None or attempt.move is None else f"{attempt.move.kind.value} {attempt.move.content}"
     if attempt is not None and attempt.action_type is not action.action_type:
         tried = attempt.argument
@@ -280,11 +288,11 @@ def _turn(
     silent = not action.argument.strip() and action.action_type is ActionType.SPEAK
     return TurnCard(
         number=turn.index + 1,
-        colour=seat.colour,
-        name=seat.name,
+        colour=[*names].index(turn.actor) % COLOURS,
+        name=names[turn.actor],
         kind="" if silent else _VERBS[action.action_type],
         text=action.argument.strip(),
-        to=", ".join(seats[agent].name for agent in action.to),
+        to=", ".join(names[agent] for agent in action.to),
         effect=turn.effect or "",
         refused=turn.violation or "",
         attempt=tried,

@@ -301,9 +301,8 @@ async def items(
     text: str = "",
     after: str = "",
     limit: int = PAGE,
-    archived: bool = False,
 ) -> list[Item[RecordT]]:
-    """Returns a page of items, the newest first.
+    """Returns a page of items in use, the newest first.
 
     Args:
         connection: a transaction.
@@ -313,12 +312,11 @@ async def items(
         text: part of the name, case-insensitive.
         after: id of the last item of the page before.
         limit: most items to return.
-        archived: whether archived items are shown instead of those in use.
 
     Raises:
         UnknownNameError: lists of this kind cannot be filtered by a given column.
     """
-    query = _filtered(select(kind.table), kind, filters, tags, text, archived).order_by(kind.table.c.id.desc())
+    query = _filtered(select(kind.table), kind, filters, tags, text).order_by(kind.table.c.id.desc())
     if after:
         query = query.where(kind.table.c.id < after)
     return await _items(connection, kind, query.limit(limit))
@@ -331,10 +329,9 @@ async def count(
     *,
     tags: Iterable[str] = (),
     text: str = "",
-    archived: bool = False,
 ) -> int:
     """Returns how many items a list has in all; the arguments are those of :func:`items`."""
-    query = _filtered(select(func.count()).select_from(kind.table), kind, filters, tags, text, archived)
+    query = _filtered(select(func.count()).select_from(kind.table), kind, filters, tags, text)
     return int((await connection.execute(query)).scalar_one())
 
 
@@ -392,10 +389,9 @@ def _filtered(
     filters: Mapping[str, Any] | None,
     tags: Iterable[str],
     text: str,
-    archived: bool,
 ) -> Select[Any]:
     row = kind.table.c
-    query = query.where(row.archived.is_not(None) if archived else row.archived.is_(None))
+    query = query.where(row.archived.is_(None))
     for name, value in (filters or {}).items():
         query = query.where(_column(kind, name) == value)
     for tag in tags:

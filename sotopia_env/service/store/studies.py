@@ -64,19 +64,17 @@ async def add_participant(
     *,
     link: str | None = None,
     external: str = "",
-    state: str = "invited",
 ) -> str:
-    """Adds a participant and returns its id.
+    """Adds an invited participant and returns its id.
 
     Args:
         connection: a writing transaction.
         study: id of the study; ``None`` for a person who is invited to one seat and to no study.
         link: the hash of the secret in a personal link.
         external: a panel's id of the person.
-        state: how far the participant is.
     """
     identity = tables.new_id()
-    values = {"study": study, "link": link, "external": external, "state": state, "answers": "{}"}
+    values = {"study": study, "link": link, "external": external, "state": "invited", "answers": "{}"}
     await connection.execute(insert(tables.participant).values(id=identity, created=time.time(), **values))
     return identity
 

@@ -161,7 +161,7 @@ async def index(database: Database, run: str, directory: Path) -> int:
     return reader.counts["played"]
 
 
-async def import_run(database: Database, directory: Path, name: str = "", owner: str = "") -> tuple[str, int]:
+async def import_run(database: Database, directory: Path) -> tuple[str, int]:
     """Adds or updates a run directory in the database; returns the run's id and its number of episodes.
 
     Raises:
@@ -179,10 +179,9 @@ async def import_run(database: Database, directory: Path, name: str = "", owner:
             run = await runs.add(
                 connection,
                 spec,
-                name=name or directory.name,
+                name=directory.name,
                 directory=str(directory),
                 planned=planned,
-                owner=owner,
                 status="done" if manifest.finished else "stopped",
             )
     count = await index(database, run, directory)

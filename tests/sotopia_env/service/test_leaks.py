@@ -53,7 +53,8 @@ async def begin(place: Studio, task: Task, number: int) -> tuple[str, httpx.Asyn
     policies = {agent: "human" if agent == "agent_0" else POLICY for agent in task.agents}
     spec = LiveSpec(task=task, rules=Rules(max_turns=3 * len(task.agents)), policies=policies, seed=number)
     async with place.database.write() as connection:
-        person = await studies.add_participant(connection, STUDY, state="active")
+        person = await studies.add_participant(connection, STUDY)
+        await studies.change_participant(connection, person, state="active")
         episode = await live.begin(connection, spec, participants={"agent_0": person})
         session = await auth.open_session(connection, person, "participant", STUDY)
     browser = place.browser()

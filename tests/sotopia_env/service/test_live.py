@@ -19,8 +19,8 @@ from sotopia_env.outcomes import Move
 from sotopia_env.service import live
 from sotopia_env.service.hub import Hub
 from sotopia_env.service.live import LiveEpisode, LiveSpec
+from sotopia_env.service.pages.seat import seat_page
 from sotopia_env.service.problems import ConflictError, ForbiddenError
-from sotopia_env.service.seat import seat_page
 from sotopia_env.service.settings import ServiceSettings
 from sotopia_env.service.store import episodes, events, jobs, tables
 from sotopia_env.service.store.engine import Database

@@ -78,12 +78,12 @@ class Served:
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[Served]:
-    place = Served(folder, *options)
-    place.start()
+    server = Served(folder, *options)
+    server.start()
     try:
-        yield place
+        yield server
     finally:
-        place.stop()
+        server.stop()
 
 
 @contextmanager

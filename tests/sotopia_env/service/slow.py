@@ -23,7 +23,7 @@ class Slow:
 
 
 class Pensive(Slow):
-    """Thinks for longer than anybody waits."""
+    """Thinks for longer than any client waits."""
 
     name = "pensive"
 

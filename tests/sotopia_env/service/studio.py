@@ -83,7 +83,7 @@ class Studio:
         return page
 
     def guest(self, width: int = 1280) -> Page:
-        """A page in a browser that nobody has logged in with."""
+        """A page in a browser without a login."""
         context = self.browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
         page = context.new_page()
         page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
@@ -93,13 +93,13 @@ class Studio:
 
     def check(self, page: Page) -> None:
         """Nothing serious for people with assistive technology, light or dark; nothing too wide; no errors."""
-        found = Axe().run(page).response["violations"]
+        violations = Axe().run(page).response["violations"]
         page.emulate_media(color_scheme="dark")
-        found += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+        violations += Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
         page.emulate_media(color_scheme="light")
         serious = [
             (item["id"], item["nodes"][0]["any"], item["nodes"][0]["html"])
-            for item in found
+            for item in violations
             if item["impact"] in ("serious", "critical")
         ]
         assert not serious, (page.url, serious)

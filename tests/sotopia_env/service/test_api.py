@@ -95,8 +95,8 @@ def test_an_empty_library_stays_empty_until_a_set_is_imported(sqlite_url: str, t
         assert (await client.post("/library/import/starter")).json() == {"added": 0}
         first = agents["items"][0]
         for get_by, value in (("id", first["id"]), ("gender", first["record"]["gender"]), ("tag", "starter")):
-            found = (await client.get(f"/agents/{get_by}/{value}")).json()
-            assert first["id"] in [item["id"] for item in found["items"]]
+            answer = (await client.get(f"/agents/{get_by}/{value}")).json()
+            assert first["id"] in [item["id"] for item in answer["items"]]
         name = scenarios["items"][0]["name"]
         assert (await client.get(f"/scenarios/codename/{name}")).json()["items"][0]["name"] == name
         castings = (await client.get(f"/scenarios/{scenarios['items'][0]['id']}/castings")).json()
@@ -169,8 +169,8 @@ def test_a_simulation_with_three_seats_is_stored_and_both_status_paths_say_so(ur
     async def work(client: httpx.AsyncClient) -> None:
         group = next(task for task in tasks.everyday_group_tasks() if len(task.agents) >= 3)
         task = (await client.post("/tasks", json=group.model_dump(mode="json"))).json()["id"]
-        wanted = {"task": task, "policies": ["boulware"], "rules": {"max_turns": 9}, "tag": "group"}
-        answer = await client.post("/simulate/", json=wanted)
+        request = {"task": task, "policies": ["boulware"], "rules": {"max_turns": 9}, "tag": "group"}
+        answer = await client.post("/simulate/", json=request)
         assert answer.status_code == 202
         (episode,) = answer.json()["episodes"]
         assert answer.headers["location"] == f"/api/v1/episodes/{episode}"
@@ -240,8 +240,8 @@ def test_no_string_is_a_token_unless_it_was_given_out(sqlite_url: str, tmp_path:
 def test_a_person_plays_through_the_api_and_sees_only_the_seat(url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         task = task_json()
-        wanted = {"task": task, "policies": ["human", "boulware"], "rules": {"max_turns": 6}, "evaluator": "none"}
-        episode = (await client.post("/simulate", json=wanted)).json()["episodes"][0]
+        request = {"task": task, "policies": ["human", "boulware"], "rules": {"max_turns": 6}, "evaluator": "none"}
+        episode = (await client.post("/simulate", json=request)).json()["episodes"][0]
         seat, turns = f"/episodes/{episode}/seats/agent_0", 0
         while True:
             for _ in range(200):
@@ -271,8 +271,8 @@ def test_a_person_plays_through_the_api_and_sees_only_the_seat(url: str, tmp_pat
 
 def test_an_impossible_action_changes_nothing(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        wanted = {"task": task_json(), "policies": ["human", "boulware"]}
-        episode = (await client.post("/simulate", json=wanted)).json()["episodes"][0]
+        request = {"task": task_json(), "policies": ["human", "boulware"]}
+        episode = (await client.post("/simulate", json=request)).json()["episodes"][0]
         await until(client, f"/simulation_status/{episode}", "status", "waiting")
         path = f"/episodes/{episode}/seats/agent_0/actions"
         body = {"turn": 0, "key": "a", "action": {"argument": "x", "move": {"accept": 99}}}
@@ -289,9 +289,9 @@ def test_an_impossible_action_changes_nothing(sqlite_url: str, tmp_path: Path) -
 
 def test_the_number_of_live_episodes_is_limited(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        wanted = {"task": task_json(), "policies": ["human", "boulware"], "repeats": 2}
-        assert (await client.post("/simulate", json=wanted)).status_code == 202
-        problem(await client.post("/simulate", json=wanted), 429)
+        request = {"task": task_json(), "policies": ["human", "boulware"], "repeats": 2}
+        assert (await client.post("/simulate", json=request)).status_code == 202
+        problem(await client.post("/simulate", json=request), 429)
         assert (await client.get("/episodes")).json()["total"] == 2
 
     run(sqlite_url, tmp_path, work, workers=0, live_episodes=3)
@@ -339,31 +339,31 @@ def test_a_run_is_played_counted_and_evaluated_again_by_another(url: str, tmp_pa
         spec = {"policies": ["boulware", "conceder"], "tasks": "bargaining", "n": 2}
         forecast = (await client.post("/runs", params={"dry_run": True}, json={"spec": spec})).json()
         assert (await client.get("/runs")).json()["total"] == 0
-        begun = (await client.post("/runs", json={"spec": spec, "name": "first", "tag": ["pilot"]})).json()
-        assert begun["planned"] == forecast["episodes"]
-        row = await until(client, f"/runs/{begun['run']}", "status", "done", "failed")
-        assert (row["status"], row["played"], row["failed"]) == ("done", begun["planned"], 0)
+        started = (await client.post("/runs", json={"spec": spec, "name": "first", "tag": ["pilot"]})).json()
+        assert started["planned"] == forecast["episodes"]
+        row = await until(client, f"/runs/{started['run']}", "status", "done", "failed")
+        assert (row["status"], row["played"], row["failed"]) == ("done", started["planned"], 0)
         assert (row["tokens"], row["cost"]) == (0, 0.0)
-        listed = (await client.get("/episodes", params={"run": begun["run"]})).json()
-        assert listed["total"] == begun["planned"]
+        listed = (await client.get("/episodes", params={"run": started["run"]})).json()
+        assert listed["total"] == started["planned"]
         on_disk = {to_line(episode) for episode in read_run(str(row["directory"]))}
-        lines = (await client.get("/episodes/export.jsonl", params={"run": begun["run"]})).text.splitlines(
+        lines = (await client.get("/episodes/export.jsonl", params={"run": started["run"]})).text.splitlines(
             keepends=True
         )
         assert set(lines) == on_disk
-        problem(await client.post(f"/runs/{begun['run']}/stop"), 409)
+        problem(await client.post(f"/runs/{started['run']}/stop"), 409)
         problem(await client.delete(f"/episodes/{listed['items'][0]['id']}"), 409)
-        job = (await client.post(f"/runs/{begun['run']}/evaluations", json={"evaluator": "diligence"})).json()["job"]
+        job = (await client.post(f"/runs/{started['run']}/evaluations", json={"evaluator": "diligence"})).json()["job"]
         assert (await until(client, f"/jobs/{job}", "state", "done", "failed"))["state"] == "done"
-        assert begun["planned"] == (await client.get("/episodes", params={"evaluator": "diligence"})).json()["total"]
+        assert started["planned"] == (await client.get("/episodes", params={"evaluator": "diligence"})).json()["total"]
         one = listed["items"][0]["id"]
         job = (await client.post(f"/episodes/{one}/evaluations", json={"evaluator": "rules"})).json()["job"]
         assert (await until(client, f"/jobs/{job}", "state", "done", "failed"))["state"] == "done"
         names = [item["evaluator"] for item in (await client.get(f"/episodes/{one}/record")).json()["evaluations"]]
         assert {"diligence", "rules"} <= set(names)
-        assert (await client.post(f"/runs/{begun['run']}/resume")).status_code == 202
-        row = await until(client, f"/runs/{begun['run']}", "status", "done", "failed")
-        assert (row["status"], row["played"]) == ("done", begun["planned"])  # nothing is played twice
+        assert (await client.post(f"/runs/{started['run']}/resume")).status_code == 202
+        row = await until(client, f"/runs/{started['run']}", "status", "done", "failed")
+        assert (row["status"], row["played"]) == ("done", started["planned"])  # nothing is played twice
 
     run(url, tmp_path, work)
 
@@ -384,35 +384,35 @@ def test_a_run_is_stopped_and_continued(sqlite_url: str, tmp_path: Path) -> None
     async def work(client: httpx.AsyncClient) -> None:
         slow = "tests.sotopia_env.service.slow:Slow"
         spec = {"policies": [slow], "tasks": "bargaining", "n": 60, "max_turns": 8, "concurrency": 2}
-        begun = (await client.post("/runs", json={"spec": spec})).json()
+        started = (await client.post("/runs", json={"spec": spec})).json()
         for _ in range(200):
-            row = (await client.get(f"/runs/{begun['run']}")).json()
+            row = (await client.get(f"/runs/{started['run']}")).json()
             if row["played"]:
                 break
             await asyncio.sleep(0.02)
-        assert (await client.post(f"/runs/{begun['run']}/stop")).status_code == 202
-        row = await until(client, f"/runs/{begun['run']}", "status", "stopped", "done", "failed")
+        assert (await client.post(f"/runs/{started['run']}/stop")).status_code == 202
+        row = await until(client, f"/runs/{started['run']}", "status", "stopped", "done", "failed")
         assert row["status"] == "stopped"
-        assert 0 < int(str(row["played"])) < begun["planned"]
-        await client.post(f"/runs/{begun['run']}/resume")
-        row = await until(client, f"/runs/{begun['run']}", "status", "done", "failed")
-        assert row["played"] == begun["planned"]
+        assert 0 < int(str(row["played"])) < started["planned"]
+        await client.post(f"/runs/{started['run']}/resume")
+        row = await until(client, f"/runs/{started['run']}", "status", "done", "failed")
+        assert row["played"] == started["planned"]
 
     run(sqlite_url, tmp_path, work)
 
 
 def test_dry_runs_and_jobs_that_need_a_model_say_what_is_missing(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        wanted = {"task": task_json(), "policies": ["human", "boulware"]}
-        forecast = (await client.post("/simulate", params={"dry_run": True}, json=wanted)).json()
+        request = {"task": task_json(), "policies": ["human", "boulware"]}
+        forecast = (await client.post("/simulate", params={"dry_run": True}, json=request)).json()
         assert (forecast["episodes"], forecast["cost_high"]) == (1, 0)
         assert (await client.get("/episodes")).json()["total"] == 0
         problem(await client.post("/design", json={"text": "Two neighbours share a fence."}), 422)
         trust = {"name": "trust", "low": 0, "high": 10, "instruction": "How far does the agent trust the other?"}
         mine = (await client.post("/evaluation_dimensions/", json={"name": "mine", "dimensions": [trust]})).json()["id"]
-        answer = await client.post("/simulate", json={**wanted, "dimensions": mine, "evaluator": "rules"})
+        answer = await client.post("/simulate", json={**request, "dimensions": mine, "evaluator": "rules"})
         assert problem(answer, 422)["field"] == "evaluator"
-        judge = {**wanted, "dimensions": mine, "evaluator": "judge:local/m:api_base=http://127.0.0.1:9/v1"}
+        judge = {**request, "dimensions": mine, "evaluator": "judge:local/m:api_base=http://127.0.0.1:9/v1"}
         assert (await client.post("/simulate", json=judge)).status_code == 202
 
     run(sqlite_url, tmp_path, work, workers=0)
@@ -473,22 +473,22 @@ def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url:
         assert 'studio_episodes{status="waiting"} 1.0' in text
         labels = 'method="POST",route="/api/v1/simulate",status="202"'
         assert f"studio_request_seconds_count{{{labels}}} 1.0" in text
-        known = (await client.get("/models")).json()
-        assert known["models"] == ["local/m"]
-        assert "boulware" in [policy["name"] for policy in known["policies"]]
+        catalog = (await client.get("/models")).json()
+        assert catalog["models"] == ["local/m"]
+        assert "boulware" in [policy["name"] for policy in catalog["policies"]]
 
     run(sqlite_url, tmp_path, work, workers=0, model_names=("local/m",))
 
 
 def test_a_seat_is_given_away_by_a_link_that_the_answer_holds_once(url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        wanted = {"task": task_json(), "policies": ["link", "human"], "turn_seconds": 1.5, "rules": {"max_turns": 8}}
-        begun = (await client.post("/simulate", json=wanted)).json()
-        (episode,), (link,) = begun["episodes"], begun["links"]
+        request = {"task": task_json(), "policies": ["link", "human"], "turn_seconds": 1.5, "rules": {"max_turns": 8}}
+        started = (await client.post("/simulate", json=request)).json()
+        (episode,), (link,) = started["episodes"], started["links"]
         assert (link["episode"], link["agent"]) == (episode, "agent_0")
         action = {"turn": 0, "key": "one", "action": {"action_type": "speak", "argument": "Hello."}}
         problem(await client.post(f"/episodes/{episode}/seats/agent_0/actions", json=action), 403)
-        await asyncio.sleep(3)  # nobody's time runs before they have opened their link
+        await asyncio.sleep(3)  # a participant's time starts when the link is opened
         assert (await client.get(f"/simulation_status/{episode}")).json()["turns"] == 0
         (newer,) = (await client.post(f"/episodes/{episode}/links")).json()
         guest = httpx.AsyncClient(transport=client._transport, headers={"origin": "http://127.0.0.1"})
@@ -507,8 +507,8 @@ def test_a_seat_is_given_away_by_a_link_that_the_answer_holds_once(url: str, tmp
 
 def test_a_stopped_episode_is_resumed_from_its_last_turn(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
-        wanted = {"task": task_json(), "policies": ["human", "boulware"], "rules": {"max_turns": 4}}
-        episode = (await client.post("/simulate", json=wanted)).json()["episodes"][0]
+        request = {"task": task_json(), "policies": ["human", "boulware"], "rules": {"max_turns": 4}}
+        episode = (await client.post("/simulate", json=request)).json()["episodes"][0]
         problem(await client.post(f"/episodes/{episode}/resume"), 409)
         action = {"turn": 0, "key": "one", "action": {"action_type": "speak", "argument": "Hello."}}
         await client.post(f"/episodes/{episode}/seats/agent_0/actions", json=action)

@@ -39,26 +39,26 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(url: str, work: Callable[[Studio], Awaitable[None]], **settings: object) -> None:
     async def inside() -> None:
-        async with studio(url, **settings) as place:  # type: ignore[arg-type]
-            await work(place)
+        async with studio(url, **settings) as service:  # type: ignore[arg-type]
+            await work(service)
 
     asyncio.run(inside())
 
 
-async def program(place: Studio, *scopes: str, **headers: str) -> httpx.AsyncClient:
+async def program(studio: Studio, *scopes: str, **headers: str) -> httpx.AsyncClient:
     """A program with a token."""
-    async with place.database.write() as connection:
+    async with studio.database.write() as connection:
         secret = await auth.add_token(connection, "lab", "test", frozenset(scopes))
-    transport = httpx.ASGITransport(place.app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(studio.app, raise_app_exceptions=False)  # type: ignore[arg-type]
     return httpx.AsyncClient(
         transport=transport, base_url=HERE, headers={"authorization": f"Bearer {secret}", **headers}
     )
 
 
-async def seated(place: Studio, client: httpx.AsyncClient) -> tuple[httpx.AsyncClient, str, str]:
+async def seated(studio: Studio, client: httpx.AsyncClient) -> tuple[httpx.AsyncClient, str, str]:
     """A participant in a seat: the browser, the episode and the agent."""
     assert (await client.post("/api/v1/studies", json=PLAY)).status_code == 201
-    browser = place.browser()
+    browser = studio.browser()
     await browser.post("/join/talks", data={"person": "p"})
     page = await browser.post("/study/consent", data={"consent": "1"})
     for _ in range(100):
@@ -72,16 +72,16 @@ async def seated(place: Studio, client: httpx.AsyncClient) -> tuple[httpx.AsyncC
 
 # --- one person must not stop the server --------------------------------------------------------------------------
 @pytest.mark.parametrize("number", ["999999", "-3"])
-def test_a_number_of_an_event_that_does_not_exist_blocks_nobody(sqlite_url: str, tmp_path: Path, number: str) -> None:
+def test_an_unknown_event_number_blocks_no_stream(sqlite_url: str, tmp_path: Path, number: str) -> None:
     with serving(sqlite_url, tmp_path) as (address, token):
         headers = {"authorization": f"Bearer {token}"}
         httpx.post(f"{address}/api/v1/library/import/starter", headers=headers)
         scenario = httpx.get(f"{address}/api/v1/scenarios?limit=1", headers=headers).json()["items"][0]["id"]
         people = httpx.get(f"{address}/api/v1/agents?limit=2", headers=headers).json()["items"]
         body = {"scenario": scenario, "agents": [item["id"] for item in people], "policies": ["human"]}
-        begun = httpx.post(f"{address}/api/v1/simulate", json=body, headers=headers)
-        assert begun.status_code == 202, begun.text
-        stream = f"{address}/episodes/{begun.json()['episodes'][0]}/stream"
+        started = httpx.post(f"{address}/api/v1/simulate", json=body, headers=headers)
+        assert started.status_code == 202, started.text
+        stream = f"{address}/episodes/{started.json()['episodes'][0]}/stream"
         with httpx.stream("GET", stream, headers={**headers, "last-event-id": number}, timeout=3) as answer:
             assert answer.status_code == 200
             assert httpx.get(f"{address}/api/v1/health", timeout=3).status_code == 200
@@ -92,7 +92,7 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
 ) -> None:
     from sotopia_env.service.store import events, jobs
 
-    async def work(place: Studio) -> None:
+    async def work(studio: Studio) -> None:
         broken, claim, counts = True, jobs.claim, events.counts
 
         async def fail(*args: object) -> object:
@@ -100,10 +100,10 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
                 raise OperationalError("SELECT", {}, Exception("server closed the connection"))
             return await (claim if len(args) == 3 else counts)(*args)  # type: ignore[arg-type]
 
-        client = await program(place, "read", "run")
-        _, episode, _ = await seated(place, client)
-        stream = place.app.state.services.hub.follow(episode)  # type: ignore[attr-defined]
-        seen = [await anext(stream)]
+        client = await program(studio, "read", "run")
+        _, episode, _ = await seated(studio, client)
+        stream = studio.app.state.services.hub.follow(episode)  # type: ignore[attr-defined]
+        stream_events = [await anext(stream)]
         monkeypatch.setattr(jobs, "claim", fail)
         monkeypatch.setattr(events, "counts", fail)
         await asyncio.sleep(0.4)
@@ -111,8 +111,8 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
         answer = await client.post(f"/api/v1/episodes/{episode}/stop")
         assert answer.status_code == 202
         async for event in stream:
-            seen.append(event)
-        assert seen[-1].kind == "stopped"
+            stream_events.append(event)
+        assert stream_events[-1].kind == "stopped"
         record = await client.post("/api/v1/runs", json={"spec": {"policies": ["boulware"], "n": 1}})
         assert record.status_code == 202, record.text
         for _ in range(100):
@@ -143,8 +143,8 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
 def test_with_accounts_no_study_and_no_run_reads_files_imports_code_or_names_servers(
     sqlite_url: str, change: dict[str, str]
 ) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         answer = await client.post("/api/v1/studies", json={**PLAY, **change})
         assert answer.status_code == 422, answer.text
         assert "root:" not in answer.text
@@ -158,8 +158,8 @@ def test_with_accounts_no_study_and_no_run_reads_files_imports_code_or_names_ser
 
 
 def test_own_dimensions_work_with_accounts(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         dimensions = {
             "name": "mine",
             "dimensions": [{"name": "warmth", "low": 0, "high": 5, "instruction": "How warm?"}],
@@ -179,8 +179,8 @@ def test_own_dimensions_work_with_accounts(sqlite_url: str, tmp_path: Path) -> N
 
 # --- browsers -----------------------------------------------------------------------------------------------------
 def test_a_browser_behind_a_proxy_with_passwords_is_protected_as_every_other(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        browser = await place.researcher()
+    async def work(studio: Studio) -> None:
+        browser = await studio.researcher()
         headers = {"origin": "https://evil.example", "authorization": "Basic bGFiOmxhYg=="}
         answer = await browser.post("/api/v1/tokens", json={"name": "stolen"}, headers=headers)
         assert answer.status_code == 403
@@ -189,8 +189,8 @@ def test_a_browser_behind_a_proxy_with_passwords_is_protected_as_every_other(sql
 
 
 def test_passwords_cannot_be_guessed_faster_with_made_up_headers(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        browser = place.browser()
+    async def work(studio: Studio) -> None:
+        browser = studio.browser()
         form = {"name": "rosa", "password": "guess"}
         answers = [
             (await browser.post("/login", data=form, headers={"authorization": f"Bearer {number}"})).status_code
@@ -202,15 +202,15 @@ def test_passwords_cannot_be_guessed_faster_with_made_up_headers(sqlite_url: str
 
 
 def test_another_password_ends_sessions_and_tokens(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        await auth.add_user(place.database, "rosa", "a long password", "admin")
-        browser = place.browser()
+    async def work(studio: Studio) -> None:
+        await auth.add_user(studio.database, "rosa", "a long password", "admin")
+        browser = studio.browser()
         await browser.post("/login", data={"name": "rosa", "password": "a long password"})
         answer = await browser.post("/api/v1/tokens", json={"scopes": ["admin"]})
         headers = {"authorization": f"Bearer {answer.json()['token']}"}
-        await auth.add_user(place.database, "rosa", "another password", "researcher")
+        await auth.add_user(studio.database, "rosa", "another password", "researcher")
         assert (await browser.get("/api/v1/tokens")).status_code == 401
-        assert (await place.browser().get("/api/v1/tokens", headers=headers)).status_code == 401
+        assert (await studio.browser().get("/api/v1/tokens", headers=headers)).status_code == 401
 
     run(sqlite_url, work, accounts=True)
 
@@ -223,20 +223,20 @@ def test_no_secret_of_a_link_is_logged(
     async def fail(*_: object) -> str:
         raise RuntimeError("a fault")
 
-    async def work(place: Studio) -> None:
+    async def work(studio: Studio) -> None:
         monkeypatch.setattr(opening, "claim", fail)
         with caplog.at_level(logging.WARNING):
-            assert (await place.browser().post("/p/a-secret-of-a-link")).status_code == 500
+            assert (await studio.browser().post("/p/a-secret-of-a-link")).status_code == 500
         assert "a-secret-of-a-link" not in caplog.text
 
     run(sqlite_url, work)
 
 
 # --- what is not mine ---------------------------------------------------------------------------------------------
-def test_a_participant_reads_nothing_else_and_nobody_acts_in_the_seat(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await program(place, "read", "run")
-        browser, episode, agent = await seated(place, researcher)
+def test_a_participant_reads_nothing_else_and_no_other_person_acts_in_the_seat(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        researcher = await program(studio, "read", "run")
+        browser, episode, agent = await seated(studio, researcher)
         other = "agent_0" if agent == "agent_1" else "agent_1"
         for path in (
             f"/episodes/{episode}",
@@ -262,49 +262,49 @@ def test_a_participant_reads_nothing_else_and_nobody_acts_in_the_seat(sqlite_url
 
 # --- races --------------------------------------------------------------------------------------------------------
 def test_a_panels_person_who_clicks_twice_is_one_person(url: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         assert (await client.post("/api/v1/studies", json={**PLAY, "partner": "person"})).status_code == 201
-        browsers = [place.browser() for _ in range(6)]
+        browsers = [studio.browser() for _ in range(6)]
         await asyncio.gather(*(browser.post("/join/talks", data={"person": "panel-1"}) for browser in browsers))
         people = (await client.get("/api/v1/studies/talks/participants")).json()
         assert [person["external"] for person in people] == ["panel-1"]
         await asyncio.gather(*(browser.post("/study/consent", data={"consent": "1"}) for browser in browsers))
         await asyncio.gather(*(browser.get("/study") for browser in browsers))
-        async with place.database.read() as connection:
+        async with studio.database.read() as connection:
             query = select(func.count()).where(tables.assignment.c.participant.is_not(None))
             assert (await connection.execute(query)).scalar_one() == 1
-        other = place.browser()
+        other = studio.browser()
         await other.post("/join/talks", data={"person": "panel-2"})
         await other.post("/study/consent", data={"consent": "1"})
         await asyncio.gather(*(browser.get("/study") for browser in [*browsers, other]))
-        async with place.database.read() as connection:
-            begun = (await connection.execute(select(func.count()).select_from(tables.episode))).scalar_one()
-        assert begun == 1
+        async with studio.database.read() as connection:
+            count = (await connection.execute(select(func.count()).select_from(tables.episode))).scalar_one()
+        assert count == 1
 
     run(url, work)
 
 
-def test_a_link_is_claimed_once_and_a_closed_study_lets_nobody_in(url: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+def test_a_link_is_claimed_once_and_a_closed_study_admits_no_one(url: str) -> None:
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         await client.post("/api/v1/studies", json=PLAY)
         (link,) = (await client.post("/api/v1/studies/talks/links/new")).json()
-        browsers = [place.browser() for _ in range(5)]
+        browsers = [studio.browser() for _ in range(5)]
         answers = await asyncio.gather(*(browser.post(link.removeprefix(HERE)) for browser in browsers))
         assert sorted(answer.status_code for answer in answers) == [200, 404, 404, 404, 404]
         await client.post("/api/v1/studies/talks/close")
-        assert (await place.browser().post("/join/talks", data={"person": "late"})).status_code == 409
+        assert (await studio.browser().post("/join/talks", data={"person": "late"})).status_code == 409
 
     run(url, work)
 
 
 def test_a_study_called_as_another_ones_id_takes_nothing_over(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         first = (await client.post("/api/v1/studies", json=PLAY)).json()["id"]
         assert (await client.post("/api/v1/studies", json={**PLAY, "name": first})).status_code == 201
-        async with place.database.read() as connection:
+        async with studio.database.read() as connection:
             assert (await studies.by_name(connection, first)).name == "talks"
 
     run(sqlite_url, work)
@@ -315,9 +315,9 @@ NUL = "a\x00b"
 
 
 def test_odd_characters_and_numbers_are_refused_with_a_sentence(url: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run", accept="application/json")
-        browser, episode, agent = await seated(place, client)
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run", accept="application/json")
+        browser, episode, agent = await seated(studio, client)
         page = await browser.get(f"/seat/{episode}/{agent}")
         form = {name: hidden(page.text, name) for name in ("turn", "key", "opened")}
         requests = [
@@ -358,19 +358,19 @@ def test_odd_characters_and_numbers_are_refused_with_a_sentence(url: str) -> Non
 
 
 def test_drafts_fill_no_disk(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         await client.post("/api/v1/studies", json={**PLAY, "instructions": "Read."})
-        browser = place.browser()
+        browser = studio.browser()
         await browser.post("/join/talks", data={"person": "p"})
         for number in range(5):
             await browser.post("/study/draft", data={"form": f"made-up-{number}", "text": "x" * 1000})
         await browser.post("/study/draft", data={"form": "consent:", "text": "x" * 700_000})
-        async with place.database.read() as connection:
+        async with studio.database.read() as connection:
             assert (await connection.execute(select(func.count()).select_from(tables.draft))).scalar_one() == 0
         assert (await browser.post("/study/draft", content=b"a=" + b"x" * 5_000_000)).status_code == 413
-        kept = await browser.post("/study/draft", data={"form": "consent:", "text": "kept"})
-        assert kept.status_code == 204
+        answer = await browser.post("/study/draft", data={"form": "consent:", "text": "kept"})
+        assert answer.status_code == 204
 
     run(sqlite_url, work)
 
@@ -389,9 +389,9 @@ def test_a_message_of_bytes_does_not_break_a_socket(sqlite_url: str, tmp_path: P
 
 
 def test_values_that_no_column_holds_are_an_error_about_the_value(url: str) -> None:
-    async def work(place: Studio) -> None:
+    async def work(studio: Studio) -> None:
         with pytest.raises(InvalidValueError):
-            async with place.database.write() as connection:
+            async with studio.database.write() as connection:
                 await connection.execute(
                     tables.run.insert().values(id="a", kind="batch", spec="", status="done", created=0, planned=2**70)
                 )
@@ -400,8 +400,8 @@ def test_values_that_no_column_holds_are_an_error_about_the_value(url: str) -> N
 
 
 def test_unknown_ids_and_filters_are_said_before_a_stream_begins(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        browser = await place.researcher()
+    async def work(studio: Studio) -> None:
+        browser = await studio.researcher()
         for path in ("/episodes/nope/stream", "/seat/nope/agent_0/changes", "/api/v1/studies/nope/codebook"):
             assert (await browser.get(path)).status_code == 404, path
         for path in ("/episodes?low=high", "/episodes?starred=9", "/episodes/nope?low=high"):
@@ -411,9 +411,9 @@ def test_unknown_ids_and_filters_are_said_before_a_stream_begins(sqlite_url: str
 
 
 @pytest.mark.parametrize("tasks", ["bargaining", "bargaining:n=999999999"])
-def test_nobody_asks_for_more_than_can_be_planned(sqlite_url: str, tasks: str) -> None:
-    async def work(place: Studio) -> None:
-        client = await program(place, "read", "run")
+def test_requests_for_more_than_can_be_planned_are_refused(sqlite_url: str, tasks: str) -> None:
+    async def work(studio: Studio) -> None:
+        client = await program(studio, "read", "run")
         spec = {"policies": ["boulware"], "tasks": tasks, "repeats": 1_000_000}
         assert (await client.post("/api/v1/runs", json={"spec": spec})).status_code == 422
         for change in ({"repeats": 10**9}, {"kind": "validate", "overlap": 10**9}):

@@ -79,9 +79,9 @@ def test_a_one_time_address_opens_one_session(url: str) -> None:
         assert again.status_code == 401
         assert "set-cookie" not in again.headers
         async with database.read() as connection:
-            kept = str((await connection.execute(tables.session.select())).all())
-        assert secret not in kept
-        assert cookie.split("=")[1].split(";")[0] not in kept
+            rows = str((await connection.execute(tables.session.select())).all())
+        assert secret not in rows
+        assert cookie.split("=")[1].split(";")[0] not in rows
 
     run(url, work)
 
@@ -157,14 +157,14 @@ def test_behind_a_proxy_that_ends_https_links_and_cookies_are_of_the_public_addr
             "partner": "boulware",
         }
         runner = {**await token(database, "run", "read"), "host": "lab.example.org"}
-        begun = await http.post("/api/v1/studies", json=study, headers=runner)
+        creation = await http.post("/api/v1/studies", json=study, headers=runner)
         links = (await http.post("/api/v1/studies/rate/links/new", headers=runner)).json()
-        assert begun.status_code == 201, begun.text
-        assert (begun.status_code, [link.rpartition("/p/")[0] for link in links]) == (201, [origin])
+        assert creation.status_code == 201, creation.text
+        assert (creation.status_code, [link.rpartition("/p/")[0] for link in links]) == (201, [origin])
         task = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).model_dump(mode="json")
         simulation = {"task": task, "policies": ["link", "boulware"], "repeats": 2}
-        begun = await http.post("/api/v1/simulate", json=simulation, headers=runner)
-        seats, episodes = begun.json()["links"], begun.json()["episodes"]
+        creation = await http.post("/api/v1/simulate", json=simulation, headers=runner)
+        seats, episodes = creation.json()["links"], creation.json()["episodes"]
         assert [(link["episode"], link["address"].rpartition("/p/")[0]) for link in seats] == [
             (episode, origin) for episode in episodes
         ]

@@ -39,10 +39,10 @@ def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
             await episode_lists.star(connection, ids[1], True)
             ((loose, _),) = await episodes.add_recorded(connection, None, entries[:1], 2.0)
         async with database.read() as connection:
-            seen: list[str] = []
-            while page := await episode_lists.page(connection, after=seen[-1] if seen else "", limit=2):
-                seen += [row.id for row in page]
-            assert seen == sorted({*ids, loose}, reverse=True)
+            listing: list[str] = []
+            while page := await episode_lists.page(connection, after=listing[-1] if listing else "", limit=2):
+                listing += [row.id for row in page]
+            assert listing == sorted({*ids, loose}, reverse=True)
             assert await episode_lists.count(connection) == len(ids) + 1
             record = records[0]
             goals = [score.value for item in records for score in item.evaluation().scores if score.dimension == "goal"]  # type: ignore[union-attr]
@@ -62,8 +62,8 @@ def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
             assert {score["goal"] for row in best for score in row.scores.values()} & {max(goals)}
             assert await episode_lists.count(connection, EpisodeFilter(dimension="goal", low=max(goals) + 1)) == 0
             assert await episode_lists.count(connection, EpisodeFilter(status="open")) == 0
-            middle = seen[1]
-            assert await episode_lists.neighbours(connection, EpisodeFilter(), middle) == (seen[0], seen[2])
+            middle = listing[1]
+            assert await episode_lists.neighbours(connection, EpisodeFilter(), middle) == (listing[0], listing[2])
             assert await episodes.line_of(connection, ids[0]) == to_line(record).rstrip("\n")
             with pytest.raises(UnknownNameError):
                 await episode_lists.values(connection, "record")

@@ -21,8 +21,8 @@ from tests.sotopia_env.service.studio import Studio, bargaining, running
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
-    with running(tmp_path_factory.mktemp("studio")) as place:
-        yield place
+    with running(tmp_path_factory.mktemp("studio")) as server:
+        yield server
 
 
 def tab_to(page: Page, target: Locator) -> None:
@@ -104,7 +104,7 @@ def open_study(studio: Studio, **settings: Any) -> None:
 
 
 def join(studio: Studio, name: str) -> Page:
-    """A stranger who has come to the instructions."""
+    """A person without an account on the page of instructions."""
     page = studio.guest()
     page.goto(f"{studio.address}/join/{name}")
     press(page, page.get_by_role("button", name="Begin"))

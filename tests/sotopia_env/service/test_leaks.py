@@ -41,23 +41,23 @@ def known_to(task: Task, agent: str) -> str:
     return live.Table(task).observe(agent).text
 
 
-def forbidden(task: Task, agent: str, said: str = "") -> list[str]:
+def forbidden(task: Task, agent: str, transcript: str = "") -> list[str]:
     """What the seat may not know, unless it was ``said``: scripts, too, may tell their goals."""
-    own = known_to(task, agent) + said
+    own = known_to(task, agent) + transcript
     others = (text for other in task.agents if other != agent for text in secrets_of(task, other))
     return [text for text in dict.fromkeys(others) if len(text) > 15 and text not in own]
 
 
-async def begin(place: Studio, task: Task, number: int) -> tuple[str, httpx.AsyncClient]:
+async def begin(studio: Studio, task: Task, number: int) -> tuple[str, httpx.AsyncClient]:
     """An episode with a person in seat 0, and the person's browser."""
     policies = {agent: "human" if agent == "agent_0" else POLICY for agent in task.agents}
     spec = LiveSpec(task=task, rules=Rules(max_turns=3 * len(task.agents)), policies=policies, seed=number)
-    async with place.database.write() as connection:
+    async with studio.database.write() as connection:
         person = await studies.add_participant(connection, STUDY)
         await studies.change_participant(connection, person, state="active")
         episode = await live.begin(connection, spec, participants={"agent_0": person})
         session = await auth.open_session(connection, person, "participant", STUDY)
-    browser = place.browser()
+    browser = studio.browser()
     browser.cookies.set("studio", session)
     return episode, browser
 
@@ -93,8 +93,8 @@ async def read_everything(browser: httpx.AsyncClient, episode: str, task: Task) 
 
 def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str) -> None:
     async def work() -> None:
-        async with studio(sqlite_url) as place:
-            async with place.database.write() as connection:
+        async with studio(sqlite_url) as service:
+            async with service.database.write() as connection:
                 from sqlalchemy import insert
 
                 from sotopia_env.service.store import tables
@@ -111,12 +111,12 @@ def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str) -> None:
             checked = 0
             tasks = itertools.chain(*(naming.task_set(source, TIMES * n, 3, "medium") for source, n in SOURCES))
             for number, task in enumerate(tasks):
-                episode, browser = await begin(place, task, number)
+                episode, browser = await begin(service, task, number)
                 text = await read_everything(browser, episode, task)
-                async with place.database.read() as connection:
+                async with service.database.read() as connection:
                     turns = (await live.LiveEpisode.load(connection, episode)).table.turns
-                said = "\n".join(item.turn.action.argument for item in turns)
-                leaks = [secret for secret in forbidden(task, "agent_0", said) if secret in text]
+                transcript = "\n".join(item.turn.action.argument for item in turns)
+                leaks = [secret for secret in forbidden(task, "agent_0", transcript) if secret in text]
                 assert not leaks, (task.id, leaks[0])
                 assert POLICY not in text, task.id
                 assert task.scenario.seats[0].goals[0] in text, task.id  # the reading is not blind

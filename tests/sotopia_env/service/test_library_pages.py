@@ -27,19 +27,19 @@ SCENARIO = {
 
 def run(url: str, work) -> None:
     async def inside() -> None:
-        async with studio(url, workers=0) as place:
-            await work(place, await place.researcher())
+        async with studio(url, workers=0) as service:
+            await work(service, await service.researcher())
 
     asyncio.run(inside())
 
 
-async def first(place: Studio, kind):
-    async with place.database.read() as connection:
+async def first(studio: Studio, kind):
+    async with studio.database.read() as connection:
         return (await library.items(connection, kind))[0]
 
 
 def test_a_scenario_is_written_copied_and_taken_out_of_use(sqlite_url: str) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         assert "No scenario yet" in (await browser.get("/scenarios")).text
         broken = await browser.post("/scenarios/new", data={**SCENARIO, "seats.1.goals": "", "max_turns": "many"})
         assert broken.status_code == 422
@@ -47,7 +47,7 @@ def test_a_scenario_is_written_copied_and_taken_out_of_use(sqlite_url: str) -> N
         assert 'id="e-max_turns"' in broken.text
         assert "The landlord visits tomorrow." in broken.text  # nothing typed is lost
         page = await browser.post("/scenarios/new", data=SCENARIO)
-        record = (await first(place, SCENARIOS)).read()
+        record = (await first(studio, SCENARIOS)).read()
         assert record.seats[0].goals == ("Have the dishes done.", "Stay friends.")
         assert record.conditions == {"mood": "calm"}
         copy = await browser.get("/scenarios/new", params={"copy": str(page.url).rsplit("/", 1)[1]})
@@ -60,7 +60,7 @@ def test_a_scenario_is_written_copied_and_taken_out_of_use(sqlite_url: str) -> N
 
 
 def test_the_frontier_is_drawn_before_anything_is_added(sqlite_url: str) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         spec = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).scenario.outcome
         form = {**SCENARIO, "outcome": spec.model_dump_json(), "preview": "1"}
         page = await browser.post("/scenarios/new", data=form)
@@ -75,7 +75,7 @@ def test_the_frontier_is_drawn_before_anything_is_added(sqlite_url: str) -> None
 
 
 def test_people_are_written_related_and_cast(url: str) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         people = []
         for name in ("Ana", "Ben"):
             form = {"first_name": name, "age": "31", "gender": "woman", "pronouns": "she/her", "occupation": "nurse"}
@@ -84,23 +84,23 @@ def test_people_are_written_related_and_cast(url: str) -> None:
         tie = {"other": people[1], "kind": "friend", "backstory": "They met at work."}
         assert "They met at work." in (await browser.post(f"/characters/{people[0]}/relationships", data=tie)).text
         await browser.post("/scenarios/new", data=SCENARIO)
-        scenario = (await first(place, SCENARIOS)).id
+        scenario = (await first(studio, SCENARIOS)).id
         twice = {"scenario": scenario, "character.0": people[0], "character.1": people[0]}
         assert (await browser.post("/tasks/new", data=twice)).status_code == 422
         page = await browser.post("/tasks/new", data={**twice, "character.1": people[1]})
         assert "They met at work." in page.text
-        assert (await first(place, TASKS)).read().relationship(0, 1).kind.value == "friend"
+        assert (await first(studio, TASKS)).read().relationship(0, 1).kind.value == "friend"
         refused = await browser.post(f"/characters/{people[0]}/delete")
         assert refused.status_code == 409  # the task and the relationship refer to it
 
     run(url, work)
 
 
-def test_what_ships_is_added_when_somebody_asks_for_it(sqlite_url: str) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+def test_what_ships_is_added_on_request(sqlite_url: str) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         page = await browser.post("/library/import")
         assert str(page.url).endswith("/scenarios")
-        async with place.database.read() as connection:
+        async with studio.database.read() as connection:
             count = await library.count(connection, CHARACTERS)
         assert count > 10
         filtered = await browser.get("/scenarios", params={"seats": "2", "q": "e"})
@@ -111,7 +111,7 @@ def test_what_ships_is_added_when_somebody_asks_for_it(sqlite_url: str) -> None:
 
 
 def test_dimensions_of_ones_own(sqlite_url: str) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         form = await browser.get("/dimensions/new")
         text = form.text.split('spellcheck="false">')[1].split("</textarea>")[0]
         assert "courtesy" in (await browser.post("/dimensions/new", data={"text": text})).text
@@ -122,12 +122,12 @@ def test_dimensions_of_ones_own(sqlite_url: str) -> None:
 
 
 def test_two_policies_are_compared_with_tables_and_a_chart(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
         evaluator = naming.make_evaluator("verified+rules")
         result = await run_episodes_async(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
-        async with place.database.write() as connection:
+        async with studio.database.write() as connection:
             run_id = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
             await runs.change(connection, run_id, played=8)
             for episode in result.episodes:

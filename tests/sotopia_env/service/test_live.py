@@ -166,15 +166,15 @@ def test_a_watcher_that_comes_back_misses_nothing_and_sees_nothing_twice(url: st
                             await stream.aclose()
                             break
 
-            seen = await asyncio.gather(*(watch(cut) for cut in (1, 2, 3, 1000)))
+            sequences = await asyncio.gather(*(watch(cut) for cut in (1, 2, 3, 1000)))
             await hub.close()
-            assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in seen)
-            assert len({len(numbers) for numbers in seen}) == 1
+            assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in sequences)
+            assert len({len(numbers) for numbers in sequences}) == 1
 
     asyncio.run(play())
 
 
-def test_what_a_lost_worker_had_begun_goes_on_elsewhere(url: str) -> None:
+def test_episodes_of_a_lost_worker_continue_elsewhere(url: str) -> None:
     async def play() -> None:
         database = Database(url)
         episode = await begin(database, spec(policies={"agent_0": "boulware", "agent_1": "conceder"}))
@@ -205,7 +205,7 @@ def test_events_tell_a_researcher_who_acts(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize("outage", ["server_error", "reset"])
-def test_a_model_that_is_down_costs_no_turn_and_the_episode_goes_on_when_it_is_back(
+def test_a_model_that_is_down_costs_no_turn_and_the_episode_continues_when_it_is_back(
     sqlite_url: str, outage: str
 ) -> None:
     async def play() -> None:
@@ -222,13 +222,13 @@ def test_a_model_that_is_down_costs_no_turn_and_the_episode_goes_on_when_it_is_b
                 state = await until(database, episode)
                 assert state.status == "failed"
                 assert [item.turn.actor for item in state.table.turns] == ["agent_0"]
-                asked = server.total
+                count = server.total
                 server.outage = ""
                 async with database.write() as connection:
                     await live.resume(connection, episode)
                 state = await until(database, episode, "agent_0")
                 assert [item.turn.actor for item in state.table.turns] == ["agent_0", "agent_1"]
-                assert server.total == asked + 1
+                assert server.total == count + 1
                 async with database.write() as connection:
                     with pytest.raises(ConflictError):
                         await live.resume(connection, episode)

@@ -56,8 +56,8 @@ def with_model(url: str, data: Path, work: Work) -> None:
 
     async def inside(base: str) -> None:
         models = {"api_base": base}
-        async with studio(url, data=data, models=models, model_names=("local/tiny",)) as place:
-            await work(place, await place.researcher())
+        async with studio(url, data=data, models=models, model_names=("local/tiny",)) as service:
+            await work(service, await service.researcher())
 
     with LoopbackServer(reply=reply, keep_requests=False, models=("tiny",)) as server:
         asyncio.run(inside(server.api_base))
@@ -74,8 +74,8 @@ async def until(browser: httpx.AsyncClient, path: str, field: str, *values: str)
 
 async def begin(browser: httpx.AsyncClient, task: Task, *policies: str, **options: Any) -> str:
     """The id of a live episode that has ended."""
-    wanted = {"task": task.model_dump(mode="json"), "policies": policies, "rules": {"max_turns": 3}, **options}
-    answer = await browser.post("/api/v1/simulate", json=wanted)
+    request = {"task": task.model_dump(mode="json"), "policies": policies, "rules": {"max_turns": 3}, **options}
+    answer = await browser.post("/api/v1/simulate", json=request)
     assert answer.status_code == 202, answer.text
     episode = str(answer.json()["episodes"][0])
     assert (await until(browser, f"/simulation_status/{episode}", "status", "done", "failed"))["status"] == "done"
@@ -151,9 +151,9 @@ def test_a_sentence_becomes_a_task_that_keeps_its_rules_and_dimensions(url: str,
         form = fields_of(saved.text)
         assert (form["turn_order"], form["evaluator"]) == ("simultaneous", "judge:local/tiny")
         form |= {f"policy_{seat}": "silent" for seat in range(3)}
-        begun = await browser.post("/simulate", data=form)
-        assert begun.status_code == 200, begun.text
-        episode = begun.url.params["episode"]
+        answer = await browser.post("/simulate", data=form)
+        assert answer.status_code == 200, answer.text
+        episode = answer.url.params["episode"]
         await until(browser, f"/simulation_status/{episode}", "status", "done", "failed")
         record = (await browser.get(f"/api/v1/episodes/{episode}/record")).json()
         assert (record["rules"]["turn_order"], record["rules"]["max_silent_turns"]) == ("simultaneous", 5)
@@ -170,8 +170,8 @@ def fields_of(page: str) -> dict[str, str]:
     fields = {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)"[^>]*? value="([^"]*)"', form)}
     fields.pop("forecast")
     for name, options in re.findall(r'<select[^>]* name="(\w+)">(.*?)</select>', form, re.DOTALL):
-        chosen = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', options)
-        fields[name] = "" if chosen is None else chosen[1] or chosen[2]
+        option = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', options)
+        fields[name] = "" if option is None else option[1] or option[2]
     return fields
 
 
@@ -187,8 +187,8 @@ def directory(tmp_path: Path) -> Path:
 def test_an_imported_run_is_evaluated_as_a_whole_and_episode_by_episode(
     sqlite_url: str, tmp_path: Path, directory: Path
 ) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
-        run, count = await import_run(place.database, directory)
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
+        run, count = await import_run(studio.database, directory)
         items = (await browser.get("/api/v1/episodes", params={"run": run})).json()["items"]
         one = items[0]["id"]
         await page_after_job(browser, await browser.post(f"/episodes/{one}/evaluations", data={"evaluator": "rules"}))
@@ -209,10 +209,10 @@ def test_an_imported_run_is_evaluated_as_a_whole_and_episode_by_episode(
 def test_a_run_that_was_read_from_a_file_is_evaluated_episode_by_episode(
     sqlite_url: str, tmp_path: Path, directory: Path
 ) -> None:
-    async def work(place: Studio, browser: httpx.AsyncClient) -> None:
+    async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         file = tmp_path / "episodes.jsonl"
         file.write_text("".join(to_line(episode) for episode in read_run(directory)))
-        await load(place.database, [file])
+        await load(studio.database, [file])
         (run,) = (await browser.get("/api/v1/runs")).json()["items"]
         answer = await browser.post(f"/api/v1/runs/{run['id']}/evaluations", json={"evaluator": "rules"})
         assert answer.status_code == 409

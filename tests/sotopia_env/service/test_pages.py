@@ -16,8 +16,8 @@ from tests.sotopia_env.service.studio import Studio, bargaining, running
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
-    with running(tmp_path_factory.mktemp("studio")) as place:
-        yield place
+    with running(tmp_path_factory.mktemp("studio")) as server:
+        yield server
 
 
 def test_an_episode_is_watched_live_and_is_whole_after_a_reload(studio: Studio) -> None:

@@ -39,30 +39,30 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Served]:
+def studio(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path) as studio:
         yield studio
 
 
-def researcher(browser: Browser, place: Served) -> Page:
+def researcher(browser: Browser, studio: Served) -> Page:
     page = browser.new_context().new_page()
-    page.goto(place.login)
+    page.goto(studio.login)
     page.get_by_role("button", name="Open the studio").click()
-    expect(page).to_have_url(f"{place.address}/")
+    expect(page).to_have_url(f"{studio.address}/")
     return page
 
 
-def open_study(page: Page, place: Served, name: str, partner: str) -> None:
-    page.goto(f"{place.address}/studies/new")
+def open_study(page: Page, studio: Served, name: str, partner: str) -> None:
+    page.goto(f"{studio.address}/studies/new")
     page.get_by_label("Settings").fill(STUDY.format(name=name, partner=partner))
     page.get_by_role("button", name="Open the study").click()
     expect(page.get_by_role("heading", name="Talk about a price")).to_be_visible()
 
 
-def participant(browser: Browser, place: Served, name: str, **options: Any) -> tuple[Page, list[str]]:
+def participant(browser: Browser, studio: Served, name: str, **options: Any) -> tuple[Page, list[str]]:
     page = browser.new_context(**options).new_page()
     complaints = watched(page)
-    page.goto(f"{place.address}/join/{name}?PROLIFIC_PID={name}-{id(page)}")
+    page.goto(f"{studio.address}/join/{name}?PROLIFIC_PID={name}-{id(page)}")
     page.get_by_role("button", name="Begin").click()
     page.get_by_label("I agree").check()
     page.get_by_role("button", name="Take part", exact=True).click()
@@ -75,13 +75,13 @@ def say(page: Page, words: str) -> None:
     page.get_by_role("button", name="Send").click()
 
 
-def test_two_people_talk_and_one_makes_an_offer(browser: Browser, place: Served) -> None:
-    open_study(researcher(browser, place), place, "pair", "person")
-    first, complaints = participant(browser, place, "pair")
+def test_two_people_talk_and_one_makes_an_offer(browser: Browser, studio: Served) -> None:
+    open_study(researcher(browser, studio), studio, "pair", "person")
+    first, complaints = participant(browser, studio, "pair")
     expect(first.get_by_role("heading", name="Looking for your partner")).to_be_visible()
-    phone, others = participant(browser, place, "pair", viewport={"width": 390, "height": 844})
+    phone, others = participant(browser, studio, "pair", viewport={"width": 390, "height": 844})
     expect(first.get_by_text("It is your turn")).to_be_visible(timeout=10_000)
-    first.screenshot(path=place.folder / "seat.png", full_page=True)
+    first.screenshot(path=studio.folder / "seat.png", full_page=True)
     say(first, "Hello <i>there</i>")
     expect(phone.get_by_text("Hello <i>there</i>")).to_be_visible()
     expect(phone.get_by_text("It is your turn")).to_be_visible()
@@ -90,7 +90,7 @@ def test_two_people_talk_and_one_makes_an_offer(browser: Browser, place: Served)
     say(phone, "Take it or leave it.")  # a price outside the range is explained, and nothing is lost
     expect(phone.get_by_role("alert")).to_contain_text("price")
     expect(phone.get_by_label("Your words")).to_have_value("Take it or leave it.")
-    phone.screenshot(path=place.folder / "phone.png", full_page=True)
+    phone.screenshot(path=studio.folder / "phone.png", full_page=True)
     phone.get_by_label("How").select_option("leave")
     phone.get_by_text("no move").click()
     phone.get_by_role("button", name="Send").click()
@@ -105,16 +105,16 @@ def test_two_people_talk_and_one_makes_an_offer(browser: Browser, place: Served)
     assert [text for text in others if "422" not in text] == []  # the browser reports the refused form itself
 
 
-def test_a_conversation_goes_on_after_the_server_was_killed(browser: Browser, place: Served) -> None:
-    open_study(researcher(browser, place), place, "alone", "boulware")
-    page, _ = participant(browser, place, "alone")
+def test_a_conversation_continues_after_the_server_was_killed(browser: Browser, studio: Served) -> None:
+    open_study(researcher(browser, studio), studio, "alone", "boulware")
+    page, _ = participant(browser, studio, "alone")
     expect(page.get_by_text("It is your turn")).to_be_visible()
     say(page, "First words.")
     expect(page.locator(".turn")).to_have_count(2)
     page.get_by_label("Your words").fill("Half a sent")
     page.wait_for_timeout(1_000)  # the draft is kept after a pause in typing
-    place.kill()
-    place.start()
+    studio.kill()
+    studio.start()
     page.reload()
     expect(page.locator(".turn")).to_have_count(2)
     expect(page.get_by_text("First words.")).to_be_visible()
@@ -123,9 +123,9 @@ def test_a_conversation_goes_on_after_the_server_was_killed(browser: Browser, pl
     expect(page.locator(".turn")).to_have_count(4, timeout=30_000)  # the killed worker's lease may have to run out
 
 
-def test_a_stale_page_is_explained_and_a_second_click_has_no_effect(browser: Browser, place: Served) -> None:
-    open_study(researcher(browser, place), place, "stale", "boulware")
-    page, complaints = participant(browser, place, "stale")
+def test_a_stale_page_is_explained_and_a_second_click_has_no_effect(browser: Browser, studio: Served) -> None:
+    open_study(researcher(browser, studio), studio, "stale", "boulware")
+    page, complaints = participant(browser, studio, "stale")
     expect(page.get_by_text("It is your turn")).to_be_visible()
     twin = page.context.new_page()
     twin.route("**/changes", lambda route: route.abort())  # a page whose stream is cut does not see what happens
@@ -150,13 +150,13 @@ min_words: 3
 """
 
 
-async def record_run(place: Served) -> str:
+async def record_run(studio: Served) -> str:
     """A run of one scripted episode in the studio's database."""
     tasks = naming.task_set("bargaining", 1, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
     evaluator = naming.make_evaluator("verified+rules")
     result = await run_episodes_async(plans[:1], evaluator=evaluator, progress=False)
-    database = Database(f"sqlite:///{place.folder}/studio.db")
+    database = Database(f"sqlite:///{studio.folder}/studio.db")
     async with database.write() as connection:
         run = await runs.add(connection, "{}", planned=1, status="done")
         await episodes.add_recorded(connection, run, [(result.episodes[0], "")], 0.0)
@@ -173,17 +173,17 @@ def annotate(page: Page, goal: int) -> None:
         section.get_by_role("group", name="Believability").get_by_label("7", exact=True).check()
 
 
-def test_two_annotators_and_their_agreement(browser: Browser, place: Served) -> None:
+def test_two_annotators_and_their_agreement(browser: Browser, studio: Served) -> None:
     with ThreadPoolExecutor(1) as pool:  # the browser's own event loop runs in this thread
-        run = pool.submit(lambda: asyncio.run(record_run(place))).result()
-    page = researcher(browser, place)
-    page.goto(f"{place.address}/studies/new")
+        run = pool.submit(lambda: asyncio.run(record_run(studio))).result()
+    page = researcher(browser, studio)
+    page.goto(f"{studio.address}/studies/new")
     page.get_by_label("Settings").fill(ANNOTATION.format(run=run))
     page.get_by_role("button", name="Open the study").click()
     for number in range(2):
         reader = browser.new_context().new_page()
         complaints = watched(reader)
-        reader.goto(f"{place.address}/join/scores?PROLIFIC_PID=reader-{number}")
+        reader.goto(f"{studio.address}/join/scores?PROLIFIC_PID=reader-{number}")
         reader.get_by_role("button", name="Begin").click()
         reader.get_by_label("I agree").check()
         reader.get_by_role("button", name="Take part", exact=True).click()
@@ -194,11 +194,11 @@ def test_two_annotators_and_their_agreement(browser: Browser, place: Served) -> 
         reader.reload()  # what was typed and chosen is there again
         expect(reader.get_by_role("textbox").first).to_have_value(re.compile("Held out"))
         expect(reader.get_by_role("group", name="Goal").first.get_by_label(str(6 + number), exact=True)).to_be_checked()
-        reader.screenshot(path=place.folder / "rating.png", full_page=True)
+        reader.screenshot(path=studio.folder / "rating.png", full_page=True)
         reader.get_by_role("button", name="Send and go on").click()
         expect(reader.get_by_text("COMPLETED")).to_be_visible()
         assert complaints == []
     page.reload()
     expect(page.get_by_role("heading", name="Agreement")).to_be_visible()
     expect(page.get_by_text("2 of 2 done")).to_be_visible()
-    page.screenshot(path=place.folder / "study.png", full_page=True)
+    page.screenshot(path=studio.folder / "study.png", full_page=True)

@@ -17,9 +17,9 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
         evaluator = naming.make_evaluator("verified+rules")
         result = await run_episodes_async(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
-        async with studio(sqlite_url, workers=0) as place:
-            browser = await place.researcher()
-            async with place.database.write() as connection:
+        async with studio(sqlite_url, workers=0) as service:
+            browser = await service.researcher()
+            async with service.database.write() as connection:
                 run = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
                 for episode in result.episodes:
                     await episodes.add_recorded(connection, run, [(episode, "")], 0.0)
@@ -34,8 +34,8 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
 
 def test_the_reference_of_the_api_needs_no_other_server(sqlite_url: str) -> None:
     async def inside() -> None:
-        async with studio(sqlite_url, workers=0) as place:
-            page = await place.browser().get("/api/docs")
+        async with studio(sqlite_url, workers=0) as service:
+            page = await service.browser().get("/api/docs")
             assert page.status_code == 200
             assert "/api/v1/simulate" in page.text
             assert "https://" not in page.text

@@ -129,8 +129,8 @@ def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: 
 
 
 def test_a_port_that_is_taken_is_the_only_message(sqlite_url: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = _run("serve", "--port", str(taken.getsockname()[1]), "--database", sqlite_url)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = _run("serve", "--port", str(listener.getsockname()[1]), "--database", sqlite_url)
     assert result.returncode == 2
     assert result.stdout == ""
     assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Studies: people play, annotate and validate; nobody reads what is not for them."""
+"""Studies: people play, annotate and validate, and read only what is for them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.sotopia_env.service.server import Studio, hidden, studio
 
 def run(url: str, work: Callable[[Studio], Awaitable[None]], **settings: object) -> None:
     async def inside() -> None:
-        async with studio(url, **settings) as place:  # type: ignore[arg-type]
-            await work(place)
+        async with studio(url, **settings) as service:  # type: ignore[arg-type]
+            await work(service)
 
     asyncio.run(inside())
 
@@ -51,15 +51,15 @@ PLAY = {
 }
 
 
-async def opened(place: Studio, settings: dict[str, object]) -> httpx.AsyncClient:
-    researcher = await place.researcher()
+async def opened(studio: Studio, settings: dict[str, object]) -> httpx.AsyncClient:
+    researcher = await studio.researcher()
     answer = await researcher.post("/api/v1/studies", json=settings)
     assert answer.status_code == 201, answer.text
     return researcher
 
 
-async def joined(place: Studio, name: str, person: str = "") -> httpx.AsyncClient:
-    browser = place.browser()
+async def joined(studio: Studio, name: str, person: str = "") -> httpx.AsyncClient:
+    browser = studio.browser()
     page = await browser.post(f"/join/{name}", data={"person": person, "panel_session": "s-1"})
     assert "I agree" in page.text
     return browser
@@ -86,9 +86,9 @@ async def say(browser: httpx.AsyncClient, page: httpx.Response, **fields: str) -
 
 
 def test_a_person_plays_with_a_policy_and_gets_a_code(url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, PLAY)
-        browser = await joined(place, "talks", "panel-7")
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, PLAY)
+        browser = await joined(studio, "talks", "panel-7")
         refused = await browser.post("/study/consent", data={})
         assert refused.status_code == 422
         page = await consented(browser)
@@ -109,8 +109,8 @@ def test_a_person_plays_with_a_policy_and_gets_a_code(url: str) -> None:
         assert [row["answer"] for row in answers if row["question"] == "natural"] == ["6"]
         assert {row["external"] for row in answers} == {"panel-7"}
         assert [row["answer"] for row in answers if row["question"] == "panel_session"] == ["s-1"]
-        # Who comes again with the panel's id goes on where he was.
-        again = place.browser()
+        # A person who returns with the panel's id continues.
+        again = studio.browser()
         assert "COMPLETED" in (await again.post("/join/talks", data={"person": "panel-7"})).text
 
     run(url, work)
@@ -129,11 +129,11 @@ TALK = [
 
 
 def test_a_person_is_interviewed_after_each_conversation(url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, {**PLAY, "per_person": 2, "interview": TALK})
-        browser = await joined(place, "talks", "panel-7")
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, {**PLAY, "per_person": 2, "interview": TALK})
+        browser = await joined(studio, "talks", "panel-7")
         await consented(browser)
-        sent = set()
+        replies = set()
         for trust in ("3", "5"):
             page = await left(browser)
             names = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).names
@@ -142,14 +142,14 @@ def test_a_person_is_interviewed_after_each_conversation(url: str) -> None:
             assert about
             fields = {"assignment": hidden(page.text, "assignment"), about[1]: trust}
             assert (await browser.post("/study/interview", data={**fields, about[1]: "8"})).status_code == 422
-            sent.add((about[1].partition(".")[0], trust))
+            replies.add((about[1].partition(".")[0], trust))
             page = await browser.post("/study/interview", data=fields)
             assert (await browser.post("/study/interview", data=fields)).status_code == 409
         assert "How natural?" in page.text
         await browser.post("/study/questionnaire", data={"natural": "6"})
         text = (await researcher.get("/api/v1/studies/talks/export.csv")).text
         answers = [row for row in csv.DictReader(io.StringIO(text)) if row["question"] == "interview.trust"]
-        assert {(row["agent"], row["answer"]) for row in answers} == sent
+        assert {(row["agent"], row["answer"]) for row in answers} == replies
         assert len({row["item"] for row in answers}) == 2
         codebook = (await researcher.get("/api/v1/studies/talks/codebook")).json()
         assert set(codebook["columns"]) == set(csv.DictReader(io.StringIO(text)).fieldnames or ())
@@ -169,21 +169,21 @@ def with_questions(folder: Path) -> Path:
 
 
 def test_the_questions_of_a_scenario_are_asked_of_the_person(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
+    async def work(studio: Studio) -> None:
         file = str(with_questions(tmp_path))
         settings = {**PLAY, "tasks": file, "n": None, "partner": "conceder", "seats": "first"}
-        researcher = await opened(place, {**settings, "scenario_interview": True, "questionnaire": []})
-        browser = await joined(place, "talks")
+        researcher = await opened(studio, {**settings, "scenario_interview": True, "questionnaire": []})
+        browser = await joined(studio, "talks")
         await consented(browser)
         page = await left(browser)
         task = next(iter(naming.task_set(file, None, 0, "medium")))
         assert task.scenario.interview is not None
         own = dict.fromkeys(re.findall(r'name="(agent_0\.interview\.goal_\d)"', page.text))
         about = dict.fromkeys(re.findall(r'name="(agent_\d\.interview\.information_\d)"', page.text))
-        asked = [item for item in task.scenario.interview.questions if 0 in item.asked_seats(len(task.agents))]
+        questions = [item for item in task.scenario.interview.questions if 0 in item.asked_seats(len(task.agents))]
         assert len(own) == len(task.scenario.seats[0].goals)
-        assert len(about) == len(asked) > 0
-        right = {name: item.answer for name, item in zip(about, asked, strict=True)}
+        assert len(about) == len(questions) > 0
+        right = {name: item.answer for name, item in zip(about, questions, strict=True)}
         fields = {"assignment": hidden(page.text, "assignment"), **dict.fromkeys(own, "no"), **right}
         assert "COMPLETED" in (await browser.post("/study/interview", data=fields)).text
         lines = (await researcher.get("/api/v1/studies/talks/export.jsonl")).text.splitlines()
@@ -195,9 +195,9 @@ def test_the_questions_of_a_scenario_are_asked_of_the_person(sqlite_url: str, tm
 
 
 def test_a_conversation_counts_without_its_interview(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, {**PLAY, "seats": "first", "interview": TALK})
-        browser = await joined(place, "talks")
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, {**PLAY, "seats": "first", "interview": TALK})
+        browser = await joined(studio, "talks")
         await consented(browser)
         await left(browser)
         assert (await researcher.get("/api/v1/studies/talks")).json()["progress"] == {"done": 1}
@@ -205,10 +205,10 @@ def test_a_conversation_counts_without_its_interview(sqlite_url: str) -> None:
     run(sqlite_url, work)
 
 
-def test_two_people_meet_and_nobody_is_told_who_is_who(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        await opened(place, {**PLAY, "partner": "person", "questionnaire": []})
-        first, second = await joined(place, "talks"), await joined(place, "talks")
+def test_two_people_meet_and_are_not_told_who_is_who(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        await opened(studio, {**PLAY, "partner": "person", "questionnaire": []})
+        first, second = await joined(studio, "talks"), await joined(studio, "talks")
         assert "Looking for your partner" in (await consented(first)).text
         page = await consented(second)
         assert "/seat/" in str(page.url)
@@ -226,21 +226,21 @@ def test_two_people_meet_and_nobody_is_told_who_is_who(sqlite_url: str) -> None:
 
 
 def test_a_waiting_person_can_leave_with_a_code(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        await opened(place, {**PLAY, "partner": "person"})
-        browser = await joined(place, "talks")
+    async def work(studio: Studio) -> None:
+        await opened(studio, {**PLAY, "partner": "person"})
+        browser = await joined(studio, "talks")
         await consented(browser)
         assert "NOPARTNER" in (await browser.post("/study/leave")).text
-        other = await joined(place, "talks")
+        other = await joined(studio, "talks")
         assert "Looking for your partner" in (await consented(other)).text  # the seat was given back
 
     run(sqlite_url, work)
 
 
 def test_a_dropout_is_recorded_and_the_seat_is_open_again(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, {**PLAY, "turn_seconds": 0.2, "seats": "first"})
-        browser = await joined(place, "talks")
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, {**PLAY, "turn_seconds": 0.2, "seats": "first"})
+        browser = await joined(studio, "talks")
         await consented(browser)
         for _ in range(60):
             people = (await researcher.get("/api/v1/studies/talks/participants")).json()
@@ -257,15 +257,15 @@ def test_a_dropout_is_recorded_and_the_seat_is_open_again(sqlite_url: str) -> No
 
 
 def test_a_personal_link_is_claimed_once(url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, {**PLAY, "open": False})
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, {**PLAY, "open": False})
         link = (await researcher.post("/api/v1/studies/talks/links/new")).json()[0]
-        assert (await place.browser().get("/join/talks")).status_code == 403
-        assert (await place.browser().get(link)).status_code == 200  # a scanner that follows links
-        browser = place.browser()
+        assert (await studio.browser().get("/join/talks")).status_code == 403
+        assert (await studio.browser().get(link)).status_code == 200  # a scanner that follows links
+        browser = studio.browser()
         assert "I agree" in (await browser.post(link)).text
-        assert (await place.browser().post(link)).status_code == 404
-        moved = place.browser()
+        assert (await studio.browser().post(link)).status_code == 404
+        moved = studio.browser()
         address = re.search(r"http://[^<]*/p/[^<]*", (await browser.post("/study/device")).text)
         assert address
         assert "I agree" in (await moved.post(address[0])).text
@@ -275,22 +275,22 @@ def test_a_personal_link_is_claimed_once(url: str) -> None:
     run(url, work)
 
 
-def test_a_closed_study_lets_nobody_new_in(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await opened(place, PLAY)
+def test_a_closed_study_admits_no_new_people(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        researcher = await opened(studio, PLAY)
         await researcher.post("/api/v1/studies/talks/close")
-        assert (await place.browser().post("/join/talks", data={})).status_code == 409
+        assert (await studio.browser().post("/join/talks", data={})).status_code == 409
 
     run(sqlite_url, work)
 
 
-async def recorded(place: Studio, folder: Path, n: int = 2) -> str:
+async def recorded(studio: Studio, folder: Path, n: int = 2) -> str:
     """A run of scripted episodes in the database; returns its id."""
     tasks = naming.task_set("bargaining", n, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
     evaluator = naming.make_evaluator("verified+rules")
     result = await run_episodes_async(plans[:n], evaluator=evaluator, run_dir=folder, progress=False)
-    async with place.database.write() as connection:
+    async with studio.database.write() as connection:
         run_id = await runs.add(connection, "{}", directory=str(folder), planned=n, status="done")
         for episode in result.episodes:
             await episodes.add_recorded(connection, run_id, [(episode, "")], 0.0)
@@ -318,12 +318,12 @@ def filled(page: httpx.Response, score: dict[str, int]) -> dict[str, str]:
 
 
 def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
-        run_id = await recorded(place, tmp_path / "run")
-        researcher = await opened(place, {**ANNOTATE, "runs": [run_id]})
+    async def work(studio: Studio) -> None:
+        run_id = await recorded(studio, tmp_path / "run")
+        researcher = await opened(studio, {**ANNOTATE, "runs": [run_id]})
         pages = []
         for person in range(2):
-            browser = await joined(place, "scores", f"reader-{person}")
+            browser = await joined(studio, "scores", f"reader-{person}")
             page = await consented(browser)
             for _ in range(2):
                 pages.append(page.text)
@@ -333,7 +333,7 @@ def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: 
                 page = await browser.post("/study/rating", data=filled(page, {"goal": 6 + person, "believability": 7}))
             assert "COMPLETED" in page.text
         assert not any(name in page for page in pages for name in ("boulware", "conceder", "verified"))
-        third = await joined(place, "scores")
+        third = await joined(studio, "scores")
         assert "COMPLETED" in (await consented(third)).text  # nothing is left to do
         sheet, key = tmp_path / "sheet.csv", tmp_path / "sheet.key.json"
         sheet.write_text((await researcher.get("/api/v1/studies/scores/sheet.csv")).text)
@@ -352,16 +352,18 @@ def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: 
 
 
 def test_annotators_read_a_finished_annotation_before_they_begin(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
-        run_id = await recorded(place, tmp_path / "run")
-        await opened(place, {**ANNOTATE, "runs": [run_id]})
-        browser = await joined(place, "scores")
+    async def work(studio: Studio) -> None:
+        run_id = await recorded(studio, tmp_path / "run")
+        await opened(studio, {**ANNOTATE, "runs": [run_id]})
+        browser = await joined(studio, "scores")
         page = await browser.post("/study/consent", data={"consent": "1"})
         item = await browser.post("/study/begin")
         for text in (page.text, item.text):  # it can be opened again beside the form
             for name, scores in worked_example().scores.items():
-                shown = all(html.escape(score.rationale, quote=False) in text.replace("&#34;", '"') for score in scores)
-                assert shown is (name in ANNOTATE["dimensions"])
+                visible = all(
+                    html.escape(score.rationale, quote=False) in text.replace("&#34;", '"') for score in scores
+                )
+                assert visible is (name in ANNOTATE["dimensions"])
 
     run(sqlite_url, work)
 
@@ -371,9 +373,9 @@ def test_the_finished_annotation_covers_every_dimension_of_judges() -> None:
 
 
 def test_an_annotator_who_is_far_off_the_gold_is_told_what_to_read_again(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
-        run_id = await recorded(place, tmp_path / "run")
-        async with place.database.read() as connection:
+    async def work(studio: Studio) -> None:
+        run_id = await recorded(studio, tmp_path / "run")
+        async with studio.database.read() as connection:
             from sqlalchemy import select
 
             from sotopia_env.service.store import tables
@@ -381,14 +383,14 @@ def test_an_annotator_who_is_far_off_the_gold_is_told_what_to_read_again(sqlite_
             gold = (await connection.execute(select(tables.episode.c.id))).scalars().first()
         scores = {agent: {"goal": 2, "believability": 7} for agent in ("agent_0", "agent_1")}
         settings = {**ANNOTATE, "runs": [run_id], "gold": [{"episode": gold, "scores": scores}]}
-        researcher = await opened(place, settings)
-        far = await joined(place, "scores")
+        researcher = await opened(studio, settings)
+        far = await joined(studio, "scores")
         page = await consented(far)
         assert "Qualification" in page.text
         page = await far.post("/study/rating", data=filled(page, {"goal": 10, "believability": 7}))
         assert "SCREENED" in page.text
         assert "on goal" in page.text
-        near = await joined(place, "scores")
+        near = await joined(studio, "scores")
         page = await near.post("/study/rating", data=filled(await consented(near), {"goal": 3, "believability": 7}))
         assert "Number 1" in page.text
         progress = (await researcher.get("/api/v1/studies/scores")).json()["progress"]
@@ -397,11 +399,11 @@ def test_an_annotator_who_is_far_off_the_gold_is_told_what_to_read_again(sqlite_
     run(sqlite_url, work)
 
 
-def test_scenarios_are_checked_before_anybody_plays_them(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
+def test_scenarios_are_checked_before_they_are_played(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
         settings = {"kind": "validate", "name": "check", "title": "Check", "tasks": "bargaining", "n": 1, "overlap": 1}
-        researcher = await opened(place, settings)
-        browser = await joined(place, "check")
+        researcher = await opened(studio, settings)
+        browser = await joined(studio, "check")
         page = await consented(browser)
         fields = {name: hidden(page.text, name) for name in ("assignment", "opened")}
         for agent in ("agent_0", "agent_1"):
@@ -417,10 +419,10 @@ def test_scenarios_are_checked_before_anybody_plays_them(sqlite_url: str) -> Non
 
 
 def test_a_form_that_was_sent_twice_counts_once(sqlite_url: str, tmp_path: Path) -> None:
-    async def work(place: Studio) -> None:
-        run_id = await recorded(place, tmp_path / "run")
-        researcher = await opened(place, {**ANNOTATE, "runs": [run_id]})
-        browser = await joined(place, "scores")
+    async def work(studio: Studio) -> None:
+        run_id = await recorded(studio, tmp_path / "run")
+        researcher = await opened(studio, {**ANNOTATE, "runs": [run_id]})
+        browser = await joined(studio, "scores")
         fields = filled(await consented(browser), {"goal": 6, "believability": 7})
         await browser.post("/study/rating", data=fields)
         assert (await browser.post("/study/rating", data=fields)).status_code == 409
@@ -430,9 +432,9 @@ def test_a_form_that_was_sent_twice_counts_once(sqlite_url: str, tmp_path: Path)
 
 
 def test_what_was_typed_is_there_after_a_reload(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        await opened(place, PLAY)
-        browser = await joined(place, "talks")
+    async def work(studio: Studio) -> None:
+        await opened(studio, PLAY)
+        browser = await joined(studio, "talks")
         await consented(browser)
         page = await my_turn(browser)
         draft = {"turn": hidden(page.text, "turn"), "argument": "I have begun to wri"}
@@ -460,9 +462,9 @@ def test_a_wrong_setting_is_named(change: dict[str, object], field: str) -> None
 
 
 def test_a_study_needs_a_name_of_its_own_and_something_to_do(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
-        await opened(place, PLAY)
-        async with place.database.write() as connection:
+    async def work(studio: Studio) -> None:
+        await opened(studio, PLAY)
+        async with studio.database.write() as connection:
             with pytest.raises(ConflictError):
                 await opening.open_study(connection, ServiceSettings(), study_of(PLAY))
             with pytest.raises(InvalidValueError):
@@ -476,9 +478,9 @@ def test_the_guides_of_annotators_are_those_of_judges() -> None:
 
 
 def test_the_study_that_ships_can_be_opened(sqlite_url: str) -> None:
-    async def work(place: Studio) -> None:
+    async def work(studio: Studio) -> None:
         settings = read_yaml(Path(__file__).parents[3] / "studies" / "validate_everyday.yaml")
-        researcher = await opened(place, settings)
+        researcher = await opened(studio, settings)
         progress = (await researcher.get("/api/v1/studies/everyday")).json()["progress"]
         assert progress["open"] == 3 * len(tuple(naming.task_set("everyday", None, 0, "medium")))
 
@@ -487,8 +489,8 @@ def test_the_study_that_ships_can_be_opened(sqlite_url: str) -> None:
 
 @pytest.mark.parametrize("kind", ["play", "validate"])
 def test_the_examples_of_the_page_are_studies(sqlite_url: str, kind: str) -> None:
-    async def work(place: Studio) -> None:
-        researcher = await place.researcher()
+    async def work(studio: Studio) -> None:
+        researcher = await studio.researcher()
         form = await researcher.get("/studies/new", params={"kind": kind})
         text = html.unescape(form.text.split('spellcheck="false">')[1].split("</textarea>")[0])
         page = await researcher.post("/studies/new", data={"text": text})

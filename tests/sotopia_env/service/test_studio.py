@@ -17,8 +17,8 @@ from tests.sotopia_env.service.studio import Studio, bargaining, running
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
-    with running(tmp_path_factory.mktemp("studio")) as place:
-        yield place
+    with running(tmp_path_factory.mktemp("studio")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def ids(studio: Studio) -> dict[str, str]:
             character = (await library.items(connection, CHARACTERS, limit=1))[0].id
         return {"task": identity, "scenario": scenario, "character": character}
 
-    found = studio.do(fill())
-    found["episode"] = studio.begin(policies={"agent_0": "boulware", "agent_1": "conceder"}, tag="shown")
-    studio.wait(found["episode"], "done")
-    return found
+    names = studio.do(fill())
+    names["episode"] = studio.begin(policies={"agent_0": "boulware", "agent_1": "conceder"}, tag="shown")
+    studio.wait(names["episode"], "done")
+    return names
 
 
 PAGES = (
@@ -190,7 +190,7 @@ def test_the_links_of_several_episodes_are_in_one_table(studio: Studio, ids: dic
     expect(page.get_by_text("has not come yet")).to_have_count(1)
 
 
-def test_a_stopped_episode_goes_on_from_its_page(studio: Studio, ids: dict[str, str]) -> None:
+def test_a_stopped_episode_continues_from_its_page(studio: Studio, ids: dict[str, str]) -> None:
     episode = studio.begin()
     studio.wait(episode, "waiting")
     studio.act(episode, Action(ActionType.SPEAK, "Good morning."), 0)
@@ -212,7 +212,7 @@ def test_a_viewer_sees_no_form_that_would_be_refused(studio: Studio, ids: dict[s
 
     page = studio.guest()
     page.context.add_cookies([{"name": "studio", "value": studio.do(session()), "url": studio.address}])
-    shown = (
+    readable = (
         "/",
         "/episodes/{episode}",
         "/scenarios",
@@ -220,7 +220,7 @@ def test_a_viewer_sees_no_form_that_would_be_refused(studio: Studio, ids: dict[s
         "/characters/{character}",
         "/tasks/{task}",
     )
-    for address in (*shown, "/runs", "/dimensions", "/studies", "/simulate?task={task}", "/design"):
+    for address in (*readable, "/runs", "/dimensions", "/studies", "/simulate?task={task}", "/design"):
         answer = page.goto(studio.address + address.format(**ids))
         assert answer is not None
         assert answer.status == 200, address

@@ -66,14 +66,14 @@ def test_every_event_is_one_message_and_the_episode_is_stored(studio: tuple[str,
 
 
 def test_a_token_in_the_first_message_will_do_and_no_other_string(studio: tuple[str, str]) -> None:
-    wanted = {"task": task(), "policies": ["human", "boulware"]}
+    request = {"task": task(), "policies": ["human", "boulware"]}
     with talk(studio) as socket:
         for token in ("", "demo-token"):
-            send(socket, "START_SIM", wanted, **({"token": token} if token else {}))
+            send(socket, "START_SIM", request, **({"token": token} if token else {}))
             assert receive(socket)["data"]["error"] == "NOT_AUTHORIZED"
-        send(socket, "START_SIM", wanted, token=studio[1])
+        send(socket, "START_SIM", request, token=studio[1])
         assert receive(socket)["data"]["kind"] == "began"
-        send(socket, "START_SIM", wanted)
+        send(socket, "START_SIM", request)
         kinds = []
         while not kinds or kinds[-1]["type"] != "ERROR":
             kinds.append(receive(socket))
@@ -88,18 +88,18 @@ def test_a_stop_takes_effect_at_once_even_while_a_model_thinks(studio: tuple[str
         while receive(socket)["data"]["kind"] != "waiting":
             pass
         time.sleep(0.3)  # it is being asked
-        begun = time.monotonic()
+        start = time.monotonic()
         send(socket, word)
         messages = [receive(socket)]
         while messages[-1]["type"] != "FINISH_SIM":
             messages.append(receive(socket))
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - start < 2
         assert messages[-1]["data"]["last"] == "stopped"
         send(socket, word)
         assert receive(socket)["data"]["error"] == "SIMULATION_NOT_STARTED"
 
 
-def test_what_is_wrong_with_a_message_is_said_and_the_connection_goes_on(studio: tuple[str, str]) -> None:
+def test_what_is_wrong_with_a_message_is_said_and_the_connection_continues(studio: tuple[str, str]) -> None:
     with talk(studio, **bearer(studio)) as socket:
         for text in ("{", "[]", '{"type": "SHOUT"}', '{"type": "CLIENT_MSG"}', '{"type": "START_SIM", "data": 3}'):
             socket.send(text)
@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_message_is_said_and_the_connection_goes_on(studio:
         assert receive(socket)["data"]["error"] == "RESOURCE_NOT_FOUND"
 
 
-def test_an_episode_goes_on_when_its_connection_breaks(studio: tuple[str, str]) -> None:
+def test_an_episode_continues_when_its_connection_breaks(studio: tuple[str, str]) -> None:
     with talk(studio, **bearer(studio)) as socket:
         send(socket, "START_SIM", {"task": task(), "policies": ["tests.sotopia_env.service.slow:Slow"]})
         episode = receive(socket)["data"]["episode"]

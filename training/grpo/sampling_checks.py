@@ -9,6 +9,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.extras import install_command
 from training.fitting.loop import is_first_process
 from training.grpo.settings import GRPOSettings, world_size
 from training.stage.settings import PromptSettings
@@ -52,7 +53,7 @@ def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSetting
         raise InvalidValueError(
             "needs the package vllm",
             field="trainer.use_vllm",
-            hint="install it (pip install -c constraints-vllm.txt -e '.[vllm]'), or set use_vllm: false",
+            hint=f"{install_command('vllm')} -c constraints-vllm.txt, or set use_vllm: false",
         )
     if arguments.vllm_mode == "server":
         _check_server(arguments)

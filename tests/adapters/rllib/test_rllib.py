@@ -10,7 +10,8 @@ from sotopia_env import sotopia_v0
 from tests.adapters.libraries import need
 from tests.test_docs import ROOT
 
-need("tree")  # of ray[rllib]; Ray itself comes with the extra `ray`
+need("ray")
+need("tree")  # one of the packages of ray[rllib]
 
 from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
 

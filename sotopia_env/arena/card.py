@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, PositiveInt
 
 from sotopia_env.arena.rows import HUMAN, Play, Row, play_of, policy_name
-from sotopia_env.arena.suites import Suite
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.arena.suites import FrozenSuite, Suite
+from sotopia_env.errors import InvalidValueError, Verbatim, excerpt
 from sotopia_env.json_text import decode_json
-from sotopia_env.records import Record, canonical_json, first_difference
+from sotopia_env.records import Line, Record, canonical_json, first_difference, not_blank
 from sotopia_env.reports.seat_results import policy_labels
 
 CARD_FILE = "card.json"
+_RecordT = TypeVar("_RecordT", bound=Record)
 
 
 class FailedEpisode(Record):
@@ -28,7 +32,7 @@ class FailedEpisode(Record):
 
     key: str
     policies: tuple[str, ...]
-    kind: str
+    kind: Line
 
 
 class LeftOut(Record):
@@ -40,9 +44,23 @@ class LeftOut(Record):
         episodes: their number.
     """
 
-    source: str
-    reason: str
-    episodes: int
+    source: Line
+    reason: Line
+    episodes: PositiveInt
+
+
+def _identified(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    for text in {identity for row in rows for identity in (row.policy, row.opponent)}:
+        try:
+            value = decode_json(text)
+        except ValueError:
+            value = None
+        match value:
+            case [str() as name, dict()] if name.isprintable() and canonical_json(value) == text:
+                not_blank(name)
+            case _:
+                raise ValueError(f"a policy must be the JSON of its name and parameters, got {excerpt(text)}")
+    return rows
 
 
 class Card(Record):
@@ -56,9 +74,9 @@ class Card(Record):
         left_out: the episodes of the sources that are not of the suite.
     """
 
-    suite: Suite
-    code: tuple[str, ...]
-    rows: tuple[Row, ...]
+    suite: FrozenSuite
+    code: tuple[Line, ...]
+    rows: Annotated[tuple[Row, ...], AfterValidator(_identified)]
     failures: tuple[FailedEpisode, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
@@ -132,7 +150,7 @@ def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[Row]) -> tuple
 
 
 def merged_cards(cards: Sequence[Card]) -> Card:
-    """Returns one card with the rows of all, each seat of an episode once.
+    """Returns one card with the rows of all, each seat of an episode once. The order of the cards does not matter.
 
     Raises:
         InvalidValueError: the cards are of different suites or versions, or the same episode was played differently,
@@ -142,10 +160,9 @@ def merged_cards(cards: Sequence[Card]) -> Card:
     for other in others:
         check_same(first.suite, other.suite)
     rows: dict[tuple[str, int], Row] = {}
-    for row in (row for card in cards for row in card.rows):
+    for row in _sorted(row for card in cards for row in card.rows):
         earlier = rows.setdefault((row.key, row.seat), row)
-        ours, theirs = (item.model_dump(include={"payoff", "turns", "values"}) for item in (earlier, row))
-        if ours != theirs:
+        if earlier is not row and (ours := earlier.played) != (theirs := row.played):
             field, expected, got = first_difference(f"episode {row.key!r}", ours, theirs)
             raise InvalidValueError(
                 "two results disagree about the same episode, so their code, models or people differ",
@@ -155,12 +172,16 @@ def merged_cards(cards: Sequence[Card]) -> Card:
                 hint="add only one of them; people are told apart by `sotopia play --participant`",
             )
     return Card(
-        suite=first.suite,
+        suite=_sorted(card.suite for card in cards)[0],  # names may differ
         code=tuple(sorted({version for card in cards for version in card.code})),
-        rows=tuple(rows.values()),
-        failures=outstanding((item for card in cards for item in card.failures), rows.values()),
-        left_out=tuple(dict.fromkeys(item for card in cards for item in card.left_out)),
+        rows=tuple(sorted(rows.values(), key=lambda row: (row.key, row.seat))),
+        failures=outstanding(_sorted(item for card in cards for item in card.failures), rows.values()),
+        left_out=tuple(dict.fromkeys(_sorted(item for card in cards for item in card.left_out))),
     )
+
+
+def _sorted(records: Iterable[_RecordT]) -> list[_RecordT]:
+    return sorted(records, key=lambda record: record.model_dump_json())
 
 
 def check_same(suite: Suite, other: Suite) -> None:

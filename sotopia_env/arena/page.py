@@ -32,7 +32,7 @@ def card_report(card: Card, *, power: bool = False) -> Report:
     is_rated = bool(card.of_play("pool"))
     if not is_rated and not card.of_play("human"):
         raise InvalidValueError(
-            "no policy has met every opponent of the pool", field="policies", hint="`sotopia arena run` plays them"
+            "no policy has met every opponent of the pool", field="results", hint="`sotopia arena run` plays them"
         )
     tables = PoolTables(card) if is_rated else None
     sheets = [*([] if tables is None else tables.sheets(power)), *play_tables(card)]

@@ -97,7 +97,7 @@ def rate(rows: Sequence[Row]) -> Rating:
     if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
         raise InvalidValueError(
             "two policies have no opponent in common, even through others",
-            field="policies",
+            field="results",
             hint="play all of them against the pool of the suite",
         )
     n = {policy: sum(row.policy == policy for row in scored) for policy in policies}

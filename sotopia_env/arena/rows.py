@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from sotopia_env.arena.process import process
 from sotopia_env.json_text import decode_json
-from sotopia_env.records import Record, canonical_json
+from sotopia_env.records import Line, Record, canonical_json
 from sotopia_env.reports import SHARE, SeatResult, seat_results
 from sotopia_env.world.episode import Episode
 
@@ -18,6 +18,11 @@ Play = Literal["pool", "mirror", "cross", "human"]
 """Kinds of play: against the reference pool, against itself, against another rated policy, and with a person."""
 HUMAN = "human"
 """The name of the policy of a person."""
+
+
+# Cards come from others: the squares of larger numbers overflow.
+Number = Annotated[float, Field(ge=-1e9, le=1e9)]
+Amount = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Row(Record):
@@ -41,22 +46,27 @@ class Row(Record):
 
     key: str
     task: str
-    seat: int
+    seat: NonNegativeInt
     first: bool
     seed: int
-    policy: str
-    opponent: str
-    payoff: float | None
-    opponent_payoff: float | None
-    values: dict[str, float] = Field(default_factory=dict)
+    policy: Line
+    opponent: Line
+    payoff: Number | None
+    opponent_payoff: Number | None
+    values: dict[Line, Number] = Field(default_factory=dict)
     opponent_failed: bool = False
-    turns: int = 0
-    illegal: int = 0
-    invalid: int = 0
-    texts: int = 0
-    tokens: int | None = None
-    cost: float | None = None
-    seconds: float | None = None
+    turns: NonNegativeInt = 0
+    illegal: NonNegativeInt = 0
+    invalid: NonNegativeInt = 0
+    texts: NonNegativeInt = 0
+    tokens: NonNegativeInt | None = None
+    cost: Amount | None = None
+    seconds: Amount | None = None
+
+    @property
+    def played(self) -> dict[str, Any]:
+        """What two records of one seat have in common; times and costs differ."""
+        return self.model_dump(exclude={"tokens", "cost", "seconds"})
 
 
 def play_of(row: Row, pool: Sequence[str]) -> Play:

@@ -13,17 +13,17 @@ import importlib.resources
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
 from sotopia_env.files import read_text, write_text_atomically
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies import policy_identity
-from sotopia_env.records import Record, canonical_json, read_record
+from sotopia_env.records import Line, Name, Record, canonical_json, read_record
 from sotopia_env.runs import Orders, RunSpec, plan_episodes, run_episodes
 from sotopia_env.world import Rules, TaskSet
 
@@ -31,6 +31,7 @@ SUITES = ("quick", "standard", "hard", "multiparty", "srbench")
 """The suites of the package."""
 SUITE_FILE = "arena.json"
 """The file in a run directory with the suite that is played there."""
+MOST_TASKS = 100_000
 _TRIAL_TASKS = 8  # tasks in which the pool is played to check its behaviour
 
 
@@ -55,22 +56,22 @@ class Suite(Record):
         behaviour: a hash of the turns that the pool plays.
     """
 
-    name: str
-    version: int = Field(default=1, ge=1)
-    about: str = ""
-    tasks: str
-    level: str = "medium"
-    n: int | None = None
-    seed: int = 0
-    repeats: int = 1
+    name: Name
+    version: PositiveInt = 1
+    about: Line = ""
+    tasks: Line
+    level: Line = "medium"
+    n: Annotated[int, Field(ge=1, le=MOST_TASKS)] | None = None
+    seed: NonNegativeInt = 0
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     orders: Orders = "alternate"
-    max_turns: int | None = None
-    pool: tuple[str, ...]
-    evaluator: str = "verified+diligence"
-    metric: str = "surplus_share"
-    hashes: tuple[str, ...] = ()
-    seats: tuple[int, ...] = ()
-    behaviour: str = ""
+    max_turns: PositiveInt | None = None
+    pool: Annotated[tuple[Line, ...], Field(min_length=1)]
+    evaluator: Line = "verified+diligence"
+    metric: Line = "surplus_share"
+    hashes: tuple[Line, ...] = ()
+    seats: tuple[Annotated[int, Field(ge=2, le=1000)], ...] = ()
+    behaviour: Line = ""
 
     @property
     def content_hash(self) -> str:
@@ -84,10 +85,11 @@ class Suite(Record):
 
         Raises:
             UnknownNameError: a policy of the pool is not installed.
+            InvalidValueError: a policy of the pool is a language model.
         """
-        # A suite or a card may be somebody else's: no module or directory that it names is opened.
+        # A suite or a card may be somebody else's: no module or directory that it names is opened, no model is asked.
         with installed_only():
-            return tuple(policy_identity(make_policy(name)) for name in self.pool)
+            return tuple(policy_identity(make_policy(name, _no_model)) for name in self.pool)
 
     @property
     def rules(self) -> Rules:
@@ -132,6 +134,7 @@ class Suite(Record):
         Raises:
             InvalidValueError: a task or the behaviour of the pool is not that of the suite.
         """
+        check_frozen(self)
         current = freeze(self)
         if current.hashes != self.hashes:
             pairs = zip(self.hashes, current.hashes, strict=False)
@@ -150,6 +153,36 @@ class Suite(Record):
     def save(self, path: Path) -> None:
         """Writes the suite as JSON, atomically."""
         write_text_atomically(path, self.model_dump_json(indent=1) + "\n")
+
+
+def _no_model(name: str, *_: Any, **__: Any) -> NoReturn:
+    raise InvalidValueError(
+        field="pool", expected="policies that play alike everywhere, not a language model", got=name
+    )
+
+
+def check_frozen(suite: Suite) -> Suite:
+    """Returns a suite with the hash of each task that is the package's own if it has its name and version.
+
+    Raises:
+        InvalidValueError: it is not such a suite.
+    """
+    if not suite.hashes or len(suite.hashes) != len(suite.seats) or suite.n not in (None, len(suite.hashes)):
+        got = Verbatim(f"{len(suite.hashes)} hashes, {len(suite.seats)} numbers of seats, n = {suite.n}")
+        raise InvalidValueError(field="hashes", expected="the hash and the number of seats of every task", got=got)
+    if suite.name in SUITES:
+        own = load_suite(suite.name)
+        if (suite.version, suite.content_hash) != (own.version, own.content_hash) and suite.version <= own.version:
+            raise InvalidValueError(
+                f"it has the name of a suite of the package, whose version {own.version} is another one",
+                field="name",
+                got=Verbatim(f"{suite.name!r} version {suite.version}, hash {suite.content_hash}"),
+                hint="freeze your own suite under another name",
+            )
+    return suite
+
+
+FrozenSuite = Annotated[Suite, AfterValidator(check_frozen)]
 
 
 def load_suite(name: str | Path) -> Suite:
@@ -176,6 +209,7 @@ def freeze(suite: Suite) -> Suite:
         UnknownNameError: a name in it is unknown, or the name of a policy or an evaluator that is not installed.
     """
     spec = suite.spec(suite.pool)
+    assert suite.pool_identities  # raises if one of them is not installed, or a language model
     with installed_only():
         run = spec.resolve(ModelPool(spec.models))
         behaviour = _behaviour(suite, run.tasks[:_TRIAL_TASKS], run.rules)

@@ -100,7 +100,6 @@ def run_suite(
         forecast_spec(spec, out)
         return
     _check_directory(out / SUITE_FILE, frozen.content_hash)
-    out.mkdir(parents=True, exist_ok=True)
     frozen.save(out / SUITE_FILE)
     failed = play_spec(spec, out)
     typer.echo(f"next: `sotopia arena rate {shlex.quote(str(out))}`")
@@ -183,7 +182,7 @@ def freeze_suite(
     tasks: Annotated[str, typer.Option(help="Source of tasks, as in `sotopia rollout`.", metavar="SOURCE")],
     pool: Annotated[list[str], typer.Option(metavar="NAME", help="Reference opponents; commas or repeats.")],
     out: Annotated[Path, path_option("JSON file of the suite.")],
-    n: Annotated[int | None, typer.Option("-n", min=1, help="How many tasks.")] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, max=100_000, help="How many tasks.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and episodes.")] = 0,
     version: Annotated[int, typer.Option(min=1, help="Raise it with every change.")] = 1,
 ) -> None:
@@ -194,9 +193,11 @@ def freeze_suite(
       sotopia arena freeze mine --tasks bargaining -n 20 --pool boulware,conceder --out mine.json
       sotopia arena freeze market --tasks marketplace.jsonl --pool linear,liar --out market.json
     """
-    from sotopia_env.arena import Suite, freeze
+    from sotopia_env.arena import SUITES, Suite, freeze
     from sotopia_env.naming.grammar import split_names
 
+    if name in SUITES:
+        raise InvalidValueError(field="name", expected="another name than those of the package's suites", got=name)
     names = tuple(name for text in pool for name in split_names(text))
     frozen = freeze(Suite(name=name, version=version, tasks=tasks, n=n, seed=seed, pool=names))
     frozen.save(out)

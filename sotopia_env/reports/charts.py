@@ -41,6 +41,7 @@ _STYLE: Any = {  # matplotlib types the keys as literals
     "axes.spines.right": False,
     "pdf.fonttype": 42,  # TrueType, which publishers require; matplotlib's default is Type 3
     "svg.hashsalt": "sotopia",  # ids in SVG files are random without it
+    "text.parse_math": False,  # a name with two dollar signs is not a formula
 }
 # Without dates, equal charts are equal files.
 _UNDATED: Mapping[str, Mapping[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
@@ -169,7 +170,7 @@ class Sheet:
         if not lines:
             return ""
         # After `disarm_line` a cell is one line, so that a bar is the only character that could end it.
-        lines = [[disarm_line(cell).replace("|", r"\|") for cell in line] for line in (header, *lines)]
+        lines = [[_plain(disarm_line(cell)).replace("|", r"\|") for cell in line] for line in (header, *lines)]
         lines.insert(1, ["---", *("---:" for _ in header[1:])])
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([*([f"## {self.title}"] if self.title else []), grid, *notes])
@@ -246,6 +247,11 @@ def _parts(cell: Value, is_estimate: bool) -> Iterable[object]:
     return [None] * len(_PARTS) if is_estimate else [value]
 
 
+def _plain(text: str) -> str:
+    """The text without HTML and links, as which Markdown would show names from outside."""
+    return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", text)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns aligned columns: the first is left-aligned, the others right-aligned."""
     lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
@@ -285,9 +291,9 @@ class Report:
 
     def markdown(self, images: Sequence[str] = ()) -> str:
         """Returns the parts as a Markdown page that shows the files ``images`` at its end."""
-        parts = [part if isinstance(part, str) else part.markdown() for part in self.parts]
+        parts = [_plain(part) if isinstance(part, str) else part.markdown() for part in self.parts]
         links = [f"![{Path(name).stem.replace('_', ' ')}]({name})" for name in images]
-        return self._joined([f"# {self.title}" if self.title else "", *parts, *links])
+        return self._joined([f"# {_plain(self.title)}" if self.title else "", *parts, *links])
 
     @staticmethod
     def _joined(parts: Iterable[str]) -> str:

@@ -119,6 +119,10 @@ def test_results_merge_in_any_order_and_only_once(folder, tmp_path):
     assert {(row.key, row.seat) for row in both.rows} == {(row.key, row.seat) for row in (*first.rows, *second.rows)}
     arena("add", folder / "second", folder / "first", "--out", tmp_path)
     assert {row.key for row in read_card(tmp_path).rows} == {row.key for row in both.rows}
+    # To the last byte, of which costs and times are not the same on two machines.
+    slower = first.model_copy(update={"rows": tuple(row.model_copy(update={"seconds": 9.0}) for row in first.rows)})
+    orders = itertools.permutations([first, second, slower])
+    assert len({merged_cards(order).model_dump_json() for order in orders}) == 1
 
 
 def test_results_that_do_not_belong_together_are_refused(folder):
@@ -165,8 +169,67 @@ def test_bad_names_and_places(folder, suite, tmp_path):
     arena("run", folder / "small.json", "--policy", "micro", "--set", "seed=1", "--out", tmp_path / "run", code=2)
     arena("run", "quick", "--policy", "micro", "--out", folder / "first", code=2)
     arena("rate", tmp_path, code=2)
+    arena("rate", folder / "first", "--out", folder / "small.json", code=2)
+    arena("run", folder / "small.json", "--policy", "micro", "--out", folder / "small.json", code=2)
+    arena("run", folder / "small.json", "--policy", "micro", "--out", folder / "small.json" / "run", code=2)
+    arena("freeze", "quick", "--tasks", "bargaining", "-n", 2, "--pool", "linear", "--out", tmp_path / "q.json", code=2)
+    models = ("--tasks", "bargaining", "-n", 2, "--pool", "local/tiny", "--out", tmp_path / "q.json")
+    arena("freeze", "models", *models, code=2)
     arena("run", folder / "small.json", "--policy", "micro", "--dry-run", "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def edited(card, name, value):
+    *path, last = name.split(".")
+    item = card
+    for part in path:
+        item = item[int(part) if part.isdecimal() else part]
+    item[last] = value
+    return card
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rows.0.payoff", 1e308),
+        ("rows.0.payoff", "NaN"),
+        ("rows.0.seat", -1),
+        ("rows.0.policy", "micro"),
+        ("rows.0.policy", '["micro"]'),
+        ("rows.0.policy", '["a\\nb",{}]'),
+        ("rows.0.values", {"goal": 1e300}),
+        ("rows", []),
+        ("suite.hashes", []),
+        ("suite.seats", [-2] * 6),
+        ("suite.pool", []),
+        ("suite.pool", ["openai/gpt-4o"]),
+        ("suite.name", "quick"),
+        ("suite.about", "one\n# two"),
+        ("left_out", [{"source": "\x1b[31m", "reason": "none", "episodes": 1}]),
+    ],
+)
+def test_a_card_that_was_edited_is_refused_in_a_sentence(folder, tmp_path, name, value):
+    card = json.loads(read_card(folder / "first").model_dump_json())
+    (tmp_path / CARD_FILE).write_text(json.dumps(edited(card, name, value)), encoding="utf-8")
+    arena("rate", tmp_path, "--out", tmp_path / "out", code=2)
+
+
+@pytest.mark.parametrize(
+    "name", ['"><img src=x onerror=alert(1)>', "[x](javascript:alert(1))", "a|b", '=1+"2"', "$\\frac{", "../../x"]
+)
+def test_names_of_policies_are_only_text(folder, tmp_path, name):
+    text = read_card(folder / "first").model_dump_json()
+    identity = json.dumps(json.dumps([name, {}], separators=(",", ":")))
+    (tmp_path / CARD_FILE).write_text(text.replace(json.dumps('["micro",{}]'), identity), encoding="utf-8")
+    arena("rate", tmp_path, "--out", tmp_path / "out")
+    page, notes, table = ((tmp_path / "out" / file).read_text() for file in ("card.html", "card.md", "ratings.csv"))
+    assert "<img" not in page
+    assert not re.search(r"(?<!\\)<img|\]\(javascript", notes)
+    assert "\n=" not in table
+    assert {line.count("|") - line.count("\\|") for line in notes.splitlines() if line.startswith("| ")} <= {
+        table.count("|") for table in notes.splitlines() if table.startswith("| ---")
+    }
+    assert {path.parent for path in (tmp_path / "out").rglob("*")} == {tmp_path / "out"}
 
 
 def test_a_policy_with_less_than_half_of_its_episodes_is_not_rated(folder):

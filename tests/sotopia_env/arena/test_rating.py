@@ -148,7 +148,7 @@ def test_policies_that_play_alike_are_tied_in_spite_of_rounding():
 
 def test_policies_without_a_common_opponent_cannot_be_rated():
     rows = [row for row in arena(1, 6, (0.0, 0.1), 2) if row.policy[-1] == row.opponent[-1]]
-    with raises(InvalidValueError, field="policies"):
+    with raises(InvalidValueError, field="results"):
         rate(rows)
     with raises(InvalidValueError, field="tasks"):
         rate([row for row in rows if row.task == "task-00"])

@@ -111,5 +111,5 @@ def test_policies_that_did_not_meet_the_pool_are_named():
 
 
 def test_without_pool_and_people_there_is_no_card():
-    with raises(InvalidValueError, field="policies"):
+    with raises(InvalidValueError, field="results"):
         sheets([row("poor", "poor", task, seat) for task in range(3) for seat in (0, 1)])

@@ -367,10 +367,8 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
     try:
         find_model(base)
     except InvalidValueError as error:
-        within = (
-            f"{plays}: the model plays before it is trained, so it must be in a directory" if plays else "start_from"
-        )
-        raise InvalidValueError.of(error, within=within) from None
+        hint = "the model plays before it is trained, so it must be in a directory" if plays else ""
+        raise InvalidValueError.of(error, within=plays or "start_from", hint=hint) from None
 
 
 def _check_names(play: PlaySettings, names: Sequence[str | None], evaluator: str) -> None:

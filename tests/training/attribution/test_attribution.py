@@ -70,20 +70,23 @@ def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
 
 
 @pytest.mark.parametrize(
-    ("estimate", "complaint"),
+    ("estimate", "fields"),
     [
-        (None, "got None"),
-        (Importance({1: 0.5}), r"got \[1\]"),
-        (Importance({1: 0.0, 3: 0.0, 5: 0.0, 6: 0.0}), "got"),
-        (Importance({1: 0.0, 3: 1.5, 5: 0.0}), r"importance\.3"),
-        (Importance(SMALL, key=2), "key"),
+        (None, {"field": "importance", "got": None}),
+        (Importance({1: 0.5}), {"field": "importance", "got": "[1]"}),
+        (Importance({1: 0.0, 3: 0.0, 5: 0.0, 6: 0.0}), {"field": "importance", "got": "[1, 3, 5, 6]"}),
+        (Importance({1: 0.0, 3: 1.5, 5: 0.0}), {"field": "importance.3", "got": 1.5}),
+        (Importance(SMALL, key=2), {"field": "importance.key", "got": 2}),
     ],
 )
-def test_what_is_not_exactly_the_turns_is_refused(estimate, complaint):
+def test_what_is_not_exactly_the_turns_is_refused(estimate, fields):
     """Guards R5: sotopia-rl leaves what is missing at 0."""
-    with pytest.raises(InvalidValueError, match=complaint):
+    with raises(InvalidValueError, **fields):
         attributed("direct", estimate, (1, 3, 5))
-    with pytest.raises(UnknownNameError, match="direct"):
+
+
+def test_an_unknown_method_is_refused():
+    with raises(UnknownNameError, field="method", got="straight"):
         attributed("straight", Importance(SMALL), (1, 3, 5))
 
 
@@ -361,32 +364,38 @@ def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
     before = (tmp_path / "out" / "attributions.jsonl").stat().st_mtime_ns
     run(settings(deals, tmp_path / "out"))
     assert (tmp_path / "out" / "attributions.jsonl").stat().st_mtime_ns == before
-    with pytest.raises(InvalidValueError, match="sign"):
+    with raises(InvalidValueError, field="settings.sign"):
         run(settings(deals, tmp_path / "out", sign="shifted"))
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "message"),
+    ("changes", "error", "fields"),
     [
-        ({"attributors": ("actz",)}, UnknownNameError, "acts"),
-        ({"attributors": ("acts", "acts")}, InvalidValueError, "each name once"),
-        ({"attributors": ()}, InvalidValueError, "at least one"),
-        ({"dimensions": ("goul",)}, UnknownNameError, "goal"),
-        ({"seats": ("policy:nobody",)}, InvalidValueError, "policy:nobody"),
-        ({"evaluator": "judge"}, InvalidValueError, "not evaluated by judge"),
-        ({"runs": ("nowhere",)}, InvalidValueError, "nowhere"),
+        ({"attributors": ("actz",)}, UnknownNameError, {"field": "attributor", "nearest": "acts"}),
+        ({"attributors": ("acts", "acts")}, InvalidValueError, {"field": "attributors", "got": '["acts", "acts"]'}),
+        ({"attributors": ()}, InvalidValueError, {"field": "attributors"}),
+        ({"dimensions": ("goul",)}, UnknownNameError, {"field": "dimensions", "nearest": "goal"}),
+        ({"runs": ("nowhere",)}, InvalidValueError, {"file": "nowhere"}),
     ],
 )
-def test_bad_settings_are_one_sentence_before_anything_is_made(deals, tmp_path, fields, error, message):
-    with pytest.raises(error, match=message):
-        run(settings(deals, tmp_path / "out").model_copy(update=fields))
+def test_bad_settings_are_refused_before_anything_is_made(deals, tmp_path, changes, error, fields):
+    with raises(error, **fields):
+        run(settings(deals, tmp_path / "out").model_copy(update=changes))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("seats", ("policy:unknown",)), ("evaluator", "judge")])
+def test_runs_without_the_policy_or_the_verdict_that_is_named_are_refused(deals, tmp_path, name, value):
+    with raises(InvalidValueError, field="runs") as caught:
+        run(settings(deals, tmp_path / "out").model_copy(update={name: value}))
+    assert (value if isinstance(value, str) else value[0]) in caught.value.problem
     assert not (tmp_path / "out").exists()
 
 
 def test_two_different_episodes_of_one_key_are_refused_and_a_copy_counts_once(deals, tmp_path):
     other = tmp_path / "other.jsonl"
     write_episodes(other, [played(haggling(), "Hello.", LEAVE).model_copy(update={"key": "episode 0"})])
-    with pytest.raises(InvalidValueError, match="episode 0"):
+    with raises(InvalidValueError, file="other.jsonl"):
         run(settings(deals, tmp_path / "out").model_copy(update={"runs": (str(deals), str(other))}))
     run(settings(deals, tmp_path / "out").model_copy(update={"runs": (str(deals), str(deals))}))
     assert sum(1 for _ in read_attributions(tmp_path / "out")) == 2 * 8 * 2
@@ -394,8 +403,9 @@ def test_two_different_episodes_of_one_key_are_refused_and_a_copy_counts_once(de
 
 def test_rewards_of_several_attributors_need_a_choice(deals, tmp_path):
     run(settings(deals, tmp_path / "out", dimensions=("goal",)))
-    with pytest.raises(InvalidValueError, match="acts, prospect"):
+    with raises(InvalidValueError, file="out") as caught:
         read_rewards(tmp_path / "out")
+    assert all(name in caught.value.problem for name in ("goal", "acts", "prospect"))
     for wrong in (
         {"method": "singular", "attributor": "acts"},
         {"attributor": "silence"},

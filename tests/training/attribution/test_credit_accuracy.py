@@ -6,12 +6,14 @@ import re
 import statistics
 
 import pytest
+from pydantic import ValidationError
 
 from sotopia_env.continuations import Continuations
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Dimension, Evaluation, write_episodes
 from sotopia_env.world.episode import Score
+from tests.errors import raises
 from tests.training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 from training.attribution.accuracy import ALL, RewardedAction, accuracies, nearest
 from training.attribution.credit_accuracy import CreditAccuracySettings, run
@@ -144,23 +146,28 @@ def drop_times(text):
 
 
 @pytest.mark.parametrize(
-    ("make", "fields", "error", "message"),
+    ("make", "changes", "error", "fields"),
     [
-        (play, {"alternatives": ["lineer"]}, UnknownNameError, "linear"),
-        (play, {"attributors": ["actz"]}, UnknownNameError, "acts"),
-        (play, {"methods": ["gain"], "attributors": ["acts"]}, InvalidValueError, "'gain' needs one of"),
-        (play, {"evaluator": "verified-moves"}, InvalidValueError, "verified"),
-        (play, {"runs": ["nowhere"]}, InvalidValueError, "nowhere"),
-        (play, {"counterfactual": {}}, InvalidValueError, "'coin'"),
-        (lambda: [unverified()], {}, InvalidValueError, "expected episodes of verified tasks"),
-        (lambda: [damaged()], {}, ValueError, "expected Turn"),
-        (list, {}, InvalidValueError, "expected"),
+        (play, {"alternatives": ["lineer"]}, UnknownNameError, {"field": "policy", "nearest": "linear"}),
+        (play, {"attributors": ["actz"]}, UnknownNameError, {"field": "attributor", "nearest": "acts"}),
+        (
+            play,
+            {"methods": ["gain"], "attributors": ["acts"]},
+            InvalidValueError,
+            {"field": "attributors", "got": '["acts"]'},
+        ),
+        (play, {"evaluator": "verified-moves"}, UnknownNameError, {"field": "evaluator", "nearest": "verified"}),
+        (play, {"runs": ["nowhere"]}, InvalidValueError, {"file": "nowhere"}),
+        (play, {"counterfactual": {}}, InvalidValueError, {"field": "counterfactual.policy", "got": "coin"}),
+        (lambda: [unverified()], {}, InvalidValueError, {"field": "counterfactual"}),
+        (lambda: [damaged()], {}, DamagedRecordError, {}),
+        (list, {}, InvalidValueError, {"field": "runs"}),
     ],
 )
-def test_bad_settings_are_one_sentence_before_anything_is_made(tmp_path, make, fields, error, message):
+def test_bad_settings_are_refused_before_anything_is_made(tmp_path, make, changes, error, fields):
     write_episodes(tmp_path / "episodes.jsonl", make())
-    with pytest.raises(error, match=message) as caught:
-        run(settings(tmp_path, **fields))
+    with raises(error, **fields) as caught:
+        run(settings(tmp_path, **changes))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -196,20 +203,21 @@ class Undecided:
 
 def test_nothing_to_compare_is_said(coins, monkeypatch):
     monkeypatch.setattr("training.attribution.counterfactual.make_evaluator", lambda *_, **__: Undecided())
-    with pytest.raises(InvalidValueError, match="does not score goal"):
+    with raises(InvalidValueError, field="runs") as caught:
         run(settings(coins, attributors=["silence"]))
+    assert "undecided" in caught.value.problem
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("changes", "fields"),
     [
-        ({"dimension": "KNO"}, "dimension: expected GOAL or FIN"),
-        ({"counterfactual": {"samples": 1}}, "counterfactual.samples: expected at least 2"),
+        ({"dimension": "KNO"}, {"field": "dimension", "got": "KNO"}),
+        ({"counterfactual": {"samples": 1}}, {"field": "counterfactual.samples", "got": 1}),
     ],
 )
-def test_what_has_no_truth_or_no_error_is_refused(coins, fields, message):
-    with pytest.raises(ValueError, match=message):
-        settings(coins, **fields)
+def test_what_has_no_truth_or_no_error_is_refused(coins, changes, fields):
+    with raises(ValidationError, **fields):
+        settings(coins, **changes)
 
 
 def test_the_seats_of_probes_are_those_who_acted(coins):

@@ -22,6 +22,7 @@ from sotopia_env.testing import FixedEvaluator, ScriptedChatModel, check_quoted
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES
+from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 from tests.training.played import LEAVE, NONE, played
 from training.attribution.by_model import LLMAttributor
@@ -195,7 +196,7 @@ def test_the_ten_point_scale():
     result, model = attribute(['{"weights": {"1": 10, "5": 7}}'], scale="ten")
     assert result == Importance({0: 1.0, 4: 0.7})
     assert load("attribution_scale_ten") in model.requests[0].messages[0]["content"]
-    with pytest.raises(UnknownNameError, match="three"):
+    with raises(UnknownNameError, field="scale", nearest="three"):
         LLMAttributor(model, scale="tree")
 
 

@@ -160,16 +160,12 @@ def test_some_episodes_may_fail_where_that_is_allowed_and_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"agent": "liner"}, UnknownNameError, 'did you mean "linear"'),
-        ({"partner": "conceeder"}, UnknownNameError, 'did you mean "conceder"'),
-        ({"evaluator": "rulez"}, UnknownNameError, 'did you mean "rules"'),
-    ],
+    ("setting", "name", "nearest"),
+    [("agent", "liner", "linear"), ("partner", "conceeder", "conceder"), ("evaluator", "rulez", "rules")],
 )
-def test_a_misspelt_name_leaves_nothing_behind(changes, error, message, tmp_path):
-    with pytest.raises(error, match=message):
-        run(settings(tmp_path, **changes))
+def test_a_misspelt_name_leaves_nothing_behind(setting, name, nearest, tmp_path):
+    with raises(UnknownNameError, got=name, nearest=nearest):
+        run(settings(tmp_path, **{setting: name}))
     assert not (tmp_path / "run").exists()
 
 
@@ -211,7 +207,7 @@ def test_a_judge_that_fails_leaves_the_rating_undone_and_is_asked_again(tmp_path
     assert not (tmp_path / "rating" / "done.json").exists()
     rate(config, FixedEvaluator({Dimension.GOAL: 7}))
     assert json.loads((tmp_path / "rating" / "done.json").read_text())["scores"]["linear"]["goal"] == 7
-    with pytest.raises(InvalidValueError, match="an unrated run cannot be filtered"):
+    with raises(InvalidValueError, field="evaluator", got="none"):
         rate(config.model_copy(update={"evaluator": "none", "output": str(tmp_path / "other")}))
 
 

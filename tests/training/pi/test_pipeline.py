@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -300,23 +299,20 @@ def test_mistakes_are_found_before_anything_is_played(changes, error, fields, tm
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "field"),
     [
-        (
-            {"updates": ("sr",)},
-            "updates: the model plays before it is trained, so it must be in a directory",
-        ),
-        ({"base": True}, r"evaluation\.base: the model plays before it is trained"),
-        ({"start_from": "nowhere"}, "expected an adapter or a model"),
+        ({"updates": ("sr",)}, "updates"),
+        ({"base": True}, "evaluation.base"),
+        ({"start_from": "nowhere"}, "start_from"),
         ({}, None),
     ],
 )
-def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, message, tmp_path):
+def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, field, tmp_path):
     """A hub name can be trained, and what was trained can play; the name itself cannot."""
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": changes.pop("base", False)})
     config = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
-    if message is not None:
-        with pytest.raises(InvalidValueError, match=message):
+    if field is not None:
+        with raises(InvalidValueError, field=field):
             run(config)
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     checked = [sys.executable, "scripts/run_pi.py", "--config", str(tmp_path / "c.yaml"), "--check"]
@@ -324,10 +320,10 @@ def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, 
         env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
         ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
         assert ended.returncode == 2
-        assert re.match(f"sotopia: {message}", ended.stderr)
+        assert ended.stderr.startswith(f"sotopia: {field}: ")
     else:
         code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
-        assert code == (0 if message is None else 2)
+        assert code == (0 if field is None else 2)
     assert not (tmp_path / "out").exists()
 
 

@@ -61,17 +61,22 @@ def write_card(card: Card, folder: Path, *, power: bool = False) -> list[Path]:
 
 def html_page(report: Report) -> str:
     """Returns a report as one HTML file that needs no other."""
-    charts = [figure_bytes(figure, "svg").decode() for figure in report.charts().values()]
+    charts = {name: figure_bytes(figure, "svg").decode() for name, figure in report.charts().items()}
     # Without the XML declaration and the document type, which are not allowed inside a page.
-    drawings = [svg[svg.index("<svg") :] for svg in charts]
+    drawings = [
+        f'<div role="img" aria-label="{_escaped(name)}">{svg[svg.index("<svg") :]}</div>'
+        for name, svg in charts.items()
+    ]
     first, *rest = [_html(part) for part in report.parts]
     body = "\n".join([f"<h1>{_escaped(report.title)}</h1>", first, *drawings, *rest])
     style = (
         "body{font:15px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
         "table{border-collapse:collapse;display:block;overflow-x:auto}td,th{padding:.2rem .6rem;text-align:right;"
-        "border-bottom:1px solid #ccc}td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"
+        "border-bottom:1px solid #ccc}td{white-space:nowrap}"
+        "td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"
     )
-    head = f'<meta charset="utf-8"><title>{_escaped(report.title)}</title><style>{style}</style>'
+    view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head = f"{view}<title>{_escaped(report.title)}</title><style>{style}</style>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n'
 
 

@@ -51,8 +51,8 @@ class PoolTables:
             self.rows,
             clean,
             self.label,
-            "strength: mean payoff minus that of all rated policies. rank: what the differences leave open, all of "
-            "them together at 95 %. elo: Bradley-Terry from wins beside the same opponent, task and seat.",
+            "n: seats. strength: mean payoff minus that of all rated policies. rank: what the differences leave open, "
+            "all of them together at 95 %. elo: Bradley-Terry from wins beside the same opponent, task and seat.",
         )
 
     def beats(self) -> Sheet:
@@ -67,7 +67,14 @@ class PoolTables:
             rows,
             title="Pairs",
             labels={"beats": "P(gets more) [95 %] n", "difference": "difference [95 %] n"},
-            notes=("P(gets more): beside the same opponent, task, seat, order and seed; ties count half.",),
+            notes=(
+                "P(gets more): beside the same opponent, task, seat, order and seed; ties count half. Intervals and p "
+                "are of each pair alone; the ranks allow for the number of pairs.",
+                *(
+                    [f"The first {_MOST_PAIRS} of {len(self.rating.gaps)} pairs."]
+                    * (len(self.rating.gaps) > _MOST_PAIRS)
+                ),
+            ),
         )
 
     def matrix(self) -> Sheet:
@@ -333,4 +340,6 @@ def _greatest(rows: Sequence[Row]) -> str:
     for row in rows:
         if row.opponent_payoff is not None:
             by_opponent.setdefault(row.opponent, []).append(row.opponent_payoff)
-    return max(by_opponent, key=lambda name: sum(by_opponent[name]) / len(by_opponent[name]), default="")
+    # Policies of the pool that move alike are equal but for rounding: the first name is shown.
+    means = {name: round(sum(values) / len(values), 9) for name, values in sorted(by_opponent.items())}
+    return max(means, key=means.__getitem__, default="")

@@ -67,7 +67,7 @@ def test_gymnasium(kind, seats, order, recwarn):
     assert not [str(w.message) for w in recwarn if "not within the observation space" in str(w.message)]
 
 
-def played(env, seed):
+def turns_of(env, seed):
     """Plays ``env`` with samples of its spaces; yields each sampled action with the turn it became."""
     env.reset(seed=seed)
     for agent in env.possible_agents:
@@ -87,7 +87,7 @@ def test_sampled_moves_are_legal_and_settle_episodes(kind, seats, order):
     env = sotopia_v0.raw_env(**options(kind, seats, order, max_turns=60, action_types=["speak", "action"]))
     moves = 0
     for seed in range(4):
-        for action, turn in played(env, seed):
+        for action, turn in turns_of(env, seed):
             available = "not available" not in (turn.violation or "")
             if action["move"] and available:
                 moves += 1
@@ -99,7 +99,7 @@ def test_sampled_moves_are_legal_and_settle_episodes(kind, seats, order):
 
 def test_without_a_protocol_nothing_is_sampled_and_nothing_shown():
     env = sotopia_v0.raw_env(**options("", 3, "random"))
-    for action, turn in played(env, 1):
+    for action, turn in turns_of(env, 1):
         assert action["move"] == ""
         assert turn.action.move is None
     assert (env.observe("agent_0")["table"], env.observe("agent_0")["moves"], env.state()["table"]) == ("", "", "")
@@ -110,7 +110,7 @@ def test_without_a_protocol_nothing_is_sampled_and_nothing_shown():
 def test_infos_tell_each_agent_its_own_outcome_in_plain_numbers(kind):
     env = sotopia_v0.raw_env(**options(kind, 3, "round-robin", max_turns=40))
     for seed in range(5):
-        for _ in played(env, seed):
+        for _ in turns_of(env, seed):
             pass
         result = env.episode().evaluations[-1].outcome
         for seat, agent in enumerate(env.possible_agents):
@@ -125,7 +125,7 @@ def test_infos_tell_each_agent_its_own_outcome_in_plain_numbers(kind):
 
 def test_the_outcome_is_in_the_infos_with_every_evaluator():
     env = sotopia_v0.raw_env(**options("ballot", 3, "round-robin"), evaluator="rules")
-    for _ in played(env, 3):
+    for _ in turns_of(env, 3):
         pass
     assert env.episode().evaluations[-1].outcome is None
     assert set(env.infos["agent_2"]["outcome"]) == {"agreed", "payoff", "share", "efficiency", "fairness"}

@@ -72,12 +72,12 @@ def test_s14_the_synchronous_and_the_asynchronous_way_are_one_transition(order):
     """The predecessor had two copies of its transition, and only one of them ended episodes rightly."""
     rules = Rules(turn_order=order, max_turns=12)
     plan = EpisodePlan(task(3), (Scripted("a", "b"), Scripted("c", "d", "e"), Scripted("f")), rules, seed=5)
-    (played,) = run_episodes([plan], evaluator=BySeat(), progress=False).episodes
+    (recorded,) = run_episodes([plan], evaluator=BySeat(), progress=False).episodes
     env = sotopia_v0.raw_env(task=task(3), turn_order=order, max_turns=12, evaluator=BySeat())
     env.reset(seed=0)
     while env.episode_state.stop is None:
         env.step(say("Hm.") if len(env.episode_state.turns) < 5 else Action(ActionType.LEAVE))
-    for episode in (played, env.episode()):
+    for episode in (recorded, env.episode()):
         assert replay(episode).turns == tuple(item.turn for item in episode.turns)
         assert episode.stop is StopReason.LEFT
 
@@ -165,7 +165,7 @@ def test_textarena_variants_are_arguments_and_not_names():
         assert ours == ["sotopia_env/mo_sotopia-v0", "sotopia_env/sotopia-v0"]
 
 
-def finished(**options):
+def finished_env(**options):
     env = sotopia_v0.env(task=task(3), evaluator=BySeat(), max_turns=3, **options)
     env.reset(seed=0)
     for word in "abc":
@@ -175,7 +175,7 @@ def finished(**options):
 
 def test_momaland_rewards_and_last_agree_in_the_scalar_form():
     """Its linearising wrapper changes ``last`` only, so that ``rewards`` stays a vector."""
-    env = finished(scalarisation={"goal": 1.0})
+    env = finished_env(scalarisation={"goal": 1.0})
     for agent in env.agents:
         vector = env.infos[agent]["reward_vector"]
         assert env.rewards[agent] == Scalarisation.of({"goal": 1.0})(vector)
@@ -195,7 +195,7 @@ def test_momaland_reading_a_reward_does_not_change_it():
 
 def test_momaland_one_agents_reward_is_not_anothers():
     """Its statistics wrapper adds the acting agent's reward to every agent's total."""
-    env = finished(scalarisation="goal")
+    env = finished_env(scalarisation="goal")
     totals = {}
     for agent in env.agent_iter():
         totals[agent] = totals.get(agent, 0.0) + env.last()[1]

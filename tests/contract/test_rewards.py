@@ -20,23 +20,23 @@ every_table = pytest.mark.parametrize(("seats", "order"), [(seats, order) for se
 
 def play(env):
     """The sum of what each agent was paid, and its last info, as an AEC learner meets them."""
-    paid, infos = {}, {}
+    totals, infos = {}, {}
     env.reset(seed=0)
     for agent in env.agent_iter():
         _, reward, terminated, truncated, info = env.last()
-        paid[agent] = paid.get(agent, 0) + reward
+        totals[agent] = totals.get(agent, 0) + reward
         infos[agent] = info
         env.step(None if terminated or truncated else say())
-    return paid, infos
+    return totals, infos
 
 
 @every_table
 @pytest.mark.parametrize(("scalarisation", "expected"), SCALARS)
 def test_scalar_aec(seats, order, scalarisation, expected):
     env = sotopia_v0.env(**options(seats, turn_order=order, max_turns=5, scalarisation=scalarisation))
-    paid, infos = play(env)
-    assert set(paid) == {f"agent_{seat}" for seat in range(seats)}
-    for agent, reward in paid.items():
+    totals, infos = play(env)
+    assert set(totals) == {f"agent_{seat}" for seat in range(seats)}
+    for agent, reward in totals.items():
         assert type(reward) is float
         assert reward == pytest.approx(expected[agent], abs=1e-12)
         check_vector(infos[agent]["reward_vector"], agent)
@@ -44,8 +44,8 @@ def test_scalar_aec(seats, order, scalarisation, expected):
 
 @every_table
 def test_vector_aec(seats, order):
-    paid, infos = play(sotopia_v0.mo_env(**options(seats, turn_order=order, max_turns=5)))
-    for agent, reward in paid.items():
+    totals, infos = play(sotopia_v0.mo_env(**options(seats, turn_order=order, max_turns=5)))
+    for agent, reward in totals.items():
         check_vector(reward, agent)
         check_vector(infos[agent]["reward_vector"], agent)
         assert reward is not infos[agent]["reward_vector"]

@@ -43,7 +43,7 @@ def content(episode: Episode) -> Episode:
     return episode.model_copy(update={"duration": 0.0, "key": ""})
 
 
-def played(task=TASK, name="boulware", rules=DEFAULT_RULES) -> Episode:
+def episode_of(task=TASK, name="boulware", rules=DEFAULT_RULES) -> Episode:
     table = Table(task, rules, 5)
     asyncio.run(table.play(seats(task, name)))
     return table.episode()
@@ -64,7 +64,7 @@ def test_played_by_policies_it_is_the_episode_of_a_run(task, order) -> None:
 @pytest.mark.parametrize("name", ["boulware", "random"])
 def test_resumed_or_unpickled_after_any_turn_it_ends_in_the_same_record(name, order) -> None:
     rules = Rules(turn_order=order, max_turns=8)
-    whole = content(played(GROUP, name, rules))
+    whole = content(episode_of(GROUP, name, rules))
     for turns in range(len(whole.turns) + 1):
         cut = whole.model_copy(update={"turns": whole.turns[:turns], "stop": None})
         for table in (Table.resume(cut), pickle.loads(pickle.dumps(Table.resume(cut)))):
@@ -129,7 +129,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
     with raises(UnknownNameError, field="policies", got="agent_2", nearest="agent_1"):
         asyncio.run(table.play({"agent_2": make_policy("silent")}))
     assert len(table.turns) == 0
-    ended = Table.resume(played())
+    ended = Table.resume(episode_of())
     with pytest.raises(InvalidActionError):
         ended.answer(first, NO_ACTION)
 
@@ -142,7 +142,7 @@ def test_an_unknown_recipient_is_refused_before_the_round_is_carried_out() -> No
 
 
 def test_a_record_that_contradicts_the_rules_is_not_resumed() -> None:
-    record = played()
+    record = episode_of()
     for change in ({"turns": record.turns[1:]}, {"turns": record.turns[:2]}, {"stop": StopReason.SILENCE}):
         with pytest.raises(DamagedRecordError):
             Table.resume(record.model_copy(update=change))
@@ -203,7 +203,7 @@ def test_a_policy_that_fails_leaves_the_turns_before_and_the_play_continues() ->
         asyncio.run(table.play(broken))  # type: ignore[arg-type]
     assert len(table.turns) == 1
     asyncio.run(table.play(seats()))
-    assert content(table.episode()).turns == played(rules=Rules(max_turns=4, end_when_settled=False)).turns
+    assert content(table.episode()).turns == episode_of(rules=Rules(max_turns=4, end_when_settled=False)).turns
 
 
 @pytest.mark.parametrize("answer", ["speak", None, {"action": "speak"}])
@@ -220,7 +220,7 @@ def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> Non
 
 
 def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:
-    table = Table.resume(played())
+    table = Table.resume(episode_of())
     verdict = asyncio.run(table.evaluate(default_evaluator()))
     assert verdict == table.evaluate_now(default_evaluator())
     assert table.episode().evaluations == (verdict,)

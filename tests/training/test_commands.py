@@ -53,9 +53,9 @@ def test_an_installed_package_runs_a_stage_by_name_in_an_empty_folder(installed)
     assert (checked.returncode, checked.stderr) == (0, "")
     through = run(installed, "-m", "sotopia_env.cli.app", "train", "bc", "--config", "bc_tiny", "--set", "trainor=1")
     assert (through.returncode, "trainer" in through.stderr) == (2, True)
-    listed = run(installed, "-m", "sotopia_env.cli.app", "train", "--list").stdout
-    assert str(installed / "training" / "configs") in listed
-    assert "sotopia train bc --config bc_qwen_7b\n" in listed
+    listing = run(installed, "-m", "sotopia_env.cli.app", "train", "--list").stdout
+    assert str(installed / "training" / "configs") in listing
+    assert "sotopia train bc --config bc_qwen_7b\n" in listing
 
 
 def test_a_stage_of_the_command_leaves_what_the_script_would(tmp_path, monkeypatch):

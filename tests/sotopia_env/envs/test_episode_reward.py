@@ -46,7 +46,7 @@ class DeclaringOnly(Only):
         return dict.fromkeys(self.dimensions, "judged")
 
 
-def played(actions, constructor=sotopia_v0.raw_env, task=AGREEMENT, **options):
+def env_after(actions, constructor=sotopia_v0.raw_env, task=AGREEMENT, **options):
     env = constructor(task=task, max_turns=len(actions), turn_order="round-robin", **options)
     env.reset(seed=0)
     for action in actions:
@@ -54,26 +54,26 @@ def played(actions, constructor=sotopia_v0.raw_env, task=AGREEMENT, **options):
     return env
 
 
-def paid(actions, **options):
-    return [float(reward) for reward in played(actions, **options).rewards.values()]
+def rewards_of(actions, **options):
+    return [float(reward) for reward in env_after(actions, **options).rewards.values()]
 
 
 def test_by_default_words_a_ruinous_deal_and_no_deal_earn_nothing():
-    assert paid(WORDS) == [0.0, 0.0]
-    ruined, lucky = paid(RUIN)
+    assert rewards_of(WORDS) == [0.0, 0.0]
+    ruined, lucky = rewards_of(RUIN)
     assert (ruined, lucky) == (0.0, 1.0)
-    env = played(FAIR)
+    env = env_after(FAIR)
     shares = [info["outcome"]["share"] for info in env.infos.values()]
     assert all(0 < share < 1 for share in shares)
     assert list(env.rewards.values()) == pytest.approx(shares)
 
 
 def test_the_share_has_a_sign():
-    assert paid(WORDS, scalarisation="share") == [0.0, 0.0]
-    env = played(RUIN, scalarisation="share")
+    assert rewards_of(WORDS, scalarisation="share") == [0.0, 0.0]
+    env = env_after(RUIN, scalarisation="share")
     assert env.rewards["agent_0"] < 0
     assert env.rewards == {agent: info["outcome"]["share"] for agent, info in env.infos.items()}
-    assert paid(RUIN, scalarisation="share", evaluator="rules") == list(env.rewards.values())
+    assert rewards_of(RUIN, scalarisation="share", evaluator="rules") == list(env.rewards.values())
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -81,7 +81,7 @@ def test_every_scalar_form_pays_the_same(share):
     options = {"task": AGREEMENT, "turn_order": "round-robin", "max_turns": 4}
     if share:
         options["scalarisation"] = "share"
-    expected = paid(RUIN, **({"scalarisation": "share"} if share else {}))
+    expected = rewards_of(RUIN, **({"scalarisation": "share"} if share else {}))
     parallel = sotopia_v0.parallel_env(**options)
     parallel.reset(seed=0)
     for agent, action in zip(("agent_0", "agent_1"), RUIN, strict=True):
@@ -99,18 +99,18 @@ def test_every_scalar_form_pays_the_same(share):
 
 
 def test_only_what_is_asked_for_must_be_scored():
-    assert paid(RUIN, evaluator="verified", scalarisation="goal") == [0.0, 10.0]
-    assert paid(RUIN, evaluator="verified", scalarisation={"GOAL": 1.0, "secret": 0.0}) == [0.0, 1.0]
-    assert paid(WORDS, evaluator=Only(), scalarisation="goal", task=table_task()) == [4.0, 4.0]
-    assert paid(WORDS, evaluator=DeclaringOnly(), task=table_task()) == [0.4, 0.4]
+    assert rewards_of(RUIN, evaluator="verified", scalarisation="goal") == [0.0, 10.0]
+    assert rewards_of(RUIN, evaluator="verified", scalarisation={"GOAL": 1.0, "secret": 0.0}) == [0.0, 1.0]
+    assert rewards_of(WORDS, evaluator=Only(), scalarisation="goal", task=table_task()) == [4.0, 4.0]
+    assert rewards_of(WORDS, evaluator=DeclaringOnly(), task=table_task()) == [0.4, 0.4]
 
 
 def test_the_mean_of_seven_is_paid_by_name_or_with_a_judge():
-    assert paid(WORDS, evaluator="verified+rules") == [0.0, 0.0]
-    by_name = [paid(WORDS, evaluator="verified+rules", scalarisation=name) for name in ("mean", "overall")]
+    assert rewards_of(WORDS, evaluator="verified+rules") == [0.0, 0.0]
+    by_name = [rewards_of(WORDS, evaluator="verified+rules", scalarisation=name) for name in ("mean", "overall")]
     assert by_name[0] == by_name[1]
     assert by_name[0][0] > 1
-    assert paid(WORDS, evaluator=FixedEvaluator()) == pytest.approx([OVERALL["agent_0"], OVERALL["agent_1"]])
+    assert rewards_of(WORDS, evaluator=FixedEvaluator()) == pytest.approx([OVERALL["agent_0"], OVERALL["agent_1"]])
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_reward_that_was_not_measured_is_flagged(evaluator, measured, scored, 
     options = {} if evaluator is None else {"evaluator": evaluator}
     if not vector:
         options["scalarisation"] = "goal"
-    env = played(FAIR, SotopiaEnv, vector=vector, **options)
+    env = env_after(FAIR, SotopiaEnv, vector=vector, **options)
     for agent, info in env.infos.items():
         assert info["measured"].dtype == np.bool_
         assert {d.name for d, flag in zip(DIMENSIONS, info["measured"], strict=True) if flag} == measured

@@ -71,9 +71,9 @@ def read_data(data: str) -> dict[str, Any]:
             raise EscapedError("a key is given twice")
         return dict(pairs)
 
-    for what, pattern in {"a token": _TOKENS, "a bracket": _BRACKETS, "a character": _INVISIBLE}.items():
+    for kind, pattern in {"a token": _TOKENS, "a bracket": _BRACKETS, "a character": _INVISIBLE}.items():
         if pattern.search(data):
-            raise EscapedError(what)
+            raise EscapedError(kind)
     try:
         result: dict[str, Any] = json.loads(data, object_pairs_hook=unique)
     except json.JSONDecodeError as error:

@@ -149,7 +149,7 @@ def test_custom_dimensions_are_aggregated_too():
 
 def test_names_and_parameters_tell_ensembles_apart():
     assert isinstance(Ensemble([A, B]), Evaluator)
-    ensembles = [Ensemble([A, B, C], how) for how in ENSEMBLE_AGGREGATES]
+    ensembles = [Ensemble([A, B, C], aggregate) for aggregate in ENSEMBLE_AGGREGATES]
     ensembles += [Ensemble([A, B, C], quorum=2), Ensemble([A, B])]
     assert len({ensemble.name for ensemble in ensembles}) == len(ensembles)
     assert Ensemble([A, B, C], quorum=3).name == ensembles[0].name

@@ -112,11 +112,11 @@ def test_every_view_is_asked_separately_of_every_seat_it_concerns():
     people, judges = participant(lambda _: True), [YES("a"), NO("b"), YES("c")]
     answers = evaluate(InterviewEvaluator(judges, interviewee=people), transcript("Hi.", of=task(3))).answers
     inquiries = {(a.about, a.view, a.respondent) for a in answers}
-    everyone = ("agent_0", "agent_1", "agent_2")
+    agents = ("agent_0", "agent_1", "agent_2")
     assert inquiries == {
-        *((agent, View.SELF, agent) for agent in everyone),
-        *((agent, View.OTHER, other) for agent in everyone for other in everyone if other != agent),
-        *((agent, View.EXTERNAL, f"judge_{n}") for agent in everyone for n in range(3)),
+        *((agent, View.SELF, agent) for agent in agents),
+        *((agent, View.OTHER, other) for agent in agents for other in agents if other != agent),
+        *((agent, View.EXTERNAL, f"judge_{n}") for agent in agents for n in range(3)),
     }
     requests = [*people.model.requests, *(request for judge in judges for request in judge.requests)]
     assert len(answers) == len(inquiries) == len(requests)

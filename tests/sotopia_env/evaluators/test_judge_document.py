@@ -121,12 +121,12 @@ def test_moves_are_fields_of_their_turns():
 
 
 def test_rules_and_worths_are_in_the_document_of_a_judge_and_only_the_own_worth_in_that_of_a_participant():
-    played = Episode.of_state(state_after(contract(), "Hello."))
-    document_fields = parse(played)
+    episode = Episode.of_state(state_after(contract(), "Hello."))
+    document_fields = parse(episode)
     assert document_fields["rules"].startswith("To be agreed on: price")
     gains = 'start: 1 for "June 1", 4.5 for "June 15"'
     assert [gains in agent["worth"] for agent in document_fields["agents"]] == [False, True]
-    own, other = json.loads(document(played, viewer="agent_0").text)["agents"]
+    own, other = json.loads(document(episode, viewer="agent_0").text)["agents"]
     assert "-1 for each $ of price" in own["worth"]
     assert "worth" not in other
 
@@ -151,8 +151,8 @@ def test_no_words_can_pose_as_a_move(text):
 )
 def test_a_participant_reads_of_a_secret_move_what_its_observation_says(of, move, hidden):
     state = state_after(of, acts("Well.", move))
-    played = Episode.of_state(state)
-    by_viewer = {viewer: json.loads(document(played, viewer=viewer).text)["turns"][0] for viewer in (None, *of.agents)}
+    episode = Episode.of_state(state)
+    by_viewer = {viewer: json.loads(document(episode, viewer=viewer).text)["turns"][0] for viewer in (None, *of.agents)}
     assert by_viewer[None]["move"] == by_viewer["agent_0"]["move"] == move
     assert by_viewer["agent_1"].get("move") == (move if hidden is None else None)
     for agent in of.agents:
@@ -163,8 +163,8 @@ def test_a_participant_reads_of_a_secret_move_what_its_observation_says(of, move
 
 def test_a_private_offer_is_read_by_its_recipients_only():
     of = sale(3, needs={"quorum": 2}, private_messages=True)
-    played = Episode.of_state(state_after(of, acts("Psst.", {"propose": {"price": 5}}, to=("agent_1",))))
-    turns = {viewer: json.loads(document(played, viewer=viewer).text)["turns"] for viewer in of.agents}
+    episode = Episode.of_state(state_after(of, acts("Psst.", {"propose": {"price": 5}}, to=("agent_1",))))
+    turns = {viewer: json.loads(document(episode, viewer=viewer).text)["turns"] for viewer in of.agents}
     assert turns["agent_1"][0]["effect"] == "offers to some (#1): price $5.00"
     assert turns["agent_2"] == []
 

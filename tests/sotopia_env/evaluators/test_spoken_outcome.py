@@ -103,8 +103,8 @@ def test_turns_until_the_agreement_cost_what_they_cost():
 
 
 def test_a_simultaneous_round_of_two_yeses_is_an_agreement():
-    played = dialogue(sale(), "5, as before?", "5 it is.", rules=Rules(turn_order="simultaneous"))
-    assert scored(played, says({"price": 5}, (1, 2)))[0].unscored is None
+    episode = dialogue(sale(), "5, as before?", "5 it is.", rules=Rules(turn_order="simultaneous"))
+    assert scored(episode, says({"price": 5}, (1, 2)))[0].unscored is None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("answer", "reason"), REFUSED)
 def test_an_answer_that_cannot_be_is_asked_for_again_with_the_reason(answer, reason):
-    played = dialogue(contract(), *TALK)
-    evaluation, model = scored(played, answer, says(TERMS, (1, 2)))
+    episode = dialogue(contract(), *TALK)
+    evaluation, model = scored(episode, answer, says(TERMS, (1, 2)))
     assert evaluation.unscored is None
     assert reason in json.loads(model.requests[1].messages[1]["content"].split("JSON string: ")[1].split("\n")[0])
     assert "re-asks: 1" in evaluation.comment
@@ -170,24 +170,24 @@ def test_assents_that_do_not_suffice_are_refused(of, actions, terms, turns):
 
 
 @pytest.mark.parametrize(
-    ("played", "reason"),
+    ("episode", "reason"),
     [
         (dialogue(task(), "Hello."), "got none"),
         (dialogue(riddle(), "Bo Li?"), "got claims"),
         (dialogue(contract(), acts("84?", {"propose": TERMS})), "'verified'"),
     ],
 )
-def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(played, reason):
+def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(episode, reason):
     model = ScriptedChatModel([])
     with pytest.raises(EvaluationError, match=reason):
-        asyncio.run(SpokenOutcome(model).evaluate_async(played))
+        asyncio.run(SpokenOutcome(model).evaluate_async(episode))
     assert model.requests == []
 
 
 def test_the_words_beside_moves_are_read_without_the_moves_and_not_scored():
     moves = acts(TALK[0], {"propose": {**TERMS, "price": 300}}), acts(TALK[1], {"accept": 1})
-    played = dialogue(contract(), *moves)
-    evaluation, model = scored(played, says(TERMS, (1, 2)), words_only=True)
+    episode = dialogue(contract(), *moves)
+    evaluation, model = scored(episode, says(TERMS, (1, 2)), words_only=True)
     assert (evaluation.unscored, evaluation.scores, evaluation.outcome) == (None, (), None)
     assert (evaluation.agreement.terms, evaluation.agreement.turns) == (TERMS, {"agent_0": 1, "agent_1": 2})
     read = data_of(model.requests[0])
@@ -203,17 +203,17 @@ def test_the_words_beside_moves_are_read_without_the_moves_and_not_scored():
 @pytest.mark.parametrize("of", [task(), riddle()])
 def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(of):
     members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]
-    played = dialogue(of, "Hello.")
+    episode = dialogue(of, "Hello.")
     for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
-        evaluation = asyncio.run(evaluator.evaluate_async(played))
+        evaluation = asyncio.run(evaluator.evaluate_async(episode))
         assert {score.source for score in evaluation.scores} == {"rules"}
     with pytest.raises(EvaluationError, match="test-task"):
-        asyncio.run(Composite(members[:1]).evaluate_async(played))
+        asyncio.run(Composite(members[:1]).evaluate_async(episode))
 
 
 def test_a_move_that_did_not_count_leaves_an_episode_of_words():
-    played = dialogue(contract(), acts(TALK[0], {"accept": 5}), "Deal.")
-    assert scored(played, says(TERMS, (1, 2)))[0].unscored is None
+    episode = dialogue(contract(), acts(TALK[0], {"accept": 5}), "Deal.")
+    assert scored(episode, says(TERMS, (1, 2)))[0].unscored is None
 
 
 def test_more_outcomes_than_can_be_counted_are_refused():

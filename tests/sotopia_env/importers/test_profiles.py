@@ -88,12 +88,12 @@ def test_profiles_are_the_same_records_when_they_are_written_and_read_again(tmp_
         assert records.again(tmp_path, name) == [plain(one) for one in of_kind(products, FORMATS[name].kind)]
     export_records(tmp_path / "out", tmp_path / "combos.json", format="sotopia-combos")
     export = json.loads((tmp_path / "combos.json").read_text())
-    seated = [records.COMBINATION["agent_ids"], ["A2", "A3"]]
-    assert [(entry["pk"], entry["agent_ids"]) for entry in export] == list(zip(["C1", "C2"], seated, strict=True))
-    everything = {name: tmp_path / f"{name}.json" for name in FILES}
-    for name, back in everything.items():
+    seatings = [records.COMBINATION["agent_ids"], ["A2", "A3"]]
+    assert [(entry["pk"], entry["agent_ids"]) for entry in export] == list(zip(["C1", "C2"], seatings, strict=True))
+    files = {name: tmp_path / f"{name}.json" for name in FILES}
+    for name, back in files.items():
         export_records(tmp_path / "out", back, format=name)
-    import_files(list(everything.values()), tmp_path / "again")
+    import_files(list(files.values()), tmp_path / "again")
     assert (tmp_path / "again" / "tasks.jsonl").read_bytes() == (tmp_path / "out" / "tasks.jsonl").read_bytes()
 
 
@@ -163,8 +163,8 @@ def test_what_is_wrong_with_a_record_is_one_sentence(tmp_path, entries, fields):
 
 
 def test_who_is_missing_from_a_relationship_is_named(tmp_path):
-    lost = {**records.RELATIONSHIP, "agent_2_id": "A33"}
+    dangling = {**records.RELATIONSHIP, "agent_2_id": "A33"}
     with raises(DamagedRecordError, field="agent_2_id", got="A33", nearest="A3"):
-        convert(tmp_path, FILES["sotopia-agents"], [lost])
+        convert(tmp_path, FILES["sotopia-agents"], [dangling])
     with raises(DamagedRecordError, field="agent_1_id, agent_2_id"):
         convert(tmp_path, FILES["sotopia-agents"], [{**records.RELATIONSHIP, "agent_2_id": "A2"}])

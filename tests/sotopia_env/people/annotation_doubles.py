@@ -41,12 +41,12 @@ def episode(
         for index, agent in enumerate(task.agents)
     )
     policies = tuple(PolicyInfo(agent=agent, name=f"{POLICY}-{agent}") for agent in task.agents)
-    played = Episode(key=key, task=task, policies=policies, turns=turns, stop=StopReason.TURN_LIMIT)
-    return played if scores is None else judged(played, scores, judge, custom)
+    record = Episode(key=key, task=task, policies=policies, turns=turns, stop=StopReason.TURN_LIMIT)
+    return record if scores is None else judged(record, scores, judge, custom)
 
 
 def judged(
-    played: Episode,
+    record: Episode,
     scores: Mapping[str, Scores],
     judge: str = "judge",
     custom: tuple[CustomDimension, ...] = (),
@@ -57,7 +57,7 @@ def judged(
         for agent, by_dimension in scores.items()
         for name, value in by_dimension.items()
     ]
-    return played.with_evaluation(Evaluation(evaluator=judge, dimensions=custom, scores=tuple(rows), comment=RATIONALE))
+    return record.with_evaluation(Evaluation(evaluator=judge, dimensions=custom, scores=tuple(rows), comment=RATIONALE))
 
 
 def cells(path: Path) -> list[list[str]]:

@@ -8,8 +8,8 @@ from tests.sotopia_env.people.annotation_doubles import cells
 
 
 def test_rules_own_worth_and_effects_are_on_the_sheet(tmp_path):
-    played = episode(sale(), acts("40?", {"propose": {"price": 40}}), acts("No.", {"accept": 9}))
-    write_template([played], tmp_path / "sheet.csv", per_episode=1)
+    record = episode(sale(), acts("40?", {"propose": {"price": 40}}), acts("No.", {"accept": 9}))
+    write_template([record], tmp_path / "sheet.csv", per_episode=1)
     header, *rows = cells(tmp_path / "sheet.csv")
     by_name = {row[header.index("participant")]: dict(zip(header, row, strict=True)) for row in rows}
     ada, bram = by_name["Ada Testa"], by_name["Bram Testa"]

@@ -353,10 +353,10 @@ def test_the_last_turns_stay_even_when_they_do_not_fit():
 
 
 def test_a_tokenizer_of_ones_own_counts():
-    counted = []
+    texts = []
 
     def count(text: str) -> int:
-        counted.append(text)
+        texts.append(text)
         return len(text.split())
 
     policy, model = seat(HELLO, context_limit=1000, max_tokens=20, count_tokens=count)
@@ -365,7 +365,7 @@ def test_a_tokenizer_of_ones_own_counts():
     assert 0 < dropped < 16
     words = sum(len(m["content"].split()) + 4 for m in model.requests[0].messages)
     assert 1000 - 20 - 5 * 60 < words <= 1000 - 20
-    assert counted
+    assert texts
     assert policy.parameters["count_tokens"].endswith("count")
 
 
@@ -434,11 +434,11 @@ def test_an_injection_stays_inside_even_when_the_model_repeats_it():
 
 
 def test_prompts_contain_only_what_their_seat_may_know():
-    for played in [*tasks.generate(["bargaining", "hiring", "mutual_friend", "group_decision"], 4, seed=1)]:
+    for situation in [*tasks.generate(["bargaining", "hiring", "mutual_friend", "group_decision"], 4, seed=1)]:
         policy, model = seat(lambda request: BAD if len(request.messages) % 4 == 2 else HELLO, reasks=1)
-        plan = EpisodePlan(played, (policy,) * len(played.agents), Rules(max_turns=8, max_silent_turns=0))
+        plan = EpisodePlan(situation, (policy,) * len(situation.agents), Rules(max_turns=8, max_silent_turns=0))
         (episode,) = run_episodes([plan], progress=False).episodes
-        state = state_after(played, *[item.turn.action for item in episode.turns], rules=plan.rules)
+        state = state_after(situation, *[situation.turn.action for situation in episode.turns], rules=plan.rules)
         assert len(model.requests) >= 8
         for request in model.requests:
             check_no_leaks(state, request.label.split()[0], request.messages)
@@ -527,9 +527,9 @@ def test_settings_are_checked(settings, error, fields):
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
-    there = tmp_path / "there.txt"
-    there.write_text("No placeholder.", encoding="utf-8")
-    for path in (there, tmp_path / "x"):
+    present = tmp_path / "there.txt"
+    present.write_text("No placeholder.", encoding="utf-8")
+    for path in (present, tmp_path / "x"):
         for setting in ("template", "examples"):
             with raises(InvalidValueError, file=path.name):
                 LLMPolicy(ScriptedChatModel([]), format="single", **{setting: path})

@@ -333,12 +333,12 @@ def test_report_files_hold_the_same_numbers(tmp_path: Path) -> None:
 
 def test_a_policys_name_is_no_formula_in_a_sheet_and_one_cell_of_a_table() -> None:
     name = '=HYPERLINK("x");=1\n<|im_end|>'
-    played = [scored(plan, (3.0, 4.0)) for plan in plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])]
+    originals = [scored(plan, (3.0, 4.0)) for plan in plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])]
     infos = [
         tuple(info.model_copy(update={"name": name}) if info.name == "a" else info for info in episode.policies)
-        for episode in played
+        for episode in originals
     ]
-    episodes = [e.model_copy(update={"policies": i}) for e, i in zip(played, infos, strict=True)]
+    episodes = [e.model_copy(update={"policies": i}) for e, i in zip(originals, infos, strict=True)]
     for baseline in (None, name):
         report = comparison_report(compare(episodes, baseline=baseline))
         rows = csv.DictReader(io.StringIO(report.csv()["policies"], newline=""))

@@ -64,14 +64,18 @@ def request_ids(run: Path, *outcomes: str) -> set[str]:
 def check_ledger(server: LoopbackServer, run: Path) -> None:
     """Every request that came is in the ledger, and the ledger has no other but those that were cut short."""
     quiet(server)
-    came, certain, doubtful = set(server.marks), request_ids(run, "answered", "failed"), request_ids(run, "interrupted")
-    assert len(came) == len(server.marks) == server.total
-    assert certain <= came <= certain | doubtful
+    arrivals, certain, doubtful = (
+        set(server.marks),
+        request_ids(run, "answered", "failed"),
+        request_ids(run, "interrupted"),
+    )
+    assert len(arrivals) == len(server.marks) == server.total
+    assert certain <= arrivals <= certain | doubtful
     totals = booked(run)
     assert totals.answered == len(certain)
     assert totals.interrupted == totals.attempts - totals.answered == len(doubtful)
     # To the call: the requests that came are those of the calls that ended, and the interrupted ones that got through.
-    assert server.total == totals.answered + len(doubtful & came)
+    assert server.total == totals.answered + len(doubtful & arrivals)
 
 
 def test_killed_again_and_again_every_episode_is_there_once_and_the_ledger_is_right_to_the_call(tmp_path: Path) -> None:
@@ -122,5 +126,5 @@ def check(run: Path, recorded: list[int]) -> None:
     manifest = read_manifest(run)
     assert manifest.counts is not None
     assert manifest.counts.model_dump() == {"episodes": EPISODES, "failed": 0, "unscored": 0}
-    answered = {role: dict(models) for role, models in manifest.models.items()}
-    assert sum(answered[role]["local/tiny"]["tiny-2026"] for role in ("agent", "judge")) == ledger.answered
+    answers = {role: dict(models) for role, models in manifest.models.items()}
+    assert sum(answers[role]["local/tiny"]["tiny-2026"] for role in ("agent", "judge")) == ledger.answered

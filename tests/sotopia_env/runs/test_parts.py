@@ -148,8 +148,8 @@ def test_parts_share_the_plan_and_each_is_resumed_by_itself(tmp_path: Path) -> N
     assert planned == [3, 2, 2]
     again = run_episodes(plans(), run_dir=tmp_path, part=parts[0])
     assert (again.resumed, again.played, len(again.failures)) == (2, 0, 1)
-    everything = [key for part in parts for key in keys(part.path(tmp_path))]
-    assert sorted(everything) == sorted(plan.key for plan in plans()[:6])
+    all_keys = [key for part in parts for key in keys(part.path(tmp_path))]
+    assert sorted(all_keys) == sorted(plan.key for plan in plans()[:6])
     assert read_manifest(parts[1].path(tmp_path)).part == "2/3"
 
 

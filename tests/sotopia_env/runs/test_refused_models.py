@@ -142,8 +142,8 @@ def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path
         assert len(turns) == len(episode.errors)
         assert turns == sorted(turns)
         assert set(turns) <= set(range(len(episode.turns)))
-    listed = sotopia("show", tmp_path).output
-    assert "call failed" in listed
+    output = sotopia("show", tmp_path).output
+    assert "call failed" in output
 
 
 @pytest.mark.parametrize("model", ["local/tiny", "openai/gpt-4o-mini"])

@@ -47,18 +47,18 @@ def lines(run: Path) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished")
     run_episodes(plans(), run_dir=run)
     return run
 
 
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(finished_run: Path, tmp_path: Path) -> Path:
     """A finished run of its own for each test."""
     target = tmp_path / "run"
     target.mkdir()
-    for file in finished.iterdir():
+    for file in finished_run.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return target
 
@@ -159,17 +159,17 @@ def test_a_run_of_another_version_is_not_read(run: Path) -> None:
 
 def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:
     before = (run / "episodes.jsonl").read_bytes()
-    played: list[int] = []
+    seeds: list[int] = []
 
     class Watched(Speaker):
         async def act(self, observation, seed):  # type: ignore[no-untyped-def]
-            played.append(seed)
+            seeds.append(seed)
             return await super().act(observation, seed)
 
     again = plan_episodes([make_task(f"s{i}") for i in range(4)], [(Watched("a"), Watched("b"))])
     result = run_episodes(again, run_dir=run)
     assert (result.planned, result.resumed, result.played) == (8, 8, 0)
-    assert played == []
+    assert seeds == []
     assert (run / "episodes.jsonl").read_bytes() == before
 
 
@@ -474,10 +474,10 @@ def test_s3_nothing_a_run_holds_is_ever_deleted_by_evaluating_or_resuming(run: P
         assert set(content(read_run(run))) == keys
 
 
-def test_episodes_load_as_a_table_with_datasets(finished: Path) -> None:
+def test_episodes_load_as_a_table_with_datasets(finished_run: Path) -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.load_dataset(
-        "json", data_files=str(finished / "episodes.jsonl"), split="train", cache_dir=str(finished / "cache")
+        "json", data_files=str(finished_run / "episodes.jsonl"), split="train", cache_dir=str(finished_run / "cache")
     )
     assert len(table) == 8
     assert set(table["key"]) == {plan.key for plan in plans()}

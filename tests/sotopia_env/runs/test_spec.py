@@ -30,10 +30,10 @@ def keys(run: Path) -> set[str]:
 def test_a_run_is_played_from_a_file_and_again_from_its_own_record(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(SPEC)
     sotopia("rollout", "--config", tmp_path / "run.yaml", "--out", tmp_path / "a", "--set", "repeats=2")
-    played = keys(tmp_path / "a")
-    assert len(played) == 2 * 4 * 2 * 2  # tasks, pairings, orders, repeats
+    run_keys = keys(tmp_path / "a")
+    assert len(run_keys) == 2 * 4 * 2 * 2  # tasks, pairings, orders, repeats
     sotopia("rollout", "--config", tmp_path / "a" / "run.json", "--out", tmp_path / "b")
-    assert keys(tmp_path / "b") == played
+    assert keys(tmp_path / "b") == run_keys
     again = sotopia("rollout", "--config", tmp_path / "a" / "run.json").output
     assert "0 played now" in again
 

@@ -72,8 +72,8 @@ def test_a_signal_ends_the_run_with_every_call_booked_and_it_can_be_resumed(
     ledger = booked(run)
     assert (ledger.attempts, ledger.answered, ledger.failed) == (server.total, server.total, 0)
     dropped = re.search(r"(\d+) unfinished", output)
-    played = sum(keys_of(run).values())
-    assert 0 < played < 24
+    count = sum(keys_of(run).values())
+    assert 0 < count < 24
     assert dropped
     assert 1 <= int(dropped[1]) <= 8
     assert all(episode.evaluations for episode in read_run(run))
@@ -82,7 +82,7 @@ def test_a_signal_ends_the_run_with_every_call_booked_and_it_can_be_resumed(
     again = start(*command(server, run))
     output, errors = again.communicate(timeout=30)
     assert again.returncode == 0, errors
-    assert f"24 episodes planned, {24 - played} played now, {played} before" in output
+    assert f"24 episodes planned, {24 - count} played now, {count} before" in output
     assert set(keys_of(run).values()) == {1}
     assert read_manifest(run).finished is not None
 

@@ -65,7 +65,7 @@ def pairs(tie: str) -> list[tuple[int, int]]:
     return [r.seats for r in CAST.relationships if r.facts.get("tie") == tie]
 
 
-def seated(relationship: Relationship) -> tuple[Character, Character]:
+def pair_of(relationship: Relationship) -> tuple[Character, Character]:
     return PEOPLE[relationship.seats[0]], PEOPLE[relationship.seats[1]]
 
 
@@ -169,7 +169,7 @@ def test_backstories_name_their_own_two_people_and_no_others():
         names = {
             person.first_name for person in PEOPLE if re.search(rf"\b{person.first_name}\b", relationship.backstory)
         }
-        two = set() if relationship.kind is STRANGER else {person.first_name for person in seated(relationship)}
+        two = set() if relationship.kind is STRANGER else {person.first_name for person in pair_of(relationship)}
         assert names == two, relationship
 
 
@@ -198,7 +198,7 @@ def test_couples_are_of_like_age_and_never_relatives_by_blood_or_marriage():
     assert len({index for pair in spouses for index in pair}) == 2 * len(spouses), "a character is married twice"
     married = {index for pair in spouses for index in pair}
     for relationship in of_kind("romantic"):
-        first, second = seated(relationship)
+        first, second = pair_of(relationship)
         assert abs(first.age - second.age) <= 12, relationship
         if relationship.facts["tie"] == "dating":
             assert not married & set(relationship.seats), relationship

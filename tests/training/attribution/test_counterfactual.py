@@ -67,7 +67,7 @@ def continuations(**fields):
     return Measurement(CounterfactualSettings(policies=policies, **fields), ModelPool())
 
 
-def measured(path, states, **fields):
+def measurements(path, states, **fields):
     states = list(states)
     with StateValues(path, continuations(**fields)) as values:
         values.measure(states, len(states))
@@ -92,7 +92,7 @@ def test_values_agree_with_the_closed_form(tmp_path, p):
     (episode,) = play(p=p)
     before = episode.before(1)
     states = [episode.before(0), before, forced(before, ACCEPT), forced(before, Action(LEAVE))]
-    opening, answer, assent, leaving = measured(
+    opening, answer, assent, leaving = measurements(
         tmp_path / "values.jsonl", states, samples=400, policies={"coin": f"{HERE}:coin:p={p}"}
     )
     error = 4 * (p * (1 - p) / 400) ** 0.5
@@ -103,9 +103,9 @@ def test_values_agree_with_the_closed_form(tmp_path, p):
 
 def test_a_value_is_the_same_twice_and_another_with_another_seed(tmp_path):
     states = list(states_of(play()[0]))
-    first = measured(tmp_path / "a.jsonl", states, samples=16)
-    assert first == measured(tmp_path / "b.jsonl", states, samples=16, concurrency=1)
-    assert first != measured(tmp_path / "c.jsonl", states, samples=16, seed=1)
+    first = measurements(tmp_path / "a.jsonl", states, samples=16)
+    assert first == measurements(tmp_path / "b.jsonl", states, samples=16, concurrency=1)
+    assert first != measurements(tmp_path / "c.jsonl", states, samples=16, seed=1)
     assert (tmp_path / "a.jsonl").read_text() == (tmp_path / "b.jsonl").read_text()
 
 
@@ -140,7 +140,7 @@ def test_deterministic_policies_gain_nothing_by_what_they_always_do(tmp_path):
         tasks.generate("bargaining", 1, seed=3), [("linear:horizon=4", "conceder:horizon=4")], rules=Rules(max_turns=8)
     )
     episode = run_episodes(plans, progress=False).episodes[0]
-    scores = measured(tmp_path / "values.jsonl", states_of(episode), samples=2, policies={})
+    scores = measurements(tmp_path / "values.jsonl", states_of(episode), samples=2, policies={})
     assert len({mean(item) for item in scores}) == 1
 
 
@@ -150,7 +150,7 @@ class StoppedError(Exception):
 
 def test_a_killed_measurement_continues_where_it_was(tmp_path, monkeypatch):
     states = [state for episode in play(6) for state in states_of(episode)]
-    whole = measured(tmp_path / "whole.jsonl", states, samples=4)
+    whole = measurements(tmp_path / "whole.jsonl", states, samples=4)
     path, calls = tmp_path / "values.jsonl", []
     real = Continuations.play
 
@@ -162,16 +162,16 @@ def test_a_killed_measurement_continues_where_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Continuations, "play", counted)
     with pytest.raises(StoppedError):
-        measured(path, states, samples=4, concurrency=1)
+        measurements(path, states, samples=4, concurrency=1)
     lines = path.read_text().splitlines(keepends=True)
     assert 0 < len(lines) < len(states)
     path.write_text("".join(lines) + lines[0][:30])  # the death of the process in the midst of a line
     calls[:] = [-1] * 20
-    assert measured(path, states, samples=4) == whole
+    assert measurements(path, states, samples=4) == whole
     total = len(path.read_text().splitlines())
     assert len({json.loads(line)["of"] for line in path.read_text().splitlines()}) == total
     calls[:] = [-1] * 20
-    measured(path, states, samples=4)
+    measurements(path, states, samples=4)
     assert len(calls) == 20  # nothing is measured again
 
 
@@ -179,9 +179,9 @@ def test_what_a_failed_policy_leaves_unmeasured_is_missing_and_tried_again(tmp_p
     (episode,) = play()
     states = [episode.before(1)]
     path = tmp_path / "values.jsonl"
-    (missing,) = measured(path, states, samples=2, policies={"coin": f"{HERE}:coin:broken=true"})
+    (missing,) = measurements(path, states, samples=2, policies={"coin": f"{HERE}:coin:broken=true"})
     assert missing == Unattributed("not measured: the model is gone")
-    assert measured(path, states, samples=2) == measured(tmp_path / "new.jsonl", states, samples=2)
+    assert measurements(path, states, samples=2) == measurements(tmp_path / "new.jsonl", states, samples=2)
 
 
 # --- the attributor -----------------------------------------------------------------------------------------------

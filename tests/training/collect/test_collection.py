@@ -221,10 +221,10 @@ def test_scripts_say_what_is_wrong_before_anything_heavy_is_imported(script, tmp
         "finally: print([m for m in ('torch', 'transformers', 'trl', 'litellm') if m in sys.modules])"
     )
     command = [sys.executable, "-c", code, str(ROOT / "scripts" / f"{script}.py"), "--config", str(tmp_path / "c.yaml")]
-    ended = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
     )
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("sotopia: ")
-    assert ended.stderr.count("\n") == 1
-    assert ended.stdout == "[]\n"
+    assert process.returncode == 2
+    assert process.stderr.startswith("sotopia: ")
+    assert process.stderr.count("\n") == 1
+    assert process.stdout == "[]\n"

@@ -43,8 +43,8 @@ FAILED = Evaluation(evaluator="judge", unscored="the call failed")
 def episode(key, verdict, task="A", policies=("p", "p")):
     if isinstance(verdict, tuple):
         verdict = evaluation(verdict)
-    seated = tuple(PolicyInfo(agent=f"agent_{seat}", name=name) for seat, name in enumerate(policies))
-    return Episode(key=key, task=TASKS[task], policies=seated, evaluations=(verdict,) if verdict else ())
+    infos = tuple(PolicyInfo(agent=f"agent_{seat}", name=name) for seat, name in enumerate(policies))
+    return Episode(key=key, task=TASKS[task], policies=infos, evaluations=(verdict,) if verdict else ())
 
 
 def episode_with_turn(silent):
@@ -170,8 +170,8 @@ def test_bc_thresholds(options, expected):
 def test_local_and_global_thresholds_differ():
     episodes = [*data([(4, 4), (4, 4), (4, 4), (0, 0)]), *data([(9, 9), (9, 9)], "B")]
     ranks = {
-        how: sum(item.why == "rank" for item in select(episodes, BCFilter(threshold=how)).entries)
-        for how in ("min", "local", "global", "max")
+        threshold: sum(item.why == "rank" for item in select(episodes, BCFilter(threshold=threshold)).entries)
+        for threshold in ("min", "local", "global", "max")
     }
     assert ranks == {"min": 2, "local": 2, "global": 0, "max": 0}
 

@@ -183,7 +183,7 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
     assert len(calls) == 16
 
 
-def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:
+def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:
     plans = plan_episodes(
         tasks.generate("bargaining", 4, seed=3),
         [(make_policy(focal), make_policy("conceder"))],
@@ -196,7 +196,7 @@ def played(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+ru
 
 
 def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
-    baseline = played(tmp_path / "earlier", "linear")
+    baseline = baseline_run(tmp_path / "earlier", "linear")
     run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
                  baseline=str(baseline)))  # fmt: skip
     differences = figures(tmp_path / "e")["differences"]
@@ -214,7 +214,7 @@ def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
 
 @pytest.mark.parametrize("options", [{"seed": 9}, {"max_turns": 8}, {"judge": "rules"}])
 def test_a_baseline_that_does_not_match_is_refused(tmp_path, options):
-    baseline = played(tmp_path / "earlier", "linear", **options)
+    baseline = baseline_run(tmp_path / "earlier", "linear", **options)
     small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified+rules"], "n": 4}
     with raises(InvalidValueError, field="baseline"):
         run(settings(tmp_path / "e", **small, baseline=str(baseline)))

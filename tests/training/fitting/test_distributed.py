@@ -119,13 +119,18 @@ def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_m
 @pytest.mark.timeout(600)
 def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
     """Groups span the processes; ranks whose episodes end early must ask along, or the others would wait for ever."""
-    played = {"families": ["bargaining"], "level": "easy", "partners": ["linear:horizon=2", "leaver"], "max_turns": 4}
+    situations = {
+        "families": ["bargaining"],
+        "level": "easy",
+        "partners": ["linear:horizon=2", "leaver"],
+        "max_turns": 4,
+    }
     settings = {
         "mode": "multi-turn",
         "start_from": str(cloned),
         "lora": None,
-        "situations": {**played, "count": 4},
-        "dev": {"situations": {**played, "count": 3, "task_seed": 9, "both_seats": False}, "every": 1},
+        "situations": {**situations, "count": 4},
+        "dev": {"situations": {**situations, "count": 3, "task_seed": 9, "both_seats": False}, "every": 1},
         "keep": "best",
         "reward": {"scalarisation": "goal", "credit": "acts"},
         "output": str(tmp_path / "grpo"),

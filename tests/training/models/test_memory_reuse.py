@@ -24,6 +24,6 @@ print(before, min(pages_of_a_step() for step in range(6)))
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other options")
 def test_large_tensors_take_no_new_pages_the_second_time():
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    before, after = map(int, ran.stdout.split())
+    process = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    before, after = map(int, process.stdout.split())
     assert after < before / 4

@@ -49,14 +49,14 @@ def rollout(policy, out):
 
 
 @pytest.fixture(scope="module")
-def played(adapter, tmp_path_factory):
+def run_directories(adapter, tmp_path_factory):
     """Two runs of the same tasks and partner: the adapter's and a scripted policy's."""
     folder = tmp_path_factory.mktemp("runs")
     return rollout(adapter, folder / "trained"), rollout("linear", folder / "scripted")
 
 
-def test_rollout_takes_the_adapters_directory_for_a_policy(played):
-    episodes = list(read_run(played[0]))
+def test_rollout_takes_the_adapters_directory_for_a_policy(run_directories):
+    episodes = list(read_run(run_directories[0]))
     assert len(episodes) == 4
     for episode in episodes:
         assert sorted(info.name for info in episode.policies) == ["cloned-adapter", "tit-for-tat"]
@@ -68,15 +68,15 @@ def test_rollout_takes_the_adapters_directory_for_a_policy(played):
         assert episode.evaluation("verified+rules") is not None
 
 
-def test_compare_sets_its_run_beside_a_scripted_policys(played, tmp_path):
-    comparison = json.loads(sotopia("compare", *played, "--metric", "goal", "--out", tmp_path, "--json"))
+def test_compare_sets_its_run_beside_a_scripted_policys(run_directories, tmp_path):
+    comparison = json.loads(sotopia("compare", *run_directories, "--metric", "goal", "--out", tmp_path, "--json"))
     cells = {(cell["policy"], cell["metric"]): cell["estimate"]["n"] for cell in comparison["cells"]}
     assert cells["cloned-adapter", "goal"] == cells["linear", "goal"] == 4
     pairs = {
         frozenset((one["first"], one["second"])): one for one in comparison["differences"] if one["metric"] == "goal"
     }
     assert pairs[frozenset(("cloned-adapter", "linear"))]["matched"] == 8  # four seats of each
-    assert "cloned-adapter" in sotopia("compare", *played)
+    assert "cloned-adapter" in sotopia("compare", *run_directories)
 
 
 def test_an_evaluation_takes_the_adapters_directory_for_a_policy(adapter, tmp_path):

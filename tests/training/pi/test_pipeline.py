@@ -86,7 +86,7 @@ STAGES = [
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def pipeline_run(tmp_path_factory):
     """A pipeline of three updates that ran through, with what its trainer was given."""
     folder = tmp_path_factory.mktemp("pipeline")
     trainer = Trainer()
@@ -99,16 +99,16 @@ def names(folder):
     return {info.name for episode in read_run(folder) for info in episode.policies}
 
 
-def test_every_stage_is_a_directory_that_is_done(finished):
-    config, trainer = finished
+def test_every_stage_is_a_directory_that_is_done(pipeline_run):
+    config, trainer = pipeline_run
     stages = Pipeline(config, trainer, play).steps()
     assert [stage.name for stage in stages] == STAGES
     assert all(stage.done for stage in stages)
 
 
-def test_each_update_learns_from_whom_it_should(finished):
+def test_each_update_learns_from_whom_it_should(pipeline_run):
     """The expert with itself, then the model as the update before has left it; each trained on from the last."""
-    config, trainer = finished
+    config, trainer = pipeline_run
     out = Path(config.output)
     assert [names(out / update / "episodes") for update in ("1-bc", "2-sr", "3-sr")] == [
         {"conceder"},
@@ -130,8 +130,8 @@ def test_each_update_learns_from_whom_it_should(finished):
     assert second.keep == 5, "B.6: self-reinforcement stops after epoch 5"
 
 
-def test_training_gets_the_filtered_seats_of_its_own_collection(finished):
-    config, trainer = finished
+def test_training_gets_the_filtered_seats_of_its_own_collection(pipeline_run):
+    config, trainer = pipeline_run
     for update, item in zip(("1-bc", "2-sr", "3-sr"), trainer.settings, strict=True):
         (source,) = item.data
         assert source.run == str(Path(config.output) / update / "episodes")
@@ -146,9 +146,9 @@ def test_training_gets_the_filtered_seats_of_its_own_collection(finished):
         )
 
 
-def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finished):
+def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(pipeline_run):
     """Guards P: no separation of training from evaluation in the fine-tuning step."""
-    config, trainer = finished
+    config, trainer = pipeline_run
     out = Path(config.output)
     per_update = [
         {task_key(t) for t in load_tasks(out / u / "tasks" / "tasks.jsonl")} for u in ("1-bc", "2-sr", "3-sr")
@@ -175,8 +175,8 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(finish
     assert not keys & reserved
 
 
-def test_the_table_has_a_line_for_everything_measured(finished):
-    config, _ = finished
+def test_the_table_has_a_line_for_everything_measured(pipeline_run):
+    config, _ = pipeline_run
     text = (Path(config.output) / "summary.txt").read_text()
     lines = [line.split()[0] for line in text.splitlines()[4:] if line]
     assert lines == ["base", "conceder", "1-bc", "2-sr", "3-sr"]
@@ -207,8 +207,8 @@ def test_a_pipeline_that_died_continues_where_it_was(tmp_path):
     assert stamps(config.output) == after
 
 
-def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(finished):
-    config, _ = finished
+def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(pipeline_run):
+    config, _ = pipeline_run
     more = config.model_copy(update={"updates": (*config.updates, "sr")})
     before = stamps(config.output)
     trainer = Trainer()
@@ -318,9 +318,9 @@ def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, 
     checked = [sys.executable, "scripts/run_pi.py", "--config", str(tmp_path / "c.yaml"), "--check"]
     if changes.get("updates"):
         env = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
-        ended = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
-        assert ended.returncode == 2
-        assert ended.stderr.startswith(f"sotopia: {field}: ")
+        process = subprocess.run(checked, cwd=CONFIGS.parent, env=env, capture_output=True, text=True, check=False)
+        assert process.returncode == 2
+        assert process.stderr.startswith(f"sotopia: {field}: ")
     else:
         code = run_script("Pipeline.", PipelineSettings, run, checked[2:], check=check)
         assert code == (0 if field is None else 2)

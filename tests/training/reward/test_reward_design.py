@@ -90,7 +90,7 @@ def test_a_constant_dimension_counts_half_everywhere_and_is_said(caplog):
 
 
 @pytest.mark.parametrize(
-    ("which", "train", "weights", "error", "field"),
+    ("rewards", "train", "weights", "error", "field"),
     [
         (rewards(("a", {GOAL: 1.0}), ("a", {GOAL: 1.0})), {"a"}, None, InvalidValueError, "rewards"),
         (THREE, {"elsewhere"}, None, InvalidValueError, "rewards"),
@@ -99,9 +99,9 @@ def test_a_constant_dimension_counts_half_everywhere_and_is_said(caplog):
         (THREE, TRAIN, {}, InvalidValueError, "weights"),
     ],
 )
-def test_what_cannot_be_fitted(which, train, weights, error, field):
+def test_what_cannot_be_fitted(rewards, train, weights, error, field):
     with raises(error, field=field):
-        fit_design(which, train, weights)
+        fit_design(rewards, train, weights)
 
 
 def test_a_turn_that_lacks_a_dimension_is_left_out_and_counted(caplog):

@@ -146,19 +146,19 @@ def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(
         write_prompt_settings(paths["EARLIER"] / "model", SHORT)
     values = {**(FILTER if script == "filter_episodes" else CLONE), **changes}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(with_paths(values, paths)))
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--config", str(tmp_path / "c.yaml")],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
-    assert ended.returncode == 2, ended.stderr
-    (sentence,) = re.findall(r"^sotopia: (.*)$", ended.stderr, re.MULTILINE)
-    assert ended.stderr.endswith(f"sotopia: {sentence}\n")
+    assert process.returncode == 2, process.stderr
+    (sentence,) = re.findall(r"^sotopia: (.*)$", process.stderr, re.MULTILINE)
+    assert process.stderr.endswith(f"sotopia: {sentence}\n")
     assert message in sentence.replace(f"{tmp_path}/", "")
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
+    assert "Traceback" not in process.stderr
+    assert process.stdout == ""
 
 
 # --- what may be spent -----------------------------------------------------------------------------------------------

@@ -133,6 +133,6 @@ print("CODE", code, "HEAVY", heavy)
 def test_help_and_misspelt_settings_load_nothing_heavy(tmp_path, arguments, code):
     (tmp_path / "c.yaml").write_text(GOOD)
     program = HEAVY.format(arguments=arguments, script=str(ROOT / "scripts" / "train_bc.py"))
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert f"CODE {code} HEAVY []" in ran.stdout
-    assert ("max_length" in ran.stderr) == (code == 2)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert f"CODE {code} HEAVY []" in process.stdout
+    assert ("max_length" in process.stderr) == (code == 2)

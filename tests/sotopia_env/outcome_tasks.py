@@ -82,14 +82,14 @@ def acts(words: str = "", move: Any = None, to: tuple[str, ...] = ()) -> Action:
     return Action(ActionType.SPEAK, words, to, None if move is None else read_move(move))
 
 
-def episode(of: Task, *actions: Action | str, key: str = "e0") -> Episode:
+def episode(task: Task, *actions: Action | str, key: str = "e0") -> Episode:
     """The record of an episode with these actions, one for each turn."""
-    state = state_after(of, *actions, rules=Rules(max_silent_turns=0))
+    state = state_after(task, *actions, rules=Rules(max_silent_turns=0))
     return Episode(
         key=key,
-        task=of,
+        task=task,
         rules=state.rules,
-        policies=tuple(PolicyInfo(agent=agent, name=f"policy-{agent}") for agent in of.agents),
+        policies=tuple(PolicyInfo(agent=agent, name=f"policy-{agent}") for agent in task.agents),
         turns=tuple(RecordedTurn(turn=turn) for turn in state.turns),
         stop=state.stop,
     )

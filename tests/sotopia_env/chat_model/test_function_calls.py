@@ -153,7 +153,7 @@ def test_an_interview_asks_for_text(direct, serve):
 # ---------------------------------------------------------------------------------------------------------------------
 # Functions and calls
 @pytest.mark.parametrize(
-    ("of", "moves"),
+    ("task", "moves"),
     [
         (contract(), ["propose", "accept", "reject", "withdraw"]),
         (ballot(2), ["vote"]),
@@ -162,8 +162,8 @@ def test_an_interview_asks_for_text(direct, serve):
     ],
     ids=["agreement", "ballot", "claims", "words alone"],
 )
-def test_a_task_has_the_functions_of_its_protocol(of, moves):
-    functions = functions_of(observed(of))
+def test_a_task_has_the_functions_of_its_protocol(task, moves):
+    functions = functions_of(observed(task))
     assert [function["name"] for function in functions] == ["say", "gesture", "act", *moves, "wait", "leave"]
     for function in functions:
         jsonschema.Draft202012Validator.check_schema(function["parameters"])
@@ -189,20 +189,20 @@ def test_words_may_go_to_some_and_moves_may_not():
 @pytest.mark.parametrize("family", tasks.FAMILIES)
 def test_every_action_is_a_call_that_its_function_allows_and_that_means_it(family):
     """Scripted policies play; each of their actions is written as a call and read back."""
-    of = tasks.generate(family, 1, seed=5)[0]
-    table = Table(of, Rules(max_turns=12), seed=5)
+    task = tasks.generate(family, 1, seed=5)[0]
+    table = Table(task, Rules(max_turns=12), seed=5)
     policies = [naming.make_policy("random-offers"), naming.make_policy("random")]
-    asyncio.run(table.play({agent: policies[index % 2] for index, agent in enumerate(of.agents)}))
-    observation = Table(of, Rules(max_turns=12), seed=5).observe(of.agents[0])
+    asyncio.run(table.play({agent: policies[index % 2] for index, agent in enumerate(task.agents)}))
+    observation = Table(task, Rules(max_turns=12), seed=5).observe(task.agents[0])
     schemas = {function["name"]: function["parameters"] for function in functions_of(observation)}
     for item in table.episode().turns:
         action = item.turn.attempted or item.turn.action
         if action.action_type in (ActionType.NON_VERBAL, ActionType.ACTION) and action.move is not None:
             continue  # moves are made along with speech
-        own = call_of(to_json(action, of.names))
+        own = call_of(to_json(action, task.names))
         assert own is not None
         jsonschema.validate(json.loads(own.arguments), schemas[own.name])
-        names = {name: agent for agent, name in of.names.items()}
+        names = {name: agent for agent, name in task.names.items()}
         assert parse(action_text([own]), names) == action
 
 

@@ -120,13 +120,13 @@ def structure(data: Mapping[str, Any]) -> Any:
     return list(data), turns, agents
 
 
-def ask(of: Episode, judge: Callable[[ChatRequest], str]) -> Any:
-    return asyncio.run(LLMJudge(ScriptedChatModel(judge), reasks=0).evaluate_async(of))
+def ask(episode: Episode, judge: Callable[[ChatRequest], str]) -> Any:
+    return asyncio.run(LLMJudge(ScriptedChatModel(judge), reasks=0).evaluate_async(episode))
 
 
-def obedient(of: Episode = BASE) -> ObedientJudge:
-    model = ScriptedChatModel([verdict(of.task.agents)])
-    asyncio.run(LLMJudge(model).evaluate_async(of))
+def obedient(episode: Episode = BASE) -> ObedientJudge:
+    model = ScriptedChatModel([verdict(episode.task.agents)])
+    asyncio.run(LLMJudge(model).evaluate_async(episode))
     outside, data = parts_of(model.requests[0].messages)
     return ObedientJudge(outside, structure(read_data(data)))
 
@@ -134,9 +134,9 @@ def obedient(of: Episode = BASE) -> ObedientJudge:
 TEMPLATE = obedient()
 
 
-def outcome(of: Episode) -> tuple[dict[str, float], ObedientJudge]:
+def outcome(episode: Episode) -> tuple[dict[str, float], ObedientJudge]:
     judge = replace(TEMPLATE)
-    evaluation = ask(of, judge)
+    evaluation = ask(episode, judge)
     assert evaluation.unscored is None, evaluation.unscored
     return {score.dimension.value: score.value for score in evaluation.scores if score.agent == "agent_0"}, judge
 
@@ -220,20 +220,24 @@ def with_values(record: Record, **values: Any) -> Any:
 
 
 def with_field(field: str, text: str) -> Task:
-    of = secretive_task()
-    scenario, (first, second), (seat, other) = of.scenario, of.characters, of.scenario.seats
+    task = secretive_task()
+    scenario, (first, second), (seat, other) = task.scenario, task.characters, task.scenario.seats
     match field:
         case "context":
-            return with_values(of, scenario=with_values(scenario, context=text))
+            return with_values(task, scenario=with_values(scenario, context=text))
         case "goal":
-            return with_values(of, scenario=with_values(scenario, seats=(with_values(seat, goals=(text, text)), other)))
+            return with_values(
+                task, scenario=with_values(scenario, seats=(with_values(seat, goals=(text, text)), other))
+            )
         case "private_info":
-            return with_values(of, scenario=with_values(scenario, seats=(with_values(seat, private_info=text), other)))
+            return with_values(
+                task, scenario=with_values(scenario, seats=(with_values(seat, private_info=text), other))
+            )
         case "backstory":
-            return with_values(of, relationships=(Relationship(seats=(0, 1), kind="friend", backstory=text),))
+            return with_values(task, relationships=(Relationship(seats=(0, 1), kind="friend", backstory=text),))
         case "public_attributes":
-            return with_values(of, characters=(with_values(first, public_attributes={text[:80]: text}), second))
-    return with_values(of, characters=(with_values(first, **{field: text}), second))
+            return with_values(task, characters=(with_values(first, public_attributes={text[:80]: text}), second))
+    return with_values(task, characters=(with_values(first, **{field: text}), second))
 
 
 FIELDS = (
@@ -248,11 +252,11 @@ def test_no_text_of_an_author_leaves_the_data(field):
     assert judge.template == TEMPLATE.template
     for attack in ATTACKS:
         try:
-            of = with_field(field, attack.text)
+            task = with_field(field, attack.text)
         except ValidationError:
             continue  # several lines, too long for a name, or one that poses: refused before a judge reads it
         count += 1
-        evaluation = ask(BASE.model_copy(update={"task": of}), judge)
+        evaluation = ask(BASE.model_copy(update={"task": task}), judge)
         assert judge.fault == "", attack.name
         assert {s.dimension.value: s.value for s in evaluation.scores if s.agent == "agent_0"} == WORST
     assert count >= {"context": len(ATTACKS), "first_name": 8}.get(field, 15)

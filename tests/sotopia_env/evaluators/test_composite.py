@@ -26,9 +26,9 @@ B = Fixed("b", {BEL: 6.0, GOAL: 8.0, REL: -1.0})
 C = Fixed("c", {BEL: 10.0})
 
 
-def both_ways(evaluator, of):
-    evaluation = evaluator.evaluate(of)
-    assert asyncio.run(evaluator.evaluate_async(of)) == evaluation
+def both_ways(evaluator, episode):
+    evaluation = evaluator.evaluate(episode)
+    assert asyncio.run(evaluator.evaluate_async(episode)) == evaluation
     return evaluation
 
 

@@ -24,8 +24,8 @@ C = Fixed("c", {BEL: 10.0, GOAL: 8.0})
 BROKEN, MUTE = Fixed("broken", failure="the line is dead"), Fixed("mute", unscored="no idea")
 
 
-def evaluate(ensemble, of=HELLO):
-    return asyncio.run(ensemble.evaluate_async(of))
+def evaluate(ensemble, episode=HELLO):
+    return asyncio.run(ensemble.evaluate_async(episode))
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def judging(*judges, **settings):
     return InterviewEvaluator(judges, views=["external"], **settings)
 
 
-def evaluate(interview, of=HELLO):
-    return asyncio.run(interview.evaluate_async(of))
+def evaluate(interview, episode=HELLO):
+    return asyncio.run(interview.evaluate_async(episode))
 
 
 def goals(evaluation):
@@ -144,10 +144,10 @@ def test_only_the_views_that_are_named_are_asked(views, respondents):
 
 def test_judges_are_shown_everything_and_need_no_record_that_replays():
     model = YES()
-    of = secretive_task(2)
-    evaluate(judging(model), transcript(act(0, "x", to=(1,)), act(0, "y"), of=of))
+    task = secretive_task(2)
+    evaluate(judging(model), transcript(act(0, "x", to=(1,)), act(0, "y"), of=task))
     data = data_of(model.requests[0])
-    assert [agent["secret"] for agent in data["agents"]] == [c.secret for c in of.characters]
+    assert [agent["secret"] for agent in data["agents"]] == [c.secret for c in task.characters]
     assert data["turns"][0]["seen_by"] == ["agent_1"]
 
 

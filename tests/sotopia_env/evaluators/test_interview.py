@@ -44,9 +44,9 @@ def judge(verdict=lambda about, goal: True, name="judge/m"):
     return ScriptedChatModel(reply, name=name)
 
 
-def interviewed(policies, evaluator=None, of=None, seed=0):
+def interviewed(policies, evaluator=None, task=None, seed=0):
     """The recorded episode of these policies, with its evaluation, and its interview."""
-    plan = EpisodePlan(of or fair(), tuple(policies), seed=seed)
+    plan = EpisodePlan(task or fair(), tuple(policies), seed=seed)
     evaluator = evaluator or InterviewEvaluator(policies=policies)
     (episode,) = run_episodes([plan], evaluator=evaluator, progress=False).episodes
     return episode, episode.evaluation()
@@ -169,7 +169,7 @@ def test_unanswered_is_no_answer_on_a_goal_and_not_right_on_information(policies
     assert {answer.asked for answer in evaluation.answers} == {is_asked}
     values = {dimension: value for (_, dimension), value in scores(evaluation).items() if dimension != "goal_exact"}
     assert values == ({"information": 0, "information_coverage": 0} if is_asked else {})
-    _, without = interviewed(policies, of=fair(outcome=None, questions=[]))
+    _, without = interviewed(policies, task=fair(outcome=None, questions=[]))
     assert without.scores == ()
     assert without.unscored.startswith("no question was answered; the first one: ")
     assert reason in without.unscored

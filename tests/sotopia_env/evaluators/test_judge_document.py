@@ -23,24 +23,24 @@ from tests.sotopia_env.factories import character, scenario, task
 from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale
 
 
-def parse(of):
+def parse(episode):
     """The document that a judge of ``of`` reads."""
     model = ScriptedChatModel(honest)
-    asyncio.run(LLMJudge(model).evaluate_async(of))
+    asyncio.run(LLMJudge(model).evaluate_async(episode))
     return data_of(model.requests[0])
 
 
 def test_the_document_holds_everything():
-    of = secretive_task(3)
-    episode = transcript(act(0, "All of you!"), act(1, "Just you.", to=(2,)), act(2, kind=NONE), of=of)
+    task = secretive_task(3)
+    episode = transcript(act(0, "All of you!"), act(1, "Just you.", to=(2,)), act(2, kind=NONE), of=task)
     data = parse(episode)
-    assert data["situation"] == of.scenario.context
-    assert [agent["id"] for agent in data["agents"]] == list(of.agents)
+    assert data["situation"] == task.scenario.context
+    assert [agent["id"] for agent in data["agents"]] == list(task.agents)
     first = data["agents"][0]
     assert list(first) == ["id", "name", "profile", "secret", "goals", "private_info", "relationships"]
-    assert (first["name"], first["secret"]) == (of.characters[0].name, of.characters[0].secret)
+    assert (first["name"], first["secret"]) == (task.characters[0].name, task.characters[0].secret)
     assert first["secret"] not in first["profile"]
-    assert first["goals"] == list(of.scenario.seats[0].goals)
+    assert first["goals"] == list(task.scenario.seats[0].goals)
     assert first["relationships"][1] == {"with": "agent_2", "kind": "stranger", "backstory": ""}
     assert list(data["turns"][0]) == ["turn", "agent", "type", "argument", "to", "seen_by"]
     assert [tuple(turn.values()) for turn in data["turns"]] == [
@@ -109,9 +109,9 @@ def test_a_document_of_an_unknown_viewer_is_refused():
 # ---------------------------------------------------------------------------------------------------------------------
 # Moves
 def test_moves_are_fields_of_their_turns():
-    of = contract()
+    task = contract()
     terms = {"price": 84, "start": "June 15", "firewood": {"agent_0": 1, "agent_1": 2}}
-    state = state_after(of, acts("84?", {"propose": terms}), acts("Yes!", {"accept": 3}), acts("So?"))
+    state = state_after(task, acts("84?", {"propose": terms}), acts("Yes!", {"accept": 3}), acts("So?"))
     first, second, third = parse(Episode.of_state(state))["turns"]
     effect = "offers (#1): price $84, start June 15, firewood: Ada Testa 1, Bram Testa 2"
     assert (first["argument"], first["move"], first["effect"]) == ("84?", {"propose": terms}, effect)
@@ -142,29 +142,31 @@ def test_no_words_can_pose_as_a_move(text):
 
 
 @pytest.mark.parametrize(
-    ("of", "move", "hidden"),
+    ("task", "move", "hidden"),
     [
         (ballot(3, secret=True), {"vote": "park"}, "votes (secretly)"),
         (riddle(), {"claim": "Bo Li"}, "makes a claim"),
         (ballot(3), {"vote": "park"}, None),
     ],
 )
-def test_a_participant_reads_of_a_secret_move_what_its_observation_says(of, move, hidden):
-    state = state_after(of, acts("Well.", move))
+def test_a_participant_reads_of_a_secret_move_what_its_observation_says(task, move, hidden):
+    state = state_after(task, acts("Well.", move))
     episode = Episode.of_state(state)
-    by_viewer = {viewer: json.loads(document(episode, viewer=viewer).text)["turns"][0] for viewer in (None, *of.agents)}
+    by_viewer = {
+        viewer: json.loads(document(episode, viewer=viewer).text)["turns"][0] for viewer in (None, *task.agents)
+    }
     assert by_viewer[None]["move"] == by_viewer["agent_0"]["move"] == move
     assert by_viewer["agent_1"].get("move") == (move if hidden is None else None)
-    for agent in of.agents:
+    for agent in task.agents:
         (turn,) = observe(state, agent).turns
         assert by_viewer[agent]["effect"] == turn.effect
     assert by_viewer["agent_1"]["effect"] == (hidden or "votes for park")
 
 
 def test_a_private_offer_is_read_by_its_recipients_only():
-    of = sale(3, needs={"quorum": 2}, private_messages=True)
-    episode = Episode.of_state(state_after(of, acts("Psst.", {"propose": {"price": 5}}, to=("agent_1",))))
-    turns = {viewer: json.loads(document(episode, viewer=viewer).text)["turns"] for viewer in of.agents}
+    task = sale(3, needs={"quorum": 2}, private_messages=True)
+    episode = Episode.of_state(state_after(task, acts("Psst.", {"propose": {"price": 5}}, to=("agent_1",))))
+    turns = {viewer: json.loads(document(episode, viewer=viewer).text)["turns"] for viewer in task.agents}
     assert turns["agent_1"][0]["effect"] == "offers to some (#1): price $5.00"
     assert turns["agent_2"] == []
 
@@ -191,14 +193,14 @@ steps = st.lists(
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(order=st.sampled_from(list(TurnOrder)), private=st.booleans(), secret=st.booleans(), script=steps)
 def test_a_participants_document_holds_exactly_the_turns_of_its_observation(order, private, secret, script):
-    of = ballot(PEOPLE, secret=secret, private_messages=private)
-    state = initial_state(of, Rules(turn_order=order, max_turns=10), 1)
+    task = ballot(PEOPLE, secret=secret, private_messages=private)
+    state = initial_state(task, Rules(turn_order=order, max_turns=10), 1)
     for number, (kind, to, move) in enumerate(script):
         if state.stop is None:
             words = kind in (NONE, LEAVE)
             commitment = None if words or move is None else read_move(move)
             state = transition(state, Action(kind, f"remark {number}", tuple(to), commitment))
-        for agent in of.agents:
+        for agent in task.agents:
             perceived, episode = observe(state, agent).turns, Episode.of_state(state)
             assert tuple(turn for turn, _ in perceived_turns(episode, agent)) == perceived
             turns = json.loads(document(episode, viewer=agent).text)["turns"]

@@ -31,8 +31,8 @@ SALARY = CustomDimension(name="salary", low=1, high=5, instruction="How close di
 HELLO = transcript("Hello.", "Good evening.")
 
 
-def evaluate(judge, of=HELLO):
-    return asyncio.run(judge.evaluate_async(of))
+def evaluate(judge, episode=HELLO):
+    return asyncio.run(judge.evaluate_async(episode))
 
 
 def test_a_verdict_becomes_scores_with_their_reasoning():
@@ -101,13 +101,13 @@ def test_the_bands_cover_their_range(dimension):
 
 def test_s6_a_recorded_episode_is_judged_from_its_record():
     """Guards S6: re-evaluation had no messages, hence no agents, hence only zeros."""
-    of = secretive_task(3)
-    state = initial_state(of, Rules(max_turns=3), 5)
+    task = secretive_task(3)
+    state = initial_state(task, Rules(max_turns=3), 5)
     for text in ("One.", "Two.", "Three."):
         state = transition(state, Action(SPEAK, text))
     live, model = Episode.of_state(state), ScriptedChatModel(honest)
     turns = tuple(RecordedTurn(turn=turn) for turn in state.turns)
-    episode = Episode(key="k", task=of, rules=state.rules, seed=5, stop=state.stop, turns=turns)
+    episode = Episode(key="k", task=task, rules=state.rules, seed=5, stop=state.stop, turns=turns)
     judge = LLMJudge(model)
     again = asyncio.run(evaluate_episode(Episode.model_validate_json(episode.model_dump_json()), judge))
     assert evaluate(judge, live) == again.evaluation()
@@ -220,8 +220,8 @@ def test_an_episode_too_long_for_the_model_loses_its_oldest_turns_visibly(fits):
     def small(request):
         return honest(request) if len(data_of(request)["turns"]) <= fits else ContextLengthError("too long", 4096)
 
-    model, of = ScriptedChatModel(small), transcript(*(f"Number {n}." for n in range(1, 21)))
-    evaluation = evaluate(LLMJudge(model), of)
+    model, episode = ScriptedChatModel(small), transcript(*(f"Number {n}." for n in range(1, 21)))
+    evaluation = evaluate(LLMJudge(model), episode)
     data = data_of(model.requests[-1])
     omitted = 20 - len(data["turns"])
     assert data.get("omitted_turns", 0) == omitted >= 20 - fits

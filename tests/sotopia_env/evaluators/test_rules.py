@@ -34,8 +34,8 @@ from tests.sotopia_env.factories import character, task
 OFFER = "I could take seven hundred for it."
 
 
-def score(of, dimension, agent="agent_0"):
-    return RuleEvaluator().evaluate(of).by_agent[agent][dimension].value
+def score(episode, dimension, agent="agent_0"):
+    return RuleEvaluator().evaluate(episode).by_agent[agent][dimension].value
 
 
 SPEECH = "I have thought about it all night and will not go below seven hundred."

@@ -35,8 +35,8 @@ def says(terms: Any = None, turns: Any = (), reasoning: str = "They shook hands.
     return json.dumps({"reasoning": reasoning, "agreement": agreement, **fields})
 
 
-def dialogue(of: Any, *actions: Any, rules: Rules | None = None) -> Episode:
-    return Episode.of_state(state_after(of, *actions, rules=rules or Rules(max_silent_turns=0)))
+def dialogue(task: Any, *actions: Any, rules: Rules | None = None) -> Episode:
+    return Episode.of_state(state_after(task, *actions, rules=rules or Rules(max_silent_turns=0)))
 
 
 def scored(episode: Episode, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
@@ -78,7 +78,7 @@ def test_terms_are_normalised():
 
 
 @pytest.mark.parametrize(
-    ("of", "actions", "terms", "turns", "payoffs"),
+    ("task", "actions", "terms", "turns", "payoffs"),
     [
         # a quorum of two of three, and a third assent that adds nothing
         (sale(3, {"quorum": 2}), ("5?", "Yes.", "No!"), {"price": 5}, (1, 2, None), (95.0, 5.0, 5.0)),
@@ -89,8 +89,8 @@ def test_terms_are_normalised():
         (ballot(), ("The park.", "Museum!", "The park."), {"option": "park"}, (1, None, 3), (0.0, 1.0, 2.0)),
     ],
 )
-def test_whose_assent_it_takes_is_the_tasks_own_rule(of, actions, terms, turns, payoffs):
-    evaluation, _ = scored(dialogue(of, *actions), says(terms, turns))
+def test_whose_assent_it_takes_is_the_tasks_own_rule(task, actions, terms, turns, payoffs):
+    evaluation, _ = scored(dialogue(task, *actions), says(terms, turns))
     assert evaluation.unscored is None
     assert evaluation.agreement.outcome.payoffs == payoffs
 
@@ -156,7 +156,7 @@ def test_an_answer_that_stays_so_leaves_the_episode_unscored_with_the_reason(ans
 
 
 @pytest.mark.parametrize(
-    ("of", "actions", "terms", "turns"),
+    ("task", "actions", "terms", "turns"),
     [
         (sale(3, {"quorum": 2, "veto": ["agent_2"]}), ("5?", "Yes.", "No!"), {"price": 5}, (1, 2, None)),
         # who has left before the others assented takes its assent along
@@ -164,8 +164,8 @@ def test_an_answer_that_stays_so_leaves_the_episode_unscored_with_the_reason(ans
         (ballot(), ("The park.", "Museum!", "Hm."), {"option": "park"}, (1, None, None)),
     ],
 )
-def test_assents_that_do_not_suffice_are_refused(of, actions, terms, turns):
-    evaluation, _ = scored(dialogue(of, *actions), says(terms, turns), reasks=0)
+def test_assents_that_do_not_suffice_are_refused(task, actions, terms, turns):
+    evaluation, _ = scored(dialogue(task, *actions), says(terms, turns), reasks=0)
     assert "is not enough here" in evaluation.unscored
 
 
@@ -200,10 +200,10 @@ def test_the_words_beside_moves_are_read_without_the_moves_and_not_scored():
     assert not named.measures(contract())
 
 
-@pytest.mark.parametrize("of", [task(), riddle()])
-def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(of):
+@pytest.mark.parametrize("task", [task(), riddle()])
+def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(task):
     members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]
-    episode = dialogue(of, "Hello.")
+    episode = dialogue(task, "Hello.")
     for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
         evaluation = asyncio.run(evaluator.evaluate_async(episode))
         assert {score.source for score in evaluation.scores} == {"rules"}
@@ -236,8 +236,8 @@ def test_a_call_that_fails_is_an_evaluation_that_fails():
 # ---------------------------------------------------------------------------------------------------------------------
 # What is asked
 def test_the_model_reads_names_and_turns_and_nothing_private():
-    of = contract(context="A shed is for sale.")
-    _, model = scored(dialogue(of, *TALK), says())
+    task = contract(context="A shed is for sale.")
+    _, model = scored(dialogue(task, *TALK), says())
     data = data_of(model.requests[0])
     assert list(data) == ["situation", "agents", "turns", "end"]
     assert data["agents"] == [{"id": "agent_0", "name": "Ada Testa"}, {"id": "agent_1", "name": "Bram Testa"}]
@@ -253,14 +253,14 @@ def test_the_model_reads_names_and_turns_and_nothing_private():
 
 
 @pytest.mark.parametrize(
-    ("of", "words"),
+    ("task", "words"),
     [
         (ballot(), "a decision needs more than half of all participants"),
         (sale(3, {"quorum": 2, "veto": ["agent_2"]}), "the assent of 2 of the 3 participants, among them agent_2"),
     ],
 )
-def test_the_instructions_say_whose_assent_it_takes(of, words):
-    assert words in scored(dialogue(of, "Hello."), says())[1].requests[0].messages[0]["content"]
+def test_the_instructions_say_whose_assent_it_takes(task, words):
+    assert words in scored(dialogue(task, "Hello."), says())[1].requests[0].messages[0]["content"]
 
 
 def test_the_schema_is_strict_and_admits_what_is_asked_for():

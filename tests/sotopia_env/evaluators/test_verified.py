@@ -12,10 +12,10 @@ from tests.sotopia_env.evaluators.doubles import FIN, GOAL, transcript
 from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale, verified
 
 
-def deal(price, of=None):
+def deal(price, task=None):
     """A transcript in which the price is proposed and accepted."""
     moves = acts(f"{price}?", {"propose": {"price": price}}), acts("Yes.", {"accept": 1})
-    return Episode.of_state(state_after(sale() if of is None else of, *moves))
+    return Episode.of_state(state_after(sale() if task is None else task, *moves))
 
 
 def bounded(no_agreement):
@@ -26,7 +26,7 @@ def bounded(no_agreement):
 
 
 @pytest.mark.parametrize(
-    ("of", "price", "goals", "fins"),
+    ("task", "price", "goals", "fins"),
     [
         (sale(), 0, (10.0, 0.0), (5.0, 0.0)),
         (sale(), 25, (7.5, 2.5), (3.75, 1.25)),
@@ -36,18 +36,18 @@ def bounded(no_agreement):
         (bounded(50), 45, (10.0, 0.0), (5.0, -0.5)),
     ],
 )
-def test_scores_are_the_clipped_share_of_what_could_be_gained(of, price, goals, fins):
-    evaluation = VerifiedOutcome().evaluate(deal(price, of))
+def test_scores_are_the_clipped_share_of_what_could_be_gained(task, price, goals, fins):
+    evaluation = VerifiedOutcome().evaluate(deal(price, task))
     scores = evaluation.by_agent
-    assert tuple(scores[agent][GOAL].value for agent in of.agents) == pytest.approx(goals)
-    assert tuple(scores[agent][FIN].value for agent in of.agents) == pytest.approx(fins)
+    assert tuple(scores[agent][GOAL].value for agent in task.agents) == pytest.approx(goals)
+    assert tuple(scores[agent][FIN].value for agent in task.agents) == pytest.approx(fins)
     assert set(scores["agent_0"]) == {GOAL, FIN}
     assert "Agreed on #1: price" in scores["agent_0"][GOAL].reasoning
     assert evaluation.outcome.terms == {"price": price}
 
 
 @pytest.mark.parametrize(
-    ("of", "actions", "goals"),
+    ("task", "actions", "goals"),
     [
         (contract(), ("84, June 1, one log for me.", "I accept!", "Deal!"), (0.0, 0.0)),  # words alone change nothing
         (ballot(2), (acts("", {"vote": "museum"}), acts("", {"vote": "museum"})), (10.0, 10.0)),
@@ -56,9 +56,9 @@ def test_scores_are_the_clipped_share_of_what_could_be_gained(of, price, goals, 
         (sale(), (acts("", {"propose": {"price": 5}}), acts("I accept #1!", {"accept": 9})), (0.0, 0.0)),
     ],
 )
-def test_every_protocol_is_scored_by_its_moves(of, actions, goals):
-    scores = VerifiedOutcome().evaluate(Episode.of_state(state_after(of, *actions))).by_agent
-    assert tuple(scores[agent][GOAL].value for agent in of.agents) == goals
+def test_every_protocol_is_scored_by_its_moves(task, actions, goals):
+    scores = VerifiedOutcome().evaluate(Episode.of_state(state_after(task, *actions))).by_agent
+    assert tuple(scores[agent][GOAL].value for agent in task.agents) == goals
 
 
 def test_a_task_without_an_outcome_is_refused_with_a_way_out():

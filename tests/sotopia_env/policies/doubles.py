@@ -125,9 +125,9 @@ def violations(state: EpisodeState) -> list[str]:
     return [turn.violation for turn in state.turns if turn.violation is not None]
 
 
-def observed(of: Task, *actions: Action | str, rules: Rules | None = None) -> Observation:
+def observed(task: Task, *actions: Action | str, rules: Rules | None = None) -> Observation:
     """What the seat whose turn it is observes after these actions."""
-    state = initial_state(of, rules or Rules(), 0)
+    state = initial_state(task, rules or Rules(), 0)
     for action in actions:
         state = transition(state, action if isinstance(action, Action) else Action(ActionType.SPEAK, action))
     assert state.actor is not None
@@ -142,14 +142,14 @@ def decide(policy: Policy, observation: Observation, seed: int = 0) -> Decision:
     return asyncio.run(policy.act(observation, seed))
 
 
-def play(policies: Sequence[Policy], of: Task, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
+def play(policies: Sequence[Policy], task: Task, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
     """An episode to its end; one policy per seat."""
 
     async def episode() -> EpisodeState:
-        state = initial_state(of, rules or Rules(), seed)
-        views = [SeatView(of, state.rules, agent) for agent in of.agents]
+        state = initial_state(task, rules or Rules(), seed)
+        views = [SeatView(task, state.rules, agent) for agent in task.agents]
         while state.actor is not None:
-            seat = of.agents.index(state.actor)
+            seat = task.agents.index(state.actor)
             decision = await policies[seat].act(views[seat].observe(state), turn_seed(seed, len(state.turns), seat))
             state = transition(state, decision.action)
         return state

@@ -36,9 +36,9 @@ TASKS: dict[str, Task] = {
 }
 
 
-def observations(of: Task, seed: int, rules: Rules) -> Iterator[Observation]:
+def observations(task: Task, seed: int, rules: Rules) -> Iterator[Observation]:
     """What the acting seats see in an episode of random play, with a few offers that were meant."""
-    table = Table(of, rules, seed)
+    table = Table(task, rules, seed)
     policies = [make_policy(name) for name in ("random", "linear", "random-offers")]
     while table.acting:
         agent = table.acting[0]
@@ -79,12 +79,12 @@ def draw(schema: dict[str, Any], rng: random.Random) -> Any:
     raise AssertionError(schema)
 
 
-@pytest.mark.parametrize("of", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 @pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS, TurnOrder.REACTIVE])
-def test_everything_that_the_schema_admits_is_read(of: Task, order: TurnOrder) -> None:
+def test_everything_that_the_schema_admits_is_read(task: Task, order: TurnOrder) -> None:
     rng = random.Random(7)
     for seed in range(3):
-        for observation in observations(of, seed, Rules(max_turns=8, turn_order=order, end_when_settled=False)):
+        for observation in observations(task, seed, Rules(max_turns=8, turn_order=order, end_when_settled=False)):
             schema = action_schema(observation, rng.choice([None, 1, 40]))
             validator = jsonschema.Draft202012Validator(schema)
             for _ in range(12):
@@ -95,10 +95,10 @@ def test_everything_that_the_schema_admits_is_read(of: Task, order: TurnOrder) -
                 assert action.move is None or action.action_type not in WORDLESS
 
 
-@pytest.mark.parametrize("of", TASKS.values(), ids=TASKS)
-def test_every_move_that_a_script_makes_is_admitted(of: Task) -> None:
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_move_that_a_script_makes_is_admitted(task: Task) -> None:
     for seed, name in enumerate(("linear", "random", "sharer", "micro", "splitter")):
-        table, policy = Table(of, Rules(max_turns=8), seed), make_policy(name)
+        table, policy = Table(task, Rules(max_turns=8), seed), make_policy(name)
         while table.acting:
             agent = table.acting[0]
             observation = table.observe(agent)

@@ -260,8 +260,8 @@ def test_words_and_leaving_are_worth_nothing():
 def test_what_is_worse_than_no_agreement_scores_below_nothing():
     worth = [{"constant": -10, "issues": {"n": {"per_unit": 1}}}, {"issues": {"n": {"per_unit": -1}}}]
     issue = {"name": "n", "kind": "number", "low": 0, "high": 20}
-    of = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
-    scores = worths(observed(of), *(moving(propose={"n": n}) for n in (0, 10, 15, 20)))
+    task = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
+    scores = worths(observed(task), *(moving(propose={"n": n}) for n in (0, 10, 15, 20)))
     assert scores == pytest.approx([-1.0, 0.0, 0.5, 1.0])
 
 
@@ -273,10 +273,10 @@ def test_a_vote_is_worth_its_option():
     assert worths(mine, moving(vote=None)) == [0.0]
 
 
-@pytest.mark.parametrize(("of", "kind"), [(task(), "no protocol"), (friends_task(), "claims")])
-def test_it_says_so_where_there_are_no_offers(of, kind):
+@pytest.mark.parametrize(("task", "kind"), [(task(), "no protocol"), (friends_task(), "claims")])
+def test_it_says_so_where_there_are_no_offers(task, kind):
     with pytest.raises(PolicyError, match=f"offer-worth.*{kind}"):
-        decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(of))
+        decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(task))
 
 
 def test_the_best_of_many_random_offers_asks_for_more():

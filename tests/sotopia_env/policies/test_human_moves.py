@@ -106,8 +106,8 @@ def test_wrong_values_are_explained_and_asked_for_again(answers, words):
 
 
 def test_a_move_that_is_refused_is_asked_for_again():
-    of = sale(3, private_messages=True)
-    choice, screen = typed(observed(of), "speak", "Psst.", "agent_1", "1", "5", "")
+    task = sale(3, private_messages=True)
+    choice, screen = typed(observed(task), "speak", "Psst.", "agent_1", "1", "5", "")
     assert choice == Action(ActionType.SPEAK, "Psst.", ("agent_1",))
     assert any("That move is not possible: a private offer must reach" in text for text in screen)
 
@@ -120,13 +120,13 @@ def test_an_empty_claim_is_asked_for_again():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Whole episodes
-def play(of, *people, rules=None):
+def play(task, *people, rules=None):
     """An episode between people who type; returns its record."""
     policies = [keyboard(*lines)[0] for lines in people]
-    state = initial_state(of, rules or Rules(), 0)
+    state = initial_state(task, rules or Rules(), 0)
     while state.actor is not None:
         observation = observe(state, state.actor)
-        decision = asyncio.run(policies[of.agents.index(state.actor)].act(observation, 0))
+        decision = asyncio.run(policies[task.agents.index(state.actor)].act(observation, 0))
         state = transition(state, decision.action)
     return Episode.of_state(state)
 
@@ -159,11 +159,11 @@ EPISODES = {
 }
 
 
-@pytest.mark.parametrize(("of", "people", "terms"), EPISODES.values(), ids=EPISODES)
-def test_whole_episodes(of, people, terms):
-    episode = play(of, *people)
+@pytest.mark.parametrize(("task", "people", "terms"), EPISODES.values(), ids=EPISODES)
+def test_whole_episodes(task, people, terms):
+    episode = play(task, *people)
     assert not [turn.violation for turn in episode.plain_turns if turn.violation]
-    assert (episode.stop, outcome_of(of, episode.plain_turns).terms) == (StopReason.SETTLED, terms)
+    assert (episode.stop, outcome_of(task, episode.plain_turns).terms) == (StopReason.SETTLED, terms)
 
 
 TERMINAL = """

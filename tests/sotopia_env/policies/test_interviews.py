@@ -61,10 +61,10 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_scripted_policies_answer_by_what_they_know_of_the_outcome(ending):
-    of, actions, own, others = ending
-    state = state_after(of, *actions)
-    for seat, agent in enumerate(of.agents):
-        other = of.agents[seat - 1]
+    task, actions, own, others = ending
+    state = state_after(task, *actions)
+    for seat, agent in enumerate(task.agents):
+        other = task.agents[seat - 1]
         for about, expected in ((agent, own[seat]), (other, others[seat])):
             reply = reply_of(make_policy("linear"), state, agent, InterviewQuestion(about, "Do well."))
             assert reply.choice == (None if expected is None else ("yes", "no").index(expected)), (agent, about, reply)
@@ -87,8 +87,8 @@ def test_scripted_policies_name_the_option_that_its_owner_gave_away(words, choic
 
 
 def test_words_that_a_seat_did_not_hear_or_another_said_tell_nothing():
-    of = fair()
-    others = state_after(of, WAIT, "An oboist, they say.")
+    task = fair()
+    others = state_after(task, WAIT, "An oboist, they say.")
     assert reply_of(make_policy("silent"), others, "agent_2", SECRET).choice is None
 
 

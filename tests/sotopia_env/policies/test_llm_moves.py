@@ -77,9 +77,9 @@ def test_a_move_that_is_not_open_is_asked_for_again_with_the_reason(move, reason
 @pytest.mark.parametrize("on_unusable", ["none", "forfeit"])
 @pytest.mark.parametrize("reasks", [0, 2])
 def test_a_move_that_stays_closed_is_a_violation_and_the_words_are_heard(reasks, on_unusable):
-    of = contract()
+    task = contract()
     policy, model = seat(*[answer({"accept": 7}, "Deal!")] * (reasks + 1), reasks=reasks, on_unusable=on_unusable)
-    state = transition(initial_state(of, Rules(), 0), OFFER)
+    state = transition(initial_state(task, Rules(), 0), OFFER)
     decision = decide(policy, observe(state, "agent_1"))
     assert decision.action == action({"accept": 7}, "Deal!")
     assert (decision.generation.reasks, decision.generation.parse_failure) == (reasks, None)
@@ -150,7 +150,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize(
-    ("of", "actions", "expected"),
+    ("task", "actions", "expected"),
     [
         (contract(), [], [{"propose": TERMS}]),
         (contract(), [OFFER], [{"propose": TERMS}, {"accept": 1}, {"reject": 1}]),
@@ -162,8 +162,8 @@ MOVES = [
         (riddle(tries=1), [action({"claim": "Bo Li"}), action()], []),
     ],
 )
-def test_the_schema_admits_exactly_the_moves_open_now(of, actions, expected):
-    schema = action_schema(observed(of, *actions))
+def test_the_schema_admits_exactly_the_moves_open_now(task, actions, expected):
+    schema = action_schema(observed(task, *actions))
     check_strict(schema)
     assert admits(schema, None)
     assert [move for move in MOVES if admits(schema, move)] == expected
@@ -211,19 +211,19 @@ BRIEF_SYSTEMS = [
 ]
 
 
-@pytest.mark.parametrize(("of", "worth"), BRIEF_SYSTEMS)
-def test_the_brief_system_message_holds_the_worth_and_the_outcome_space(of, worth):
-    system = AgentPrompt("brief").messages(observed(of))[0]["content"]
+@pytest.mark.parametrize(("task", "worth"), BRIEF_SYSTEMS)
+def test_the_brief_system_message_holds_the_worth_and_the_outcome_space(task, worth):
+    system = AgentPrompt("brief").messages(observed(task))[0]["content"]
     assert system == f"Goal of seat 0. Worth: {worth}"
 
 
 @pytest.mark.parametrize("family", tasks.FAMILIES)
 @pytest.mark.parametrize("format_", FORMATS)
 def test_prompts_of_every_format_hold_the_whole_outcome_space(format_, family):
-    (of,) = tasks.generate(family, 1, seed=3)
-    for agent in of.agents:
-        prompt = AgentPrompt(format_).messages(observe(initial_state(of, Rules(), 0), agent))[0]["content"]
-        for issue in of.protocol.space.issues:
+    (task,) = tasks.generate(family, 1, seed=3)
+    for agent in task.agents:
+        prompt = AgentPrompt(format_).messages(observe(initial_state(task, Rules(), 0), agent))[0]["content"]
+        for issue in task.protocol.space.issues:
             values = {"number": lambda i: [i.limits_text()], "choice": lambda i: i.options,
                       "items": lambda i: [f"{i.count} piece"]}[issue.kind](issue)  # fmt: skip
             assert all(value in prompt for value in values), (issue, prompt)
@@ -363,10 +363,10 @@ def test_an_episode_between_models_is_settled_recorded_and_replays():
 
 
 def test_a_private_offer_that_does_not_reach_who_is_needed_is_asked_for_again():
-    of = sale(3, private_messages=True)
+    task = sale(3, private_messages=True)
     offer = answer({"propose": {"price": 5}}, to=["Bram Testa"])
     policy, model = seat(offer, answer({"propose": {"price": 5}}))
-    assert decide(policy, observed(of)).action == action({"propose": {"price": 5}})
+    assert decide(policy, observed(task)).action == action({"propose": {"price": 5}})
     assert "missing: Chidi Testa" in model.requests[1].messages[-1]["content"]
 
 

@@ -61,24 +61,24 @@ def proposal(policy, observation, seed=0):
 def test_utilities_run_from_no_agreement_to_the_best():
     worth = [{"constant": 5, "issues": {"n": {"per_unit": 2}}, "no_agreement": 9}, {"issues": {"n": {"per_unit": -1}}}]
     issue = {"name": "n", "kind": "number", "low": 0, "high": 4}
-    of = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
-    rows = ranking(observed(of).briefing)  # worth 13, 11, 9, 7, 5; none is worth 9
+    task = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
+    rows = ranking(observed(task).briefing)  # worth 13, 11, 9, 7, 5; none is worth 9
     assert rows.utilities.tolist() == [1.0, 0.5, 0.0, -0.5, -1.0]
     assert [rows.terms(row)["n"] for row in range(5)] == [4, 3, 2, 1, 0]
     assert rows.utility({"n": 1}) == -0.5
     assert [rows.count(target) for target in (1.1, 1.0, 0.6, 0.5, 0.0)] == [0, 1, 1, 2, 3]
     assert rows.ladder(10) == [0, 1, 2]
     assert not rows.hopeless
-    assert ranking(observed(of, NO_ACTION).briefing).hopeless  # the other seat's best is worth 0, as none is
+    assert ranking(observed(task, NO_ACTION).briefing).hopeless  # the other seat's best is worth 0, as none is
 
 
 def test_a_ranking_is_computed_once_and_goes_with_its_task():
-    of = one_number()
-    space = observed(of).briefing.space
-    assert ranking(observed(of).briefing) is ranking(observed(of).briefing)
+    task = one_number()
+    space = observed(task).briefing.space
+    assert ranking(observed(task).briefing) is ranking(observed(task).briefing)
     assert id(space) in bidding._RANKINGS
     key = id(space)
-    del of, space
+    del task, space
     gc.collect()
     assert key not in bidding._RANKINGS
 
@@ -106,19 +106,19 @@ def test_among_equally_good_offers_the_one_nearest_to_the_partners_is_made():
         {"name": "colour", "kind": "choice", "options": ["red", "green", "blue"]},
     ]
     worth = [{"issues": {"n": {"per_unit": sign}, "colour": {"red": 0, "green": 0, "blue": 0}}} for sign in (1, -1)]
-    of = verified({"protocol": {"kind": "agreement"}, "issues": issues, "worth": worth})
-    assert act(FixedDemand(demand=0.5), observed(of)).move.content == {"n": 10, "colour": "red"}
+    task = verified({"protocol": {"kind": "agreement"}, "issues": issues, "worth": worth})
+    assert act(FixedDemand(demand=0.5), observed(task)).move.content == {"n": 10, "colour": "red"}
     for colour in ("red", "green", "blue"):
-        observation = observed(of, NO_ACTION, moving(propose={"n": 1, "colour": colour}))
+        observation = observed(task, NO_ACTION, moving(propose={"n": 1, "colour": colour}))
         assert act(FixedDemand(demand=0.5), observation).move.content == {"n": 10, "colour": colour}
 
 
 def test_a_space_too_large_to_be_ranked_is_refused_and_a_large_number_is_thinned():
     items = [{"name": f"i{i}", "kind": "items", "count": 9} for i in range(6)]
     worth = {"issues": {f"i{i}": {"each": 1} for i in range(6)}}
-    of = verified({"protocol": {"kind": "agreement"}, "issues": items, "worth": [worth, worth]})
+    task = verified({"protocol": {"kind": "agreement"}, "issues": items, "worth": [worth, worth]})
     with pytest.raises(PolicyError, match="100000"):
-        act(make("linear"), observed(of))
+        act(make("linear"), observed(task))
     fine = one_number(high=10**6)
     assert len(ranking(observed(fine).briefing).utilities) <= 100_000
     # Off the grid an offer is still valued exactly.
@@ -232,20 +232,20 @@ def test_the_comparison_is_with_the_next_offer_not_with_the_target():
 
 
 def test_the_best_of_several_open_offers_is_accepted():
-    of = verified(three_seats({"quorum": 2}))
+    task = verified(three_seats({"quorum": 2}))
     offers = [moving(propose={"pieces": {"agent_0": pieces, "agent_1": 9 - pieces}, "day": "Tue"}) for pieces in (5, 6)]
-    observation = observed(of, NO_ACTION, *offers)
+    observation = observed(task, NO_ACTION, *offers)
     assert act(FixedDemand(demand=0.4), observation).move == Move(MoveKind.ACCEPT, 2)
 
 
 def test_an_offer_worse_than_none_is_never_accepted():
     worth = [{"constant": -10, "issues": {"n": {"per_unit": 1}}}, {"issues": {"n": {"per_unit": -1}}}]
     issue = {"name": "n", "kind": "number", "low": 0, "high": 20}
-    of = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
+    task = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
     for name in BARGAINERS:
-        state = play((make(name), make("silent")), of, Rules(max_silent_turns=0))
+        state = play((make(name), make("silent")), task, Rules(max_silent_turns=0))
         assert all(terms["n"] >= 10 for terms in proposals(state, 0)), name
-        assert act(make(name), observed(of, NO_ACTION, n(9))).move.kind is MoveKind.PROPOSE, name
+        assert act(make(name), observed(task, NO_ACTION, n(9))).move.kind is MoveKind.PROPOSE, name
 
 
 @pytest.mark.parametrize("name", NEGOTIATORS)
@@ -258,10 +258,10 @@ def test_all_seats_leave_when_the_matter_is_settled(name):
 def test_a_seat_with_nothing_to_gain_does_nothing(name):
     worth = [{"issues": {"n": {"per_unit": -1}}}, {"issues": {"n": {"per_unit": 1}}}]
     issue = {"name": "n", "kind": "number", "low": 1, "high": 3}
-    of = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
+    task = verified({"protocol": {"kind": "agreement"}, "issues": [issue], "worth": worth})
     mute = Rules(action_types=(ActionType.NONE, ActionType.SPEAK))  # no notes
-    assert act(make(name), observed(of, rules=mute)) == NO_ACTION
-    assert act(make(name), observed(of, NO_ACTION, n(2), rules=mute)) == NO_ACTION
+    assert act(make(name), observed(task, rules=mute)) == NO_ACTION
+    assert act(make(name), observed(task, NO_ACTION, n(2), rules=mute)) == NO_ACTION
 
 
 @pytest.mark.parametrize("name", NEGOTIATORS)
@@ -274,24 +274,24 @@ def test_moves_need_no_words(name):
 # ---------------------------------------------------------------------------------------------------------------------
 # Ballots
 def test_the_vote_goes_to_the_option_with_most_votes_that_is_worth_the_target():
-    of = verified(ballot())
+    task = verified(ballot())
     votes = (moving(vote="zoo"), moving(vote="zoo"))
     # To seat 2 the options are worth 1, 4 and 3, no decision 2: utilities -0.5, 1 and 0.5.
     for demand, option in ((0.0, "zoo"), (0.5, "zoo"), (0.6, "museum")):
-        assert act(FixedDemand(demand=demand), observed(of, *votes)).move == Move(MoveKind.VOTE, option)
-    assert act(FixedDemand(demand=1.0), observed(of)).move == Move(MoveKind.VOTE, "park")
+        assert act(FixedDemand(demand=demand), observed(task, *votes)).move == Move(MoveKind.VOTE, option)
+    assert act(FixedDemand(demand=1.0), observed(task)).move == Move(MoveKind.VOTE, "park")
 
 
 def test_the_last_vote_waits_until_it_decides():
-    of = verified(ballot())
-    waiting = act(make("linear"), observed(of, moving(vote="park"), moving(vote="zoo")))
+    task = verified(ballot())
+    waiting = act(make("linear"), observed(task, moving(vote="park"), moving(vote="zoo")))
     assert waiting.argument
     assert waiting.move is None
-    assert act(make("linear"), observed(of, moving(vote="park"), moving(vote="museum"))).move.content == "museum"
+    assert act(make("linear"), observed(task, moving(vote="park"), moving(vote="museum"))).move.content == "museum"
     # When the others have decided there is nothing to wait for.
-    assert act(make("linear"), observed(of, moving(vote="zoo"), moving(vote="zoo"))).move.content == "museum"
+    assert act(make("linear"), observed(task, moving(vote="zoo"), moving(vote="zoo"))).move.content == "museum"
     late = [moving(vote="park"), moving(vote="zoo"), Action(ActionType.SPEAK, "Hm.")] * 10
-    assert act(make("linear"), observed(of, *late[:-1], rules=Rules(max_turns=60))).move is not None
+    assert act(make("linear"), observed(task, *late[:-1], rules=Rules(max_turns=60))).move is not None
     unanimous = verified(ballot("unanimity"))
     divided = observed(unanimous, moving(vote="park"), moving(vote="museum"))
     assert divided.briefing.rules == unanimous.scenario.outcome.protocol
@@ -305,10 +305,10 @@ def test_the_last_vote_waits_until_it_decides():
 @pytest.mark.parametrize("order", TurnOrder)
 @pytest.mark.parametrize("name", ["linear", "conceder", "micro", "frequency", "liar", "sharer"])
 def test_three_with_different_favourites_decide(name, order):
-    of = verified(ballot())
-    state = play((make(name),) * 3, of, Rules(turn_order=order, max_turns=40))
+    task = verified(ballot())
+    state = play((make(name),) * 3, task, Rules(turn_order=order, max_turns=40))
     assert violations(state) == []
-    assert outcome_of(of, state.turns).agreed
+    assert outcome_of(task, state.turns).agreed
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -341,12 +341,12 @@ def test_what_was_claimed_in_vain_is_not_claimed_again():
         "protocol": {"kind": "claims", "candidates": ["a", "b"], "answer": "b", "tries": 2, "shown": True},
         "worth": [{"right": 1}] * 2,
     }
-    of = verified(outcome)
-    assert act(make("linear"), observed(of)).move is None  # half a chance is not worth the target yet
+    task = verified(outcome)
+    assert act(make("linear"), observed(task)).move is None  # half a chance is not worth the target yet
     generous = FixedDemand(demand=0.0)
-    first = act(generous, observed(of))
+    first = act(generous, observed(task))
     assert first.move == Move(MoveKind.CLAIM, "a")
-    assert act(generous, observed(of, first, NO_ACTION)).move == Move(MoveKind.CLAIM, "b")
+    assert act(generous, observed(task, first, NO_ACTION)).move == Move(MoveKind.CLAIM, "b")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -363,20 +363,20 @@ SCENES = {
 @pytest.mark.parametrize("scene", ["mixed", "quorum", "ballot", "claims"])
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_all_moves_are_legal_and_a_function_of_the_seed(name, scene):
-    of = SCENES[scene]
+    task = SCENES[scene]
     for partner in SCRIPTED:
-        policies = (make(name), make(partner), make("linear"))[: len(of.agents)]
-        state = play(policies, of, seed=3)
+        policies = (make(name), make(partner), make("linear"))[: len(task.agents)]
+        state = play(policies, task, seed=3)
         assert violations(state) == [], partner
-    assert play(policies, of, seed=3).turns == state.turns
+    assert play(policies, task, seed=3).turns == state.turns
 
 
 @pytest.mark.parametrize("scene", ["mixed", "quorum", "latest", "ballot", "claims"])
 @pytest.mark.parametrize("name", ["linear", "conceder", "generous", "frequency", "sharer"])
 def test_those_who_concede_agree_everywhere(name, scene):
-    of = SCENES[scene]
-    state = play((make(name), make("linear"), make("conceder"))[: len(of.agents)], of, Rules(max_turns=40))
-    result = outcome_of(of, state.turns)
+    task = SCENES[scene]
+    state = play((make(name), make("linear"), make("conceder"))[: len(task.agents)], task, Rules(max_turns=40))
+    result = outcome_of(task, state.turns)
     assert result.agreed
     assert state.stop is StopReason.SETTLED
     assert min(result.shares[: 2 if scene == "mixed" else 1]) >= 0
@@ -386,8 +386,8 @@ def test_two_frequency_modellers_lose_less_than_two_linear_ones():
     """Each side has an issue that matters more to it; who learns which gives up the other."""
     joint = {}
     for name in ("linear", "frequency"):
-        of = SCENES["mixed"]
-        joint[name] = sum(outcome_of(of, play((make(name), make(name)), of).turns).payoffs)
+        task = SCENES["mixed"]
+        joint[name] = sum(outcome_of(task, play((make(name), make(name)), task).turns).payoffs)
     assert joint["frequency"] >= joint["linear"]
 
 
@@ -420,13 +420,13 @@ def test_an_episode_that_the_rules_end_earlier_has_a_shorter_horizon(rules, seat
 @pytest.mark.parametrize("rules", [Rules(max_turns=8), Rules(max_rounds=4, turn_order=TurnOrder.SIMULTANEOUS)])
 @pytest.mark.parametrize("name", ["linear", "boulware", "conceder", "hard-headed", "frequency", "liar", "sharer"])
 def test_who_concedes_agrees_in_eight_turns_too(name, rules):
-    of = SCENES["mixed"]
-    assert outcome_of(of, play((make(name), make("linear")), of, rules).turns).agreed
+    task = SCENES["mixed"]
+    assert outcome_of(task, play((make(name), make("linear")), task, rules).turns).agreed
 
 
 def test_two_who_answer_step_by_step_agree_in_eight_turns_too():
-    of = SCENES["mixed"]
-    assert outcome_of(of, play((make("micro"), make("micro")), of, Rules(max_turns=8)).turns).agreed
+    task = SCENES["mixed"]
+    assert outcome_of(task, play((make("micro"), make("micro")), task, Rules(max_turns=8)).turns).agreed
 
 
 def test_a_horizon_within_the_rules_is_the_one_that_was_asked_for():

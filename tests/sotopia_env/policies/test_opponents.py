@@ -74,10 +74,10 @@ def test_micro_accepts_what_is_worth_its_lowest_offer(history, accepts):
 
 
 def test_micro_agrees_with_itself_in_the_middle():
-    for of, middle in ((FEW, 2), (NUMBER, 10)):
-        state = play((Micro(), Micro()), of)
+    for task, middle in ((FEW, 2), (NUMBER, 10)):
+        state = play((Micro(), Micro()), task)
         assert state.stop is StopReason.SETTLED
-        assert abs(outcome_of(of, state.turns).terms["n"] - middle) <= 2
+        assert abs(outcome_of(task, state.turns).terms["n"] - middle) <= 2
 
 
 def test_micro_goes_through_at_most_its_steps():
@@ -93,13 +93,13 @@ def test_micro_goes_through_at_most_its_steps():
 
 
 def test_of_several_partners_the_one_who_moves_least_counts_for_micro():
-    of = verified(three_seats("all"))
+    task = verified(three_seats("all"))
 
     def offer(mine, day="Mon"):
         return moving(propose={"pieces": {"agent_0": mine, "agent_1": 9 - mine}, "day": day})
 
     def own_share(*history):
-        return act(Micro(), observed(of, *history)).move.content["pieces"]["agent_0"]
+        return act(Micro(), observed(task, *history)).move.content["pieces"]["agent_0"]
 
     best = own_share()
     assert best == 9
@@ -181,12 +181,12 @@ LIED_TO = {
 @pytest.mark.parametrize("scene", LIED_TO)
 @pytest.mark.parametrize("partner", ["boulware", "linear", "tit-for-tat", "frequency", "micro"])
 def test_lies_change_no_outcome(partner, scene):
-    of = LIED_TO[scene]
+    task = LIED_TO[scene]
     outcomes, words = [], []
     for policy in (Liar(), TimeDependent()):
-        state = play((policy, make(partner), make("linear"))[: len(of.agents)], of)
+        state = play((policy, make(partner), make("linear"))[: len(task.agents)], task)
         assert violations(state) == []
-        outcomes.append((outcome_of(of, state.turns), moves(state)))
+        outcomes.append((outcome_of(task, state.turns), moves(state)))
         words.append([turn.action.argument for turn in state.turns if turn.actor == "agent_0"])
     assert outcomes[0] == outcomes[1]
     assert words[0] != words[1]
@@ -211,8 +211,8 @@ def test_the_liar_names_its_friends_and_tells_nothing_of_them():
 
 @pytest.mark.parametrize(("talker", "same_moves"), [("presser", "boulware"), ("prober", "linear")])
 def test_pressure_and_questions_are_words_only(talker, same_moves):
-    of = NUMBER
-    states = [play((make(policy), make("linear")), of) for policy in (talker, same_moves)]
+    task = NUMBER
+    states = [play((make(policy), make("linear")), task) for policy in (talker, same_moves)]
     assert moves(states[0]) == moves(states[1])
     words = [[turn.action.argument for turn in state.turns if turn.actor == "agent_0"] for state in states]
     assert all(more.startswith(less) for more, less in zip(*words, strict=True))

@@ -36,8 +36,8 @@ def free_task(goal="Get the piano home today.", secret="Has a gambling debt.", p
     return task(scenario=scenario(seats=seats), characters=(character("Ada", secret=secret), character("Bram")))
 
 
-def actions(first, second, of, rules=None):
-    return [turn.action for turn in play((make(first), make(second)), of, rules).turns]
+def actions(first, second, task, rules=None):
+    return [turn.action for turn in play((make(first), make(second)), task, rules).turns]
 
 
 def test_small_talk_takes_four_turns_names_the_goal_and_leaves():
@@ -77,11 +77,11 @@ def test_the_sharer_shows_its_private_information_then_talks():
 
 
 def test_the_sharer_shows_its_cards_then_bargains():
-    of = one_number()
-    first, second = (act(make("sharer"), observed(of, *history)) for history in ((), ("Hm.", "Hm.")))
+    task = one_number()
+    first, second = (act(make("sharer"), observed(task, *history)) for history in ((), ("Hm.", "Hm.")))
     assert first == Action(ActionType.NON_VERBAL, "shows a note: Do well.")
-    assert second.move == act(make("linear"), observed(of, "Hm.", "Hm.")).move
-    no_notes = observed(of, rules=Rules(action_types=(ActionType.SPEAK,)))
+    assert second.move == act(make("linear"), observed(task, "Hm.", "Hm.")).move
+    no_notes = observed(task, rules=Rules(action_types=(ActionType.SPEAK,)))
     assert act(make("sharer"), no_notes).move == act(make("linear"), no_notes).move
 
 
@@ -115,14 +115,14 @@ MOVING = {
 
 @pytest.mark.parametrize("scene", MOVING)
 def test_random_makes_legal_moves_now_and_then(scene):
-    of = MOVING[scene]
+    task = MOVING[scene]
     rules = Rules(max_silent_turns=0, action_types=(ActionType.SPEAK, ActionType.ACTION))
-    states = [play((UniformRandom(),) * len(of.agents), of, rules, seed) for seed in range(20)]
+    states = [play((UniformRandom(),) * len(task.agents), task, rules, seed) for seed in range(20)]
     assert all(violations(state) == [] for state in states)
     counts = [sum(move is not None for move in moves(state)) for state in states]
     assert sum(counts) > 10
     assert any(None in moves(state) for state in states)
-    assert play((UniformRandom(),) * len(of.agents), of, rules, 3).turns == states[3].turns
+    assert play((UniformRandom(),) * len(task.agents), task, rules, 3).turns == states[3].turns
 
 
 def test_random_samples_every_kind_of_move():

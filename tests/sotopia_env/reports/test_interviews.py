@@ -67,12 +67,12 @@ def answers(rng: random.Random, seating: Iterable[str], lean: float) -> list[Int
 
 
 def recorded(template: str, instance: int, seating: tuple[str, ...], answers: Iterable[InterviewAnswer]) -> Episode:
-    of = fair(f"{template}/{instance}", template=template)
-    infos = tuple(PolicyInfo(agent=agent, name=name) for agent, name in zip(of.agents, seating, strict=True))
+    task = fair(f"{template}/{instance}", template=template)
+    infos = tuple(PolicyInfo(agent=agent, name=name) for agent, name in zip(task.agents, seating, strict=True))
     agreed = ("hall", "garden", None)[instance % 3]
     verdict = Evaluation(evaluator="interview", answers=tuple(answers), unscored="-", outcome=outcome(agreed))
     key = f"{template}.{instance}.{'+'.join(seating)}"
-    return Episode(task=of, key=key, policies=infos, evaluations=(verdict,))
+    return Episode(task=task, key=key, policies=infos, evaluations=(verdict,))
 
 
 @pytest.fixture(scope="module")
@@ -468,10 +468,10 @@ def test_text_csv_json_and_charts(report, tmp_path):
 
 def test_a_report_without_roles_or_questions_has_no_such_charts(tmp_path):
     answers = [InterviewAnswer(respondent="agent_0", about="agent_0", index=1, view=View.SELF, value=True)]
-    of = recorded("fair", 0, ("x", "x", "x"), answers)
-    bare = of.task.scenario.model_copy(update={"interview": None})
-    of = of.model_copy(update={"task": of.task.model_copy(update={"scenario": bare})})
-    result = interview_report([of])
+    episode = recorded("fair", 0, ("x", "x", "x"), answers)
+    bare = episode.task.scenario.model_copy(update={"interview": None})
+    episode = episode.model_copy(update={"task": episode.task.model_copy(update={"scenario": bare})})
+    result = interview_report([episode])
     assert result.roles == ()
     assert result.templates == 1
     names = {path.name for path in interviews_report(result).write(tmp_path)}

@@ -309,7 +309,7 @@ def test_an_episode_of_moves_ends_with_the_nash_solution(name: str, level: str) 
 
 
 @each_family
-def test_words_alone_never_come_to_an_outcome(name: str) -> None:
+def test_words_alone_never_reach_an_outcome(name: str) -> None:
     task = tasks.family(name).generate(0, 2, "easy")
     state = initial_state(task, Rules(max_turns=6), 0)
     while state.stop is None:

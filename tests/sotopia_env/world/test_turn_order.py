@@ -79,7 +79,7 @@ def time_of_next_turn(last: EpisodeState, agent: str, since: int) -> int:
         and not turn.action.silent
         and (not turn.action.to or agent in turn.action.to)
     ]
-    if not own:  # the situation reaches everybody, and the clock starts with the first action
+    if not own:  # the situation reaches every seat, and the clock starts with the first action
         delays = [int(chance(last, -1, other) * seats) for other in range(seats)]
         return delays[seat] - min(delays)
     first = min(news, default=None)

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from sotopia_env import naming, tasks
 from sotopia_env.continuations import Continuations
 from sotopia_env.credit import GOAL, counterfactual_rewards, standing_rewards, state_values
+from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.files import write_text_atomically
 from sotopia_env.json_text import decode_json
@@ -56,8 +57,9 @@ Policies of the seats: {{policies}}. In {{explored}} turns another policy than t
 {{acted}}
 
 `gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
-{{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. An interval of width 0
-says that all pairs have the same difference: for policies that draw nothing the gain is then exact.
+{{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. Intervals are
+Student's t over the pairs, and too narrow where policies draw at random and few pairs differ. An interval of width 0
+says that all pairs have the same difference: for policies that draw nothing the gain is then exact, for others not.
 Correlation with `gain`, mean of the families, 95 % intervals over tasks: `standing` {{standing}}, `reward` {{reward}}.
 
 | column | meaning |
@@ -302,8 +304,13 @@ def main(arguments: list[str] | None = None) -> int:
     options.explorers = options.policies if options.explorers is None else split_names(options.explorers)
     if importlib.util.find_spec("pyarrow") is None:
         parser.error("parquet needs pyarrow: pip install pyarrow")
-    options.out.mkdir(parents=True, exist_ok=True)
-    write(options, list(episodes(options)))
+    if options.turns < 1 or not 0 <= options.explore <= 1:
+        parser.error("--turns must be at least 1, and --explore a share between 0 and 1")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write(options, list(episodes(options)))
+    except (SotopiaError, OSError) as error:
+        parser.error(str(error))
     return 0
 
 

@@ -84,3 +84,24 @@ def test_a_model_acts_in_explored_turns_alone_and_is_asked_once_for_each(tmp_pat
     card = (tmp_path / "README.md").read_text()
     line = next(line for line in card.splitlines() if line.startswith("| model |"))
     assert [cell.strip() for cell in line.split("|")[2:4]] == [str(len(model)), str(len(unusable))]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--turns", "0"),
+        ("--explore", "2"),
+        ("--samples", "0"),
+        ("--seed", "-1"),
+        ("--families", "nosuch"),
+        ("--policies", "nosuch"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path, capsys, options):
+    with pytest.raises(SystemExit) as stop:
+        turn_data_set.main(["--out", str(tmp_path / "out"), "--turns", "20", *options])
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit):
+        turn_data_set.main(["--out", str(tmp_path / "file")])

@@ -111,7 +111,7 @@ def main() -> int:
     try:
         asyncio.run(measure(parser.parse_args()))
     except SotopiaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"sotopia: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -59,7 +59,7 @@ def play(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.policies.human import HumanPolicy
-    from sotopia_env.runs import EpisodePlan, PlayOptions, Session, in_order_of
+    from sotopia_env.runs import EpisodeOptions, EpisodePlan, Session, in_order_of
     from sotopia_env.settings import merged, settings_of
 
     if participant and out is None:
@@ -67,7 +67,7 @@ def play(
     collection = naming.task_set(tasks, n, seed, level)
     # A participant plays all tasks, unless one is named.
     named_task = None if participant and task is None else naming.pick_task(collection, task)
-    options = settings_of(merged(settings, {"seed": seed}), PlayOptions, "")
+    options = settings_of(merged(settings, {"seed": seed}), EpisodeOptions, "")
     pool = ModelPool(options.models)
     rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
     person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)

@@ -5,10 +5,11 @@ from sotopia_env.runs.participants import Session, in_order_of
 from sotopia_env.runs.plan import DEFAULT_RULES, EpisodePlan, Orders, all_matchups, plan_episodes
 from sotopia_env.runs.play import evaluate_episode, play_episode
 from sotopia_env.runs.rollout import RunResult, run_episodes, run_episodes_async
-from sotopia_env.runs.spec import PlayOptions, RunSpec, TaskOptions, WorkOptions
+from sotopia_env.runs.spec import EpisodeOptions, PlayOptions, RunSpec, TaskOptions, WorkOptions
 
 __all__ = [
     "DEFAULT_RULES",
+    "EpisodeOptions",
     "EpisodePlan",
     "EvaluationResult",
     "Orders",

@@ -57,15 +57,26 @@ class WorkOptions(Settings):
         return self
 
 
-class PlayOptions(WorkOptions):
-    """Options for playing episodes.
+class EpisodeOptions(WorkOptions):
+    """Options for playing one episode.
 
     Attributes:
         seed: the seed of generated tasks and of the episodes.
-        repeats: how often each episode is played, each time with another seed.
         max_turns: the turn limit; by default the task's, or 20.
         turn_order: ``round-robin``, ``random``, ``simultaneous`` or ``reactive``; by default that of a YAML task
             file, or round-robin.
+    """
+
+    seed: int = Field(default=0, ge=0)
+    max_turns: int | None = Field(default=None, ge=1)
+    turn_order: str | None = None
+
+
+class PlayOptions(EpisodeOptions):
+    """Options for playing episodes.
+
+    Attributes:
+        repeats: how often each episode is played, each time with another seed.
         orders: which seat acts first in round-robin order: ``first``, seat 0; ``both``, every seat in one episode
             each; ``alternate``, the seats in turn from task to task.
         both_seats: whether every pairing is played in both seat assignments.
@@ -73,10 +84,7 @@ class PlayOptions(WorkOptions):
             precedence.
     """
 
-    seed: int = Field(default=0, ge=0)
     repeats: int = Field(default=1, ge=1)
-    max_turns: int | None = Field(default=None, ge=1)
-    turn_order: str | None = None
     orders: Orders = "first"
     both_seats: bool = True
     manner: dict[str, float | int | str] = Field(default_factory=dict)

@@ -40,7 +40,7 @@ def main() -> int:
         sys.stderr.write("stopped; the same command continues after the last complete stage\n")
         return 130
     except SotopiaError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"sotopia: {error}\n")
         return 2
     return 0
 

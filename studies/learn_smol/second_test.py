@@ -45,7 +45,7 @@ def main() -> int:
             study.run(EVALUATE, name)
             results.add(options.out / name, EVALUATION)
     except SotopiaError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"sotopia: {error}\n")
         return 2
     for partner in PARTNERS:
         pooled = results.difference(BETTER, BASE, partner)

@@ -171,7 +171,9 @@ def find_model(directory: str | Path) -> Path:
     if file is not None:
         return converted(file)
     raise InvalidValueError(
-        expected="an adapter or a model (adapter_config.json, config.json or one .gguf file)", where=directory
+        expected="an adapter or a model (adapter_config.json, config.json or one .gguf file)",
+        where=directory,
+        hint="" if Path(directory).is_dir() else "there is no such directory",
     )
 
 

@@ -156,6 +156,7 @@ WRONG = [
     (["show", "nowhere"], "nowhere", ""),
     (["compare", "nowhere"], "nowhere", ""),
     (["play", "--policy", "nobody"], "policy: ", ""),
+    (["play", "--set", "orders=both"], "orders: ", ""),
 ]
 
 

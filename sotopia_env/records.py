@@ -185,8 +185,7 @@ def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]
     if isinstance(ours, list) and isinstance(theirs, list):
         pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_MISSING))
         index, (left, right) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
-        alone = len(ours) == len(theirs) == 1  # such as the only seed of a run, which a user gave without a list
-        return first_difference(where if alone else f"{where}.{index}", left, right)
+        return first_difference(f"{where}.{index}", left, right)
     texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
     if max(map(len, texts)) <= _MAX_DIFFERENCE:
         return where, texts[0], texts[1]

@@ -91,6 +91,8 @@ _OF_MATCHUPS = ("policies", "matchups", "episodes", "plan_hash")
 
 
 def _other_run(path: Path, name: str, present: object, new: object) -> InvalidValueError:
+    if isinstance(present, list) and isinstance(new, list) and len(present) == len(new) == 1:
+        present, new = present[0], new[0]  # the only seed or rules, which a user gave without a list
     field, expected, got = first_difference(name, present, new)
     return InvalidValueError(
         "the directory holds another run",

@@ -174,9 +174,9 @@ def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:
 
 
 DIFFERENT = [
-    ("seed.0", lambda: plans(seed=1), None),
+    ("seed", lambda: plans(seed=1), None),
     ("repeats", lambda: plans(repeats=2), None),
-    ("rules.0.max_turns", lambda: plans(rules=Rules(max_turns=3)), None),
+    ("rules.max_turns", lambda: plans(rules=Rules(max_turns=3)), None),
     ("tasks", lambda: plans(count=3), None),
     ("tasks_hash", lambda: plan_episodes([make_task(f"t{i}") for i in range(4)], [(A, B)]), None),
     ("policies.a.parameters.x", lambda: plan_episodes([make_task("s0")], [(replace(A, parameters={"x": 1}), B)]), None),

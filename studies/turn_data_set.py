@@ -56,6 +56,7 @@ Policies of the seats: {{policies}}. In {{explored}} turns another policy than t
 | --- | --- | --- | --- |
 {{acted}}
 
+{{models}}
 `gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
 {{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. Intervals are
 Student's t over the pairs, and too narrow where policies draw at random and few pairs differ. An interval of width 0
@@ -64,7 +65,7 @@ Correlation with `gain`, mean of the families, 95 % intervals over tasks: `stand
 
 | column | meaning |
 | --- | --- |
-| `text`, `action` | what the seat read before the turn, and the action that took effect, as JSON |
+| `text`, `action` | the seat's observation before the turn, and the action that took effect, as JSON |
 | `answer`, `failure` | a model's own text, and why it was not an action or not all of it was allowed; empty otherwise |
 | `policy`, `acted`, `partners` | the policy of the seat, the one that took this turn, and those of the other seats |
 | `standing` | the exact change, until the seat's next turn, of the reward that its next move can obtain at once |
@@ -251,6 +252,16 @@ def explorers_table(rows: Sequence[TurnRow]) -> str:
     return "\n".join(lines)
 
 
+def model_lines(names: Sequence[str]) -> str:
+    """Returns a line with the parameters of each policy that is a language model."""
+    parameters = {name: naming.make_policy(name).parameters for name in names}
+    return "".join(
+        f"`{name}` is a language model: `{canonical_json(dict(values))}`.\n"
+        for name, values in parameters.items()
+        if "model" in values
+    )
+
+
 def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
     """Writes the table and its card."""
     import pyarrow as pa
@@ -268,6 +279,7 @@ def write(options: argparse.Namespace, measured: list[MeasuredEpisode]) -> None:
         policies=", ".join(settings["policies"]),
         explorers=", ".join(f"`{name}`" for name in settings["explorers"]),
         acted=explorers_table(rows),
+        models=model_lines(settings["explorers"]),
         families=", ".join(settings["families"]),
         level=settings["level"],
         most=str(MOST_TURNS),

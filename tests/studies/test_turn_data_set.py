@@ -83,6 +83,7 @@ def test_a_model_acts_in_explored_turns_alone_and_is_asked_once_for_each(tmp_pat
     assert set(table.filter(table["acted"] != "model")["answer"]) == {""}
     card = (tmp_path / "README.md").read_text()
     line = next(line for line in card.splitlines() if line.startswith("| model |"))
+    assert "scripted/model" in card
     assert [cell.strip() for cell in line.split("|")[2:4]] == [str(len(model)), str(len(unusable))]
 
 

@@ -221,7 +221,9 @@ def episodes(options: argparse.Namespace) -> Iterator[MeasuredEpisode]:
         while count < options.turns:
             if (number, key) not in journal:
                 # Many at once: a model in this process samples all turns that wait for it in one batch.
-                missing = [item for item in range(number, number + AT_ONCE) if (item, key) not in journal]
+                # No more than are needed in any case.
+                block = min(AT_ONCE, -(-(options.turns - count) // MOST_TURNS))
+                missing = [item for item in range(number, number + block) if (item, key) not in journal]
                 wait(all_at_once(map(add, missing)))
             episode = journal.get((number, key))
             assert episode is not None

@@ -136,7 +136,7 @@ def test_a_policy_that_has_changed_is_refused_and_not_played_beside_the_run_it_h
     evaluated = shutil.copytree(evaluated, tmp_path / "copy")
     stamps = {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")}
     changed = ["splitter", "linear", "boulware:exponent=0.3"]
-    with raises(InvalidValueError, field="policies.boulware.parameters"):
+    with raises(InvalidValueError, field="policies.boulware.parameters.exponent"):
         run(settings(evaluated, policies=changed))
     assert {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")} == stamps
 

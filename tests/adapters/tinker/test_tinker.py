@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
+import pickle
 
 import pytest
 
 from sotopia_env.adapters import Seat
 from tests.adapters.libraries import need
+from tests.test_docs import PAGES, blocks
 
 need("tinker_cookbook")
 
@@ -37,3 +40,34 @@ def test_steps_pay_the_episode_at_its_end_or_each_turn_its_own(by_turn):
     paid, seat = asyncio.run(play())
     assert sum(paid) == pytest.approx(seat.reward)
     assert any(paid[:-1]) == by_turn
+
+
+def test_the_page_makes_groups_of_equal_seats_that_workers_can_take(tmp_path, monkeypatch):
+    import tinker
+    from tinker_cookbook import renderers, tokenizer_utils
+    from tinker_cookbook.rl import train
+
+    class Renderer:
+        def get_stop_sequences(self) -> list[str]:
+            return []
+
+        def build_generation_prompt(self, messages: list[dict[str, str]]) -> tinker.ModelInput:
+            return tinker.ModelInput.from_ints(list("\n".join(m["content"] for m in messages).encode()))
+
+    trained = []
+
+    async def main(config: train.Config) -> None:
+        data, _ = await config.dataset_builder()
+        group = pickle.loads(pickle.dumps(data.get_batch(len(data) - 1)[-1]))
+        observations = [await env.initial_observation() for env in await group.make_envs()]
+        trained.append((len(data), {tuple(prompt.to_ints()) for prompt, _ in observations}))
+
+    monkeypatch.setattr(train, "main", main)
+    monkeypatch.setattr(tokenizer_utils, "get_tokenizer", lambda _: None)
+    monkeypatch.setattr(renderers, "get_renderer", lambda *_: Renderer())
+    (code,) = (block.code for block in blocks(PAGES["adapters/tinker.md"], "python"))
+    (tmp_path / "page_on_tinker.py").write_text(code, encoding="utf-8")  # a module, since groups are pickled
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("page_on_tinker")
+    ((batches, observations),) = trained
+    assert (batches, len(observations)) == (25, 1)

@@ -25,8 +25,8 @@ class FailedEpisode(Record):
 
     Attributes:
         key: the key of the episode.
-        policies: the names of the policies that failed: those whose turn it was, or all of the episode if the record
-            does not say whose.
+        policies: the identities of the policies whose turn it was, or the names of all in the episode if the record
+            does not say whose turn it was.
         kind: the kind of failure.
     """
 
@@ -110,13 +110,14 @@ class Card(Record):
         reference = {*self.rated, *self.suite.pool_identities}
         return tuple(sorted({r.policy for r in self.rows if policy_name(r.policy) != HUMAN} - reference))
 
-    def failures_of(self, name: str) -> Counter[str]:
-        """Returns the number of episodes in which a policy of this name failed, by kind."""
-        return Counter(item.kind for item in self.failures if name in item.policies)
+    def failures_of(self, policy: str) -> Counter[str]:
+        """Returns the number of episodes in which the policy of an identity failed, by kind."""
+        keys = {policy, policy_name(policy)}
+        return Counter(item.kind for item in self.failures if keys & {*item.policies})
 
     def _incomplete(self, policy: str, rows: Sequence[Row]) -> InvalidValueError:
         name, expected = policy_name(policy), self.suite.expected(policy)
-        failed = self.failures_of(name)
+        failed = self.failures_of(policy)
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common(2))
         return InvalidValueError(
             f"{sum(failed.values())} episodes of it failed ({kinds})" if failed else "",

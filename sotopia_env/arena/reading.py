@@ -18,7 +18,7 @@ from sotopia_env.files import read_text
 from sotopia_env.naming import EVALUATOR_NAMES, make_evaluator
 from sotopia_env.records import read_record
 from sotopia_env.reports.seat_results import recorded_evaluator
-from sotopia_env.storage import RUN, FailureRecord, read_failures, read_manifest, read_run
+from sotopia_env.storage import RUN, read_failures, read_manifest, read_run
 from sotopia_env.world import Rules
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.scenario import Task
@@ -167,7 +167,7 @@ class _Selection:
         """The failures in the suite's tasks, and the number of others by reason; in another run, by the tasks' ids."""
         records = read_failures(self.path) if self.path.is_dir() else ()
         failures = [
-            FailedEpisode(key=item.key, policies=_culprits(item), kind=item.kind)
+            FailedEpisode(key=item.key, policies=item.culprits or item.policies, kind=item.kind)
             for item in records
             if self.is_arena_run or item.task in tasks
         ]
@@ -183,11 +183,6 @@ class _Selection:
             got=Verbatim(reasons),
             where=self.path,
         )
-
-
-def _culprits(failure: FailureRecord) -> tuple[str, ...]:
-    """The names of the policies whose turn it was."""
-    return tuple(failure.policies[seat] for seat in failure.acting) or failure.policies
 
 
 def _effective(rules: Rules, task: Task) -> Rules:

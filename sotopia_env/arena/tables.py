@@ -144,7 +144,7 @@ class PoolTables:
             own = [row for row in self.card.rows if row.policy == policy]
             turns, texts = sum(row.turns for row in own), sum(row.texts for row in own)
             expected = self.card.suite.expected(policy)
-            failed = sum(self.card.failures_of(policy_name(policy)).values())
+            failed = sum(self.card.failures_of(policy).values())
             seconds = _total([row.seconds for row in own if row.texts])
             rows.append(
                 (

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from sotopia_env.concurrency import Dropped, Stop
 from sotopia_env.errors import FATAL, SotopiaError
 from sotopia_env.evaluators.evaluator import JudgePanel, MemberResult
+from sotopia_env.policies.policy import policy_identity
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.table import Table, TurnListener
@@ -205,5 +206,5 @@ def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord
         traceback="\n".join(trace[-_TRACEBACK_LINES:]),
         turns=episode.turns,
         errors=episode.errors,
-        acting=tuple(plan.task.seat_of[agent] for agent in table.acting),
+        culprits=tuple(policy_identity(plan.policies[plan.task.seat_of[agent]]) for agent in table.acting),
     )

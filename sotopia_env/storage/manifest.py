@@ -198,7 +198,8 @@ class FailureRecord(Record):
         traceback: the last lines of the traceback.
         turns: the turns before the failure.
         errors: earlier failures in these turns that did not end the episode.
-        acting: the indexes of the seats whose turn it was; empty in records of earlier versions.
+        culprits: the identities (:func:`~sotopia_env.policies.policy_identity`) of the policies whose turn it was;
+            empty in records of earlier versions.
     """
 
     key: str
@@ -209,7 +210,7 @@ class FailureRecord(Record):
     traceback: str = ""
     turns: tuple[RecordedTurn, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
-    acting: tuple[int, ...] = ()
+    culprits: tuple[str, ...] = ()
 
 
 class UnfinishedPart(Record):

@@ -296,29 +296,31 @@ def test_secrets_by_interview_in_a_suite_of_ones_own(tmp_path):
 
 
 class Failing:
-    """Plays like linear, and fails in its second turn if it has the second seat."""
+    """Plays like linear, and fails in its second turn if it has the second seat and is not robust."""
 
-    name, parameters = "failing", {}
+    name = "failing"
+
+    def __init__(self, robust=False):
+        self.parameters = {"robust": robust}
 
     async def act(self, observation, seed):
-        if observation.own_turns and observation.agent == "agent_1":
+        if observation.own_turns and observation.agent == "agent_1" and not self.parameters["robust"]:
             raise PolicyError("the server is down")
         return await make_policy("linear").act(observation, seed)
 
 
 def test_a_failure_counts_for_the_policy_whose_turn_it_was(tmp_path, suite):
     small = freeze(suite.model_copy(update={"tasks": "bargaining", "n": 4, "pool": ("boulware", "conceder")}))
-    pairs = [(focal, other) for focal in (Failing(), "micro") for other in (*small.pool, Failing(), "micro")]
+    rated = (Failing(), Failing(robust=True), "micro")
+    pairs = [(focal, other) for focal in rated for other in (*small.pool, *rated)]
     plans = plan_episodes(small.spec(small.pool).task_set(), pairs, seed=small.seed, orders=small.orders)
     result = run_episodes(plans, evaluator=make_evaluator(small.evaluator), run_dir=tmp_path, progress=False)
     assert result.failures
     small.save(tmp_path / SUITE_FILE)
     card = read_card(tmp_path)
-    assert sum(card.failures_of("failing").values()) == len(result.failures)
-    assert not card.failures_of("micro")
     (sheet,) = [sheet for sheet in card_report(card).sheets if sheet.name == "failures"]
     failed = {row["policy"]: row["failed"] for row in sheet.records()}
-    assert failed == {"failing": len(result.failures), "micro": 0}
+    assert failed == {"failing:robust=false": len(result.failures), "failing:robust=true": 0, "micro": 0}
 
 
 def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):
@@ -327,4 +329,4 @@ def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):
         FailedEpisode(key=key, policies=("random", "liar"), kind="Timeout") for key in ("lost", card.rows[0].key)
     )
     failed = card.model_copy(update={"failures": failures})
-    assert merged_cards([failed, failed]).failures_of("random") == {"Timeout": 1}
+    assert merged_cards([failed, failed]).failures_of('["random",{}]') == {"Timeout": 1}

@@ -190,7 +190,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(order=st.sampled_from(list(TurnOrder)), private=st.booleans(), secret=st.booleans(), script=steps)
 def test_a_participants_document_holds_exactly_the_turns_of_its_observation(order, private, secret, script):
     task = ballot(PEOPLE, secret=secret, private_messages=private)

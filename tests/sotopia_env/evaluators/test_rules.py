@@ -251,7 +251,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.sam
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ActionType)), texts), max_size=8))
 def test_scores_stay_in_range_whatever_is_said(acts):
     text = transcript(*((seat, Action(kind, text)) for seat, kind, text in acts), of=secretive_task(3))

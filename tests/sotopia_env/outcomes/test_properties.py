@@ -94,7 +94,7 @@ def is_open(protocol: AnyProtocol, menu: Any, move: Move) -> bool:
 
 
 @given(protocol=protocols(), seed=SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_menu_is_exactly_what_apply_accepts(protocol: AnyProtocol, seed: int) -> None:
     play = Play(protocol, seed)
     for seat, proposal, audience, _ in play.acts(12):
@@ -113,7 +113,7 @@ def test_the_menu_is_exactly_what_apply_accepts(protocol: AnyProtocol, seed: int
 
 
 @given(protocol=protocols(), seed=SEEDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_settled_is_final_and_leaving_twice_is_leaving_once(protocol: AnyProtocol, seed: int) -> None:
     play, result, settled = Play(protocol, seed), None, False
     basis = play.state
@@ -134,7 +134,7 @@ def test_settled_is_final_and_leaving_twice_is_leaving_once(protocol: AnyProtoco
 
 
 @given(protocol=protocols("agreement"), seed=SEEDS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_a_seat_is_bound_by_its_own_moves_only(protocol: AnyProtocol, seed: int) -> None:
     play = Play(protocol, seed)
     bound: set[tuple[str, int]] = set()  # seat and price, from the effects alone

@@ -54,7 +54,7 @@ def exact_payoffs(spec: OutcomeSpec, terms: dict[str, Any]) -> tuple[Fraction, .
 
 
 @given(spec=specs())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_reference_points_are_those_of_brute_force(spec: OutcomeSpec) -> None:
     seats = names(len(spec.worth))
     outcomes = list(spec.space(seats).outcomes())

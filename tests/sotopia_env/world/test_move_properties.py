@@ -28,7 +28,7 @@ CASES = [
     if seats > 2 or not private
 ]
 every_case = pytest.mark.parametrize(("kind", "seats", "order", "private"), CASES)
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 texts = st.one_of(st.text(st.characters(exclude_categories=("Cs",)), max_size=30), st.sampled_from(ATTACKS))
 
 

@@ -27,7 +27,7 @@ from tests.sotopia_env.factories import FIRST_NAMES, character, scenario, task
 
 SEATS = 3
 SPOKEN = (ActionType.SPEAK, ActionType.NON_VERBAL, ActionType.ACTION)  # whose argument is shown
-quick = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Actions

@@ -59,7 +59,7 @@ class Seats(Mapping[str, "Seat"]):
     Attributes:
         table: the episode.
         payment: how its reward is computed.
-        reasks: how often a text that is no action is answered with the reason.
+        reasks: how often a text that is not an action is answered with the reason.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Seats(Mapping[str, "Seat"]):
             partners: a policy, or its name, for every agent that is not played from outside.
             evaluator: an evaluator or its name; by default the moves of a task with an outcome, else the rules.
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
-            reasks: how often a text that is no action is answered with the reason; the next one counts as doing
+            reasks: how often a text that is not an action is answered with the reason; the next one counts as doing
                 nothing.
 
         Raises:
@@ -283,7 +283,7 @@ class Seat:
         rewards = self.turn_rewards
         if rewards is None:
             return None
-        # The last answer of a veiled round is no turn yet.
+        # The last answer of a veiled round is not yet a turn.
         values = iter(rewards[self._before :])
         return tuple(next(values, None) if end else None for end in self._ends)
 

@@ -1,4 +1,4 @@
-r"""What the offers of a seat reveal about its reservation value, by the estimate of an observer.
+r"""An observer's estimate of the reservation value of a seat, from its offers.
 
 The observer assumes concession with time (Faratin, Sierra and Jennings, "Negotiation decision functions for autonomous
 agents", 1998): offers are worth :math:`a + (r - a)\, t^{1/e}` to the seat at time :math:`t`, from the first offer

@@ -96,7 +96,7 @@ class _Selection:
         self.path, self.suite = path, suite
         self.is_arena_run = (path / SUITE_FILE).is_file()
         self.hashes = set(suite.hashes)
-        # A run of the suite was played by its rules, which else may be in a file of tasks that is not here.
+        # A run of the suite was played by its rules, which may otherwise be in a task file that is not here.
         self.rules = read_manifest(path).config.rules if self.is_arena_run else (suite.rules,)
         # A module that somebody else's suite names is not imported.
         names = set(suite.evaluator.split("+"))

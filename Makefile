@@ -52,7 +52,7 @@ soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ra
 	PYTHONPATH=$(RLLIB) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs tests/adapters/rllib
 	@# These packages, which training imports, have other versions when vLLM is installed; vLLM itself needs a GPU.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
-	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/training
+	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/sotopia_training
 
 # Their libraries exclude each other and some of ours, so each has a virtual environment with pinned versions.
 adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, each in a virtual environment with its library

@@ -15,11 +15,11 @@ import numpy as np
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.evaluators import RuleEvaluator
-from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 
 EPISODES, TURNS, DELAY = 512, 20, 0.05
 ENVIRONMENTS = 16

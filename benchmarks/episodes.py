@@ -14,12 +14,12 @@ from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.evaluators import RuleEvaluator, default_evaluator
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace
-from sotopia_env.policies.policy import Decision, Policy
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Evaluator
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision, Policy
 
 _COUNTER = itertools.count()
 WORDS = (

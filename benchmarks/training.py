@@ -16,18 +16,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sotopia_training.data.samples import Row, RowMaker
+from sotopia_training.stage.settings import PromptSettings
+
 from benchmarks.measure import Figure
 from sotopia_env import tasks
 from sotopia_env.evaluators import default_evaluator
+from sotopia_env.foundation.settings import settings_of
+from sotopia_env.foundation.yaml_text import read_yaml, to_yaml
 from sotopia_env.naming import make_policy as make
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
-from sotopia_env.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.yaml_text import read_yaml, to_yaml
-from training.data.samples import Row, RowMaker
-from training.stage.settings import PromptSettings
 
 ROOT = Path(__file__).parents[1]
 PROMPT = PromptSettings(format="brief", max_length=768, max_answer=64)
@@ -51,7 +52,7 @@ def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
 
 def tiny(folder: Path, rows: list[Row]) -> Path:
     """Writes a model of two layers of width 128."""
-    from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+    from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 
     texts = [message["content"] for row in rows for message in row.prompt] + [row.completion for row in rows]
     return make_tiny_model(folder / "tiny", make_tiny_tokenizer(texts))
@@ -81,8 +82,8 @@ def cpu_seconds(work: Callable[[], Any]) -> float:
 
 def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
     """Our stage from episodes to model, over TRL's trainer on rows that are already cut."""
-    from training.fitting.behavior_cloning import BehaviorCloningSettings
-    from training.fitting.behavior_cloning import run as train
+    from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
+    from sotopia_training.fitting.behavior_cloning import run as train
 
     count = iter(range(10_000))
 
@@ -156,8 +157,8 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
     """Our stage from rows to model, over transformers' trainer with its own padding collator."""
     import json
 
-    from training.reward.model import RewardModelSettings
-    from training.reward.model import run as train
+    from sotopia_training.reward.model import RewardModelSettings
+    from sotopia_training.reward.model import run as train
 
     lines = [
         {"prompt": row.prompt, "completion": row.completion, "value": row.turn / 8, "scenario": row.scenario}
@@ -214,9 +215,8 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
 def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
     """Our scorer, over a bare loop that tokenises and scores batches of the same size in the given order."""
     import torch
+    from sotopia_training.reward.scorer import RewardScorer
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    from training.reward.scorer import RewardScorer
 
     # Any of the reward models that ``regression`` trained: weights do not matter for the cost.
     path = next(folder.glob("rm*")) / "model"
@@ -250,9 +250,9 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
     """
     import shutil
 
-    from training.grpo.settings import GRPOSettings
-    from training.grpo.stage import run as train
-    from training.models.loading import write_prompt_settings
+    from sotopia_training.grpo.settings import GRPOSettings
+    from sotopia_training.grpo.stage import run as train
+    from sotopia_training.models.loading import write_prompt_settings
 
     start = folder / "start"
     shutil.copytree(model, start)
@@ -387,8 +387,8 @@ def starts(folder: Path, run: Path, model: Path) -> Iterator[Figure]:
 
 def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     """The settings of the scripts that train no model; ``judge_attacks`` and ``inspect_rows`` only print."""
-    from training.attribution.settings import AttributionSettings
-    from training.attribution.stage import run as attribute
+    from sotopia_training.attribution.settings import AttributionSettings
+    from sotopia_training.attribution.stage import run as attribute
 
     generation = {"scenarios": 2, "pairs": 1, "families": {"names": ["bargaining"]}}
     attribution = {"runs": [str(run)], "attributors": ["silence"], "dimensions": ["relationship"]}
@@ -410,8 +410,7 @@ def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
 def figures() -> list[Figure]:
     """Overheads and start times."""
     import torch
-
-    from training.fitting.loop import quiet
+    from sotopia_training.fitting.loop import quiet
 
     torch.set_num_threads(1)
     quiet()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.measure import Figure
 
 if TYPE_CHECKING:
-    from training.models.generation import BatchedGenerator
+    from sotopia_training.models.generation import BatchedGenerator
 
 GROUPS, GROUP_SIZE, ANSWER, ROUNDS = 8, 8, 48, 2
 # Numbers of tokens: of a first prompt, and between an answer and the next one.
@@ -27,10 +27,10 @@ ORDINARY, ENDS = range(10, 240), range(240, 250)
 
 def tiny() -> tuple[Any, Any]:
     """A model of two layers of width 128, and its tokenizer."""
-    from training.models.loading import load_causal_lm
-    from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
-    from training.models.tokenizers import load_tokenizer
-    from training.stage.settings import ModelSettings
+    from sotopia_training.models.loading import load_causal_lm
+    from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+    from sotopia_training.models.tokenizers import load_tokenizer
+    from sotopia_training.stage.settings import ModelSettings
 
     words = make_tiny_tokenizer(["words for a tokenizer"])
     with tempfile.TemporaryDirectory() as name:
@@ -59,10 +59,9 @@ def play(generator: BatchedGenerator) -> int:
 def figures() -> list[Figure]:
     """The ratio of CPU time with to CPU time without the keys and values of earlier turns."""
     import torch
-
-    from training.fitting.loop import quiet
-    from training.models.generation import BatchedGenerator, Sampling
-    from training.models.key_values import Prefixes
+    from sotopia_training.fitting.loop import quiet
+    from sotopia_training.models.generation import BatchedGenerator, Sampling
+    from sotopia_training.models.key_values import Prefixes
 
     torch.set_num_threads(1)
     quiet()

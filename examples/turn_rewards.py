@@ -6,10 +6,10 @@ python examples/turn_rewards.py
 import asyncio
 
 from sotopia_env import Table, tasks
-from sotopia_env.continuations import Continuations
-from sotopia_env.credit import counterfactual_rewards, standing_rewards, state_values
 from sotopia_env.evaluators import VerifiedOutcome
+from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, standing_rewards, state_values
 from sotopia_env.naming import make_policy
+from sotopia_env.world.play.continuations import Continuations
 
 
 async def main() -> None:

@@ -1,8 +1,8 @@
-"""``sotopia train tasks`` as a script, for launchers that start one; see :mod:`training.commands`."""
+"""``sotopia train tasks`` as a script, for launchers that start one; see :mod:`sotopia_training.commands`."""
 
 import sys
 
-from training.commands import run_stage
+from sotopia_training.commands import run_stage
 
 if __name__ == "__main__":
     sys.exit(run_stage("tasks", sys.argv[1:]))

@@ -9,12 +9,13 @@ import argparse
 import itertools
 import sys
 
-from sotopia_env.errors import SotopiaError
-from sotopia_env.settings import read_settings
-from training.fitting.behavior_cloning import BehaviorCloningSettings, marked, training_rows
-from training.fitting.loop import begin_from
-from training.models.tokenizers import load_tokenizer
-from training.stage.configurations import find_configuration
+from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, marked, training_rows
+from sotopia_training.fitting.loop import begin_from
+from sotopia_training.models.tokenizers import load_tokenizer
+from sotopia_training.stage.configurations import find_configuration
+
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.settings import read_settings
 
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:

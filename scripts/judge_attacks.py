@@ -11,8 +11,8 @@ import sys
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
-from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import ATTACKS, LLMJudge, plant
+from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.world import Action, ActionType, Episode, Evaluation, Turn
 
 LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, then.", "Then we have no deal. Good day.")

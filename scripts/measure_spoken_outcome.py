@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from sotopia_env.chat_model import make_model
-from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import SpokenOutcome
-from sotopia_env.files import write_text_atomically
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.people import known_cases, read_case, spoken_report
 
 

@@ -21,14 +21,14 @@ from typing import Any
 from sotopia_env import tasks
 from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import EvaluationError, InvalidValueError, Verbatim
-from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
-from sotopia_env.quoting import disarm, quote
-from sotopia_env.records import canonical_json, read_record
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim
+from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.records import canonical_json, read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.observation import DISCLOSURE, OWN_FIELDS, ChatMessage, describe, observe
+from sotopia_env.world.play.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 from sotopia_env.world.scenario import Character, Seat, Task
 from sotopia_env.world.turn_order import TurnOrder

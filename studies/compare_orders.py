@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.reports.intervals import Estimate, estimate
-from sotopia_env.table import Table
 from sotopia_env.tasks import generate
 from sotopia_env.world import Observation, Rules, Task, TurnOrder
 from sotopia_env.world.outcome import outcome_at
+from sotopia_env.world.play.table import Table
 
 FAMILIES = ("bargaining", "division", "group_decision", "job_committee")
 POLICIES = ("boulware", "linear", "conceder")

@@ -4,10 +4,10 @@ Policies play tasks of several families. In a share of the turns (``--explore``)
 in place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
 every turn of every seat, the data set has what the seat read, what it did, the exact change of what it had secured, and
 the change of its expected reward by continuations of the seats' own policies, with a 95 % interval
-(:mod:`sotopia_env.credit`). A language model among the explorers is asked once per turn of its own, since it does not
-play continuations. The data set is written as ``turns.parquet`` with a card, ``README.md``. The explorers' answers are
-kept in ``explored.jsonl`` and the measurements in ``episodes.jsonl``, so the same command continues after a stop
-without asking a model again, and a larger ``--turns`` adds to it.
+(:mod:`sotopia_env.evaluators.turn_rewards`). A language model among the explorers is asked once per turn of its own,
+since it does not play continuations. The data set is written as ``turns.parquet`` with a card, ``README.md``. The
+explorers' answers are kept in ``explored.jsonl`` and the measurements in ``episodes.jsonl``, so the same command
+continues after a stop without asking a model again, and a larger ``--turns`` adds to it.
 """
 
 import argparse
@@ -18,26 +18,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sotopia_training.attribution.accuracy import RewardedAction, accuracies
+from sotopia_training.attribution.probes import Truth
 from tqdm import tqdm
 
 from sotopia_env import naming, tasks
-from sotopia_env.continuations import Continuations
-from sotopia_env.credit import GOAL, counterfactual_rewards, standing_rewards, state_values
-from sotopia_env.errors import SotopiaError
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.files import write_text_atomically
-from sotopia_env.json_text import decode_json
+from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, standing_rewards, state_values
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.prompts import fill
+from sotopia_env.foundation.records import Record, canonical_json, code_version
+from sotopia_env.foundation.waiting import all_at_once, wait
 from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.prompts import fill
-from sotopia_env.records import Record, canonical_json, code_version
 from sotopia_env.reports.intervals import critical_value, estimate
 from sotopia_env.storage import Journal
-from sotopia_env.table import Table, observations
-from sotopia_env.waiting import all_at_once, wait
 from sotopia_env.world import Action, Generation, Observation, Rules, to_json
-from training.attribution.accuracy import RewardedAction, accuracies
-from training.attribution.probes import Truth
+from sotopia_env.world.play.continuations import Continuations
+from sotopia_env.world.play.table import Table, observations
 
 MOST_TURNS = 16
 AT_ONCE = 512

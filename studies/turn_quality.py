@@ -19,12 +19,12 @@ from collections import Counter
 
 from sotopia_env import tasks
 from sotopia_env.chat_model.protocol import CountsTokens
-from sotopia_env.errors import SotopiaError
+from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes import Move
 from sotopia_env.policies import AgentPrompt, LLMPolicy, Policy
-from sotopia_env.table import Table, observations
 from sotopia_env.world import Episode, Observation, Rules, Task
+from sotopia_env.world.play.table import Table, observations
 
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.errors import FieldError
-from sotopia_env.records import invalid
+from sotopia_env.foundation.errors import FieldError
+from sotopia_env.foundation.records import invalid
 
 
 @contextmanager

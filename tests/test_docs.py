@@ -24,14 +24,14 @@ from typer.testing import CliRunner
 
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.yaml_text import parse_yaml
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.yaml_text import parse_yaml
 from studies.family_pages import pages, stale
 from tests.sotopia_env.importers.test_published_set import mirror
 
 ROOT = Path(__file__).parent.parent
-# tests/test_extending.py runs the first, whose files are modules that import each other; tests/sotopia_env/service/
+# tests/test_extending.py runs the first, whose files are modules that import each other; tests/sotopia_studio/
 # test_client.py the second, beside a server.
 ELSEWHERE = {"extending.md", "studio-api.md"}
 PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")} | {

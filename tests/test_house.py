@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "sotopia_env"
-PACKAGES = (PACKAGE, ROOT / "training")
+STUDIO = ROOT / "studio" / "sotopia_studio"
+PACKAGES = (PACKAGE, ROOT / "training" / "sotopia_training", STUDIO)
 
 
 def modules(*folders: Path) -> list[Path]:
@@ -23,7 +24,8 @@ def modules(*folders: Path) -> list[Path]:
 
 def room(path: Path) -> str:
     """The package and the room of a module."""
-    return "/".join(path.relative_to(ROOT).parts[:2]).removesuffix(".py")
+    (package,) = (folder for folder in PACKAGES if folder in path.parents)
+    return "/".join((package.name, path.relative_to(package).parts[0])).removesuffix(".py")
 
 
 def test_the_contracts_on_imports_hold():
@@ -101,7 +103,7 @@ def test_the_front_door_is_exactly_what_is_listed():
     assert len(set(sotopia_env.__all__)) == len(sotopia_env.__all__)
 
 
-PAGES = PACKAGE / "service" / "pages"
+PAGES = STUDIO / "pages"
 
 
 def rules_of_the_style_sheet() -> list[tuple[str, str]]:

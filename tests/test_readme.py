@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.yaml_text import parse_yaml
+from sotopia_env.foundation.yaml_text import parse_yaml
 
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, CHANGELOG, LOG = (

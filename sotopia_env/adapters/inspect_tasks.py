@@ -8,7 +8,7 @@ from typing import Any
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
 from sotopia_env.adapters.rows import rows
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import task_set
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.world.reward import DIMENSIONS

@@ -10,9 +10,9 @@ from typing import Any
 from sotopia_env import naming, tasks
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
-from sotopia_env.extras import extra
-from sotopia_env.waiting import wait
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.extras import extra
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.world import Rules
 
 with extra("openenv"):

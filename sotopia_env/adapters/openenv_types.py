@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 
 with extra("openenv"):
     from openenv.core.client_types import StepResult
@@ -39,8 +39,8 @@ class SotopiaObservation(Observation):
     Attributes:
         messages: the new messages, for a chat model; the first ones begin with the system's.
         turn_reward: the reward of the seat's own turn, known when it is to act again
-            (:func:`sotopia_env.credit.standing_rewards`); ``None`` if the text was not an action, and for tasks without
-            an outcome.
+            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``None`` if the text was not an action, and
+            for tasks without an outcome.
         reward_vector: the scores on the seven dimensions; ``None`` before the end.
     """
 

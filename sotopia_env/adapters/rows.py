@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sotopia_env import naming
-from sotopia_env.records import read_record
+from sotopia_env.foundation.records import read_record
 from sotopia_env.world import Task
 
 COLUMNS = ("task", "partner", "focal", "seed")

@@ -25,12 +25,11 @@ from typing import Any
 
 from sotopia_env import naming
 from sotopia_env.adapters.rows import COLUMNS, read_task
-from sotopia_env.credit import standing_rewards
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
-from sotopia_env.errors import InvalidActionError, InvalidValueError, check_whole
+from sotopia_env.evaluators.turn_rewards import standing_rewards
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import action_text, functions_of
-from sotopia_env.table import Table
 from sotopia_env.world import (
     DIMENSIONS,
     NO_ACTION,
@@ -46,6 +45,7 @@ from sotopia_env.world import (
     Rules,
     Task,
 )
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RewardVector, Scalarisation
 
 Messages = list[ChatMessage]
@@ -270,7 +270,7 @@ class Seat:
         """The change of what the seat has secured, for each of its turns, in the unit of :attr:`reward`.
 
         ``None`` if moves do not determine the reward, as in a task without an outcome. See
-        :func:`sotopia_env.credit.standing_rewards`.
+        :func:`sotopia_env.evaluators.turn_rewards.standing_rewards`.
         """
         scalarisation = self.seats.payment.scalarisation
         if self.seats.payment.basis != "verified" or scalarisation is None:

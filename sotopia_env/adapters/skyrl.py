@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.extras import extra
-from sotopia_env.waiting import wait
+from sotopia_env.foundation.extras import extra
+from sotopia_env.foundation.waiting import wait
 
 with extra("skyrl"):
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -17,8 +17,9 @@ class SeatTextEnv(BaseTextEnv):
 
     Args:
         env_config: ``rewards``: ``"turn"`` pays each step what it changed, exactly, and in sum the reward of the
-            episode less what was secured before the seat's first turn (:func:`sotopia_env.credit.standing_rewards`);
-            ``"episode"``, the default, pays all of it at the end.
+            episode less what was secured before the seat's first turn
+            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays all of it
+            at the end.
         extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 
 with extra("tinker"):
     from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
@@ -16,7 +16,8 @@ class SeatMessageEnv(MessageEnv):
 
     Args:
         seat: a seat before its ``begin``.
-        by_turn: whether each step pays what it changed, exactly (:func:`sotopia_env.credit.standing_rewards`); by
+        by_turn: whether each step pays what it changed, exactly
+        (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); by
             default the last step pays the reward of the episode.
     """
 

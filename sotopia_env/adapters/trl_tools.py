@@ -2,7 +2,7 @@
 
 TRL makes one environment for each generation, calls ``reset`` with a row of the data set, offers the public methods as
 tools, and reads ``get_reward`` at the end. Two limits are TRL's: a tool cannot end a conversation, and only one seat is
-trained. The ``rollout_func`` of :mod:`training.grpo.seats` has neither tools nor the first limit.
+trained. The ``rollout_func`` of :mod:`sotopia_training.grpo.seats` has neither tools nor the first limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.waiting import wait
+from sotopia_env.foundation.waiting import wait
 
 
 class SeatTools:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from sotopia_env.adapters.seat import Seat, Seats
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import task_set
 from sotopia_env.world import Rules
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 
 with extra("verifiers"):
     import httpx

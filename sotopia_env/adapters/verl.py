@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.extras import extra
+from sotopia_env.foundation.extras import extra
 
 with extra("verl"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
@@ -17,7 +17,7 @@ class SeatAgentLoop(AgentLoopBase):
     """Plays the episode of a row (:func:`sotopia_env.adapters.rows`), whose prompt is not read.
 
     ``reward_score`` is the reward of the episode, ``turn_scores`` that of each own turn
-    (:func:`sotopia_env.credit.standing_rewards`).
+    (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`).
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from sotopia_env.arena.card import CARD_FILE, Card
 from sotopia_env.arena.tables import PoolTables, clustered, play_tables
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import write_text_atomically
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.reports import Panel, Report, Sheet, forest_chart
 from sotopia_env.reports.charts import figure_bytes, heat_chart
 

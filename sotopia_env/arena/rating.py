@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sotopia_env.arena.rows import Row
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports import Estimate
 from sotopia_env.reports.differences import Rank, ranking
 from sotopia_env.reports.intervals import critical_value, estimate, two_sided_p

@@ -13,10 +13,10 @@ from pathlib import Path
 from sotopia_env.arena.card import CARD_FILE, Card, FailedEpisode, LeftOut, check_same, merged_cards, outstanding
 from sotopia_env.arena.rows import Row, rows_of
 from sotopia_env.arena.suites import SUITE_FILE, Suite
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError, Verbatim
-from sotopia_env.files import read_text
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.records import read_record
 from sotopia_env.naming import EVALUATOR_NAMES, make_evaluator
-from sotopia_env.records import read_record
 from sotopia_env.reports.seat_results import recorded_evaluator
 from sotopia_env.storage import RUN, read_failures, read_manifest, read_run
 from sotopia_env.world import Rules

@@ -18,12 +18,12 @@ from typing import Annotated, Any, NoReturn
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
-from sotopia_env.files import read_text, write_text_atomically
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.files import read_text, write_text_atomically
+from sotopia_env.foundation.records import Line, Name, Record, canonical_json, read_record
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies import policy_identity
-from sotopia_env.records import Line, Name, Record, canonical_json, read_record
 from sotopia_env.runs import Orders, RunSpec, plan_episodes, run_episodes
 from sotopia_env.world import Rules, TaskSet
 

@@ -9,7 +9,7 @@ from sotopia_env.arena.card import Card, label_of
 from sotopia_env.arena.process import PROCESS
 from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import HUMAN, Row, policy_name
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports import Estimate, Missing, Sheet, Value
 from sotopia_env.reports.intervals import estimate
 

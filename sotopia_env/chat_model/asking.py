@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.errors import ContextLengthError
+from sotopia_env.foundation.errors import ContextLengthError
 
 T = TypeVar("T")
 # A context variable, so that concurrent tasks of the same process can still call real models.

@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.json_text import decode_json
-from sotopia_env.records import canonical_json
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import canonical_json
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from sotopia_env.chat_model.remote import RemoteModel
 from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.chat_model.transports.transport import Transport
-from sotopia_env.errors import InvalidValueError, check_whole
-from sotopia_env.settings import settings_of
+from sotopia_env.foundation.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.settings import settings_of
 
 DIRECT = ("local", "openai-compatible")
 """Prefixes of models on OpenAI-compatible servers; every other prefix is one of litellm's providers."""

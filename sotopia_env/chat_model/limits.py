@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import BudgetExceededError, InvalidValueError, check_whole
+from sotopia_env.foundation.errors import BudgetExceededError, InvalidValueError, check_whole
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4

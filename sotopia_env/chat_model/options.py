@@ -13,8 +13,8 @@ from sotopia_env.chat_model.retries import RetryPolicy, read_patience
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Totals
 from sotopia_env.chat_model.transports.form import Structured
-from sotopia_env.errors import InvalidValueError, Verbatim, check_whole
-from sotopia_env.settings import Settings
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim, check_whole
+from sotopia_env.foundation.settings import Settings
 
 EVERY = ""
 """The key of the value for every model without its own."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
-from sotopia_env.errors import ModelFailure
+from sotopia_env.foundation.errors import ModelFailure
 
 logger = logging.getLogger(__name__)
 _KINDS: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection"})

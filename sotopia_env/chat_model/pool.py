@@ -14,7 +14,7 @@ from sotopia_env.chat_model.options import EVERY, ModelOptions, of_model
 from sotopia_env.chat_model.protocol import ChatModel, Role
 from sotopia_env.chat_model.remote import RemoteModel, check
 from sotopia_env.chat_model.spending.ledger import Ledger
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 
 _T = TypeVar("_T")
 _OWN_SERVERS = ("local/", "openai-compatible/")

@@ -20,9 +20,9 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.direct import DirectTransport
 from sotopia_env.chat_model.transports.form import Capabilities, RequestForm
 from sotopia_env.chat_model.transports.keys import redact
-from sotopia_env.errors import ContextLengthError
-from sotopia_env.json_text import decode_json
-from sotopia_env.settings import settings_of
+from sotopia_env.foundation.errors import ContextLengthError
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.settings import settings_of
 
 Result = Literal["yes", "no", "ignored"]
 """``yes``: the feature works; ``no``: the server refuses it; ``ignored``: the server answers as if without it."""

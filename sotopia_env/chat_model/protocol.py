@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from sotopia_env.errors import ModelFailure
+from sotopia_env.foundation.errors import ModelFailure
 from sotopia_env.world.episode import Usage
 from sotopia_env.world.observation import ChatMessage, FunctionCall
 

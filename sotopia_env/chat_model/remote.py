@@ -13,7 +13,7 @@ from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.spending.ledger import Ledger, Outcome
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
     ModelCallError,

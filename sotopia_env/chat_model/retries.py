@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, check_whole
 
 
 def retry_after(headers: Mapping[str, Any], now: datetime | None = None) -> float | None:

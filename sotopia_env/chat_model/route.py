@@ -19,7 +19,7 @@ from sotopia_env.chat_model.transports.attempt import FailedAttempt
 from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, Structured
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.chat_model.transports.transport import Transport
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
     ModelCallError,

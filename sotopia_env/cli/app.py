@@ -1,8 +1,9 @@
 """The ``sotopia`` command: one subcommand per verb, each a thin layer over the library.
 
-Each module of this package has a function ``register`` that adds its commands. Commands import the library when they
-run, so that ``sotopia --help`` is fast. Misuse ends with one sentence on stderr and exit code 2, failed or unscored
-episodes and a spent budget with exit code 1, Ctrl-C with 130, SIGTERM with 143.
+Each module of this package has a function ``register`` that adds its commands, and so has each entry point of the group
+``sotopia.commands``, by which other packages add theirs: ``train`` and the studio come this way. Commands import the
+library when they run, so that ``sotopia --help`` is fast. Misuse ends with one sentence on stderr and exit code 2,
+failed or unscored episodes and a spent budget with exit code 1, Ctrl-C with 130, SIGTERM with 143.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from typer.core import TyperGroup
 from sotopia_env.cli import arena, compare, evaluate, importing, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
-from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.extras import install_command
-from sotopia_env.quoting import disarm
-from sotopia_env.records import code_version, invalid_part
-from sotopia_env.service import commands as service
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.records import code_version, invalid_part
 
 
 def _refused(error: typer.BadParameter) -> str | None:
@@ -63,8 +62,14 @@ app = typer.Typer(
     help="Social situations for language agents: play, score, record and compare episodes.",
 )
 # In the order of `sotopia --help`.
-for module in (tasks, rollout, evaluate, show, play, compare, arena, people, importing, models, service):
+for module in (tasks, rollout, evaluate, show, play, compare, arena, people, importing, models):
     module.register(app)
+# Commands of other packages, ours among them: each entry point is a function `register(app)`.
+for entry in sorted(entry_points(group="sotopia.commands"), key=lambda entry: entry.name):
+    try:
+        entry.load()(app)
+    except ImportError as error:  # a package that is broken must not take the other commands with it
+        logging.getLogger(__name__).warning("the commands of %s cannot be imported: %s", entry.value, error)
 use_plain_help(app)
 
 
@@ -81,26 +86,6 @@ def _front(
     ] = False,
 ) -> None:
     """Options of the command itself."""
-
-
-@app.command(
-    add_help_option=False,  # the options, `--help` among them, are those of the stages
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)
-def train(ctx: typer.Context) -> None:
-    """Run a training stage. Without a stage, list the stages; with `--list`, list the configurations.
-
-    The stages come from another package, through the entry point `train` of the group `sotopia.commands`.
-
-    \b
-    Examples:
-      sotopia train bc --config bc_tiny
-      sotopia train grpo --config mine.yaml --set trainer.max_steps=10 --dry-run
-    """
-    entry = next(iter(entry_points(group="sotopia.commands", name="train")), None)
-    if entry is None:
-        raise SotopiaError(f"train: no package with training stages is installed; {install_command('train')}")
-    raise typer.Exit(entry.load()(ctx.args, "sotopia train"))
 
 
 class _HarmlessFormatter(logging.Formatter):

@@ -12,8 +12,8 @@ import typer
 from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import need, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, PACE
-from sotopia_env.errors import InvalidValueError, Verbatim
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.arena import Card
@@ -80,10 +80,10 @@ def run_suite(
     """
     from sotopia_env.arena.suites import SUITE_FILE, load_suite
     from sotopia_env.cli.rollout import forecast_spec, play_spec
+    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.naming.grammar import split_names
     from sotopia_env.runs.forecast import StandInModels
     from sotopia_env.runs.spec import RunSpec
-    from sotopia_env.settings import merged, settings_of
 
     frozen = load_suite(suite)
     flags: dict[str, Any] = {} if concurrency is None else {"concurrency": concurrency}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sotopia_env.cli.options import ChartFormats, Seed, chart_formats, need, path_argument, path_option, put_out
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.extras import install_command
 
 DEMO_POLICIES = ("boulware", "conceder", "tit-for-tat", "splitter")
 
@@ -59,9 +59,9 @@ def compare(
       sotopia compare runs/a --by condition --out report
       sotopia compare --config comparison.yaml --set partners=[linear] --json
     """
+    from sotopia_env.foundation.settings import merged, overridden, read_values, settings_of
     from sotopia_env.reports.compare import CompareSpec
     from sotopia_env.reports.comparison_tables import comparison_report
-    from sotopia_env.settings import merged, overridden, read_values, settings_of
 
     if out is not None:
         need("compare --out", "matplotlib")

@@ -9,7 +9,7 @@ import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models, takes_model_options
 from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, path_argument
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -47,10 +47,10 @@ def evaluate(
     """
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.runs.evaluate import evaluate_run_async
     from sotopia_env.runs.forecast import StandInModels, forecast_evaluation
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.settings import merged, settings_of
     from sotopia_env.storage.directory import check_run
     from sotopia_env.storage.manifest import configured_policies
 

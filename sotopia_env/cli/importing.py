@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import KeepGoing, path_argument
-from sotopia_env.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
-    from sotopia_env.runs.importing import ImportReport
+    from sotopia_env.importers.importing import ImportReport
 
 _MOST_LINES = 20
 FORMAT_HELP = "Name of the foreign format; `sotopia import` without files lists them. Detected by default."
@@ -50,7 +50,7 @@ def import_(
       sotopia compare runs/published
     """
     from sotopia_env.importers import FORMATS
-    from sotopia_env.runs.importing import import_files
+    from sotopia_env.importers.importing import import_files
 
     if not files:
         for name, foreign in FORMATS.items():
@@ -109,7 +109,7 @@ def export(
         for file in export_logs(source, out):
             typer.echo(disarm_line(str(file)))
         return
-    from sotopia_env.runs.exporting import export_records
+    from sotopia_env.importers.exporting import export_records
 
     count = export_records(source, out, format=format)
     typer.echo(f"{out}: {disarm(str(count))} records")

@@ -16,7 +16,7 @@ import typer
 
 from sotopia_env.cli.options import path_argument
 from sotopia_env.cli.plain_help import MODELS
-from sotopia_env.errors import InvalidValueError, ModelRefusedError
+from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
@@ -43,7 +43,7 @@ def _options(
         _option("--set", help="Any other setting, as models.rpm=60 (docs/models.md). Repeats.", metavar="KEY=VALUE"),
     ] = [],  # noqa: B006
 ) -> dict[str, Any]:
-    from sotopia_env.settings import merged, overridden
+    from sotopia_env.foundation.settings import merged, overridden
 
     models = {
         "api_base": per_model(api_base, "--api-base"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.plain_help import PACE
-from sotopia_env.errors import FieldError, InvalidValueError, SotopiaError
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, SotopiaError
+from sotopia_env.foundation.extras import install_command
 
 if TYPE_CHECKING:
     from sotopia_env.reports.sheet import Report

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option, put_out
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
     from sotopia_env.people import AnnotationSet

@@ -14,8 +14,8 @@ import typer
 
 from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
@@ -58,9 +58,9 @@ def play(
     """
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.policies.human import HumanPolicy
     from sotopia_env.runs import EpisodeOptions, EpisodePlan, Session, in_order_of
-    from sotopia_env.settings import merged, settings_of
 
     if participant and out is None:
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)

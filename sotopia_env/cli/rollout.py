@@ -13,8 +13,8 @@ import typer
 from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
 from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.quoting import disarm, disarm_line
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -123,9 +123,9 @@ def rollout(
       sotopia rollout --config runs/a/run.json --out runs/again
       sotopia rollout --config run.yaml --part 3/16 --out runs/h
     """
+    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.runs.parts import Part
     from sotopia_env.runs.spec import RunSpec, read_specs
-    from sotopia_env.settings import merged, settings_of
 
     flags = {
         "policies": tuple(policy),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import path_argument
-from sotopia_env.errors import InvalidValueError, Verbatim
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.quoting import disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.storage.manifest import FailureRecord

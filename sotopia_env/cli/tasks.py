@@ -21,9 +21,9 @@ from sotopia_env.cli.options import (
     path_option,
 )
 from sotopia_env.cli.write import draft_simulation, write_tasks
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.quoting import disarm
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
-from sotopia_env.quoting import disarm
 
 if TYPE_CHECKING:
     from sotopia_env.tasks import Material

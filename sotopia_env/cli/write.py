@@ -11,9 +11,9 @@ import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models
 from sotopia_env.cli.options import Seed, path_option
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
-from sotopia_env.files import read_text, write_text_atomically
-from sotopia_env.quoting import disarm, disarm_line
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.foundation.files import read_text, write_text_atomically
+from sotopia_env.foundation.quoting import disarm, disarm_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -59,10 +59,10 @@ def write_tasks(
     """
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.evaluators import Manner
+    from sotopia_env.foundation.settings import settings_of
     from sotopia_env.naming import task_set
     from sotopia_env.naming.models import with_directories
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.settings import settings_of
     from sotopia_env.writing import Drafter
 
     if kind not in KINDS:
@@ -219,11 +219,11 @@ def draft_simulation(
     """
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.evaluators import Manner
+    from sotopia_env.foundation.settings import settings_of
+    from sotopia_env.foundation.yaml_text import to_yaml
     from sotopia_env.naming.models import with_directories
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.settings import settings_of
     from sotopia_env.writing import Drafter, simulation_question
-    from sotopia_env.yaml_text import to_yaml
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
         raise InvalidValueError(field="--out", expected="a new .yaml file", got=str(out))

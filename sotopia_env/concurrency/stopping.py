@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from sotopia_env.errors import BudgetExceededError, ModelRefusedError
+from sotopia_env.foundation.errors import BudgetExceededError, ModelRefusedError
 
 GRACE = 20.0
 """Seconds to wait for calls in progress: batch systems commonly kill a process 30 seconds after SIGTERM."""

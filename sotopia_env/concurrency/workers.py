@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Dropped, Stop, woken_by_signals
-from sotopia_env.errors import FATAL, InvalidValueError, check_whole
-from sotopia_env.waiting import is_inside_a_loop, wait
+from sotopia_env.foundation.errors import FATAL, InvalidValueError, check_whole
+from sotopia_env.foundation.waiting import is_inside_a_loop, wait
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -36,7 +36,7 @@ async def work_through(
     Args:
         items: the items, taken one by one whenever a worker is free.
         work: returns whether the item succeeded. It raises :class:`Dropped` to leave the item for the next time, and
-            one of :data:`~sotopia_env.errors.FATAL` if every other item would fail in the same way.
+            one of :data:`~sotopia_env.foundation.errors.FATAL` if every other item would fail in the same way.
         stop: ends the work early.
         progress: counts the items, and is shown until the work ends.
         concurrency: the number of workers.

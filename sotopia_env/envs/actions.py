@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType, optional_move
 from sotopia_env.world.scenario import Task
 

@@ -19,17 +19,17 @@ from gymnasium.utils import seeding
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
-from sotopia_env.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.records import canonical_json
 from sotopia_env.outcomes import Menu, OutcomeResult
-from sotopia_env.quoting import disarm, disarm_line
-from sotopia_env.records import canonical_json
-from sotopia_env.table import Table
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.perception.rendering import extend_lines, render_turn
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import HIGH, LOW, zero_vector
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import TurnOrder

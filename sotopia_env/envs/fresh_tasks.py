@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import overload
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.tasks import TaskStream
 from sotopia_env.world.scenario import Task
 

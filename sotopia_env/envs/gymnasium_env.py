@@ -21,12 +21,12 @@ from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
-from sotopia_env.errors import InvalidActionError, InvalidValueError, check_members, check_whole
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_members, check_whole
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.outcomes import Menu
-from sotopia_env.policies.policy import Policy
-from sotopia_env.waiting import wait
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.scenario import Task
 
 DEFAULT_PARTNER = "random"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sotopia_env.envs.base import EpisodeEnv, InfoDict
 from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
 from sotopia_env.envs.options import EnvOptions
-from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, check_whole
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import FixedDemand
 from sotopia_env.policies.negotiators.bidding import Bids

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 import numpy as np
 
 from sotopia_env.envs.fresh_tasks import FreshTasks
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     InvalidValueError,
     UnknownKeywordError,
     UnknownNameError,

@@ -20,10 +20,10 @@ from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[impo
 
 from sotopia_env.envs.actions import read_action
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict, StepResult
-from sotopia_env.errors import InvalidActionError
-from sotopia_env.policies.policy import Policy
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.world.action import Action
 from sotopia_env.world.dynamics import StopReason, check_recipients
+from sotopia_env.world.play.policy import Policy
 
 
 class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore[misc]

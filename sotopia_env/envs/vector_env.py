@@ -20,7 +20,7 @@ from sotopia_env.envs.gymnasium_env import (
     read_partners,
 )
 from sotopia_env.envs.options import CheckedOptions, EnvOptions, read_seed
-from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError, check_whole
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError, check_whole
 
 _MASK = "reset_mask"
 

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task

@@ -25,8 +25,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
+from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.outcomes import (
     Agreement,
     AgreementState,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from sotopia_env.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task

@@ -10,16 +10,16 @@ from dataclasses import replace
 from functools import partial
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
+from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
-from sotopia_env.prompts import fill, load
-from sotopia_env.quoting import disarm, quote
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
 from sotopia_env.world.reward import Dimension

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sotopia_env.errors import EvaluationError, InvalidTaskError
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
+from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of

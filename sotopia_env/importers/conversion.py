@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Format, Product, ProductKind, converted
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.registry import FORMATS, detect, format_named, format_of

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.records import invalid
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.source import RawRecord
-from sotopia_env.records import invalid
 
 _CONTROL = re.compile(r"\s*[\x00-\x1f\x7f-\x9f\u2028\u2029]+\s*")
 _NOTHING = ("", "nan", "none", "null")
@@ -40,7 +40,7 @@ class ProductKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A converted record: a :class:`~sotopia_env.records.Record`, or the JSON of a row or list.
+    """A converted record: a :class:`~sotopia_env.foundation.records.Record`, or the JSON of a row or list.
 
     Attributes:
         kind: kind of the record.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.outcomes import Move
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import (

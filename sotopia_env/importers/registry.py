@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, UnknownNameError, Verbatim, Where
+from sotopia_env.foundation.errors import DamagedRecordError, UnknownNameError, Verbatim, Where
 from sotopia_env.importers.foreign import Format
 from sotopia_env.importers.formats.agentsense import SCENES
 from sotopia_env.importers.formats.ampo import AMPO

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, Where
-from sotopia_env.files import not_utf8
-from sotopia_env.json_text import decode_json, iter_array, parse_json
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, Where
+from sotopia_env.foundation.files import not_utf8
+from sotopia_env.foundation.json_text import decode_json, iter_array, parse_json
 
 _HEAD = 4_096  # bytes that are read to tell lines, an array and an object apart
 _YAML_SUFFIXES = (".yaml", ".yml")
@@ -197,7 +197,7 @@ class Source:
 
     def _yaml(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         """The records of a list, or of the one list in an object such as ``tasks: […]``."""
-        from sotopia_env.yaml_text import parse_yaml  # imported here because it takes long to load
+        from sotopia_env.foundation.yaml_text import parse_yaml  # imported here because it takes long to load
 
         try:
             value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))

@@ -8,7 +8,6 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, check_members
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
@@ -18,6 +17,7 @@ from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, check_members
 from sotopia_env.naming.grammar import (
     BOOLEAN,
     NUMBER,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.json_text import decode_json
 
 _OPTIONS = re.compile(r"\s*:\s*(?=\w+\s*=|$)")
 _OPTION = re.compile(r"\w+\s*=")

@@ -36,7 +36,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     InvalidValueError,
     SotopiaError,
     UnknownNameError,
@@ -44,6 +44,7 @@ from sotopia_env.errors import (
     Where,
     check_members,
 )
+from sotopia_env.moved import present_name
 from sotopia_env.naming.grammar import JSON, read_options, split_options
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,9 @@ class Plugins(Generic[T]):
             value: Any = importlib.import_module(module)
         except _UNIMPORTABLE as error:
             problem = f"the import failed ({_line(error)})"
-            raise InvalidValueError(problem, field=self.kind, got=f"{module}:{name}") from error
+            moved = present_name(module)
+            hint = f"it is now {moved}:{name}" if moved else ""
+            raise InvalidValueError(problem, field=self.kind, got=f"{module}:{name}", hint=hint) from error
         for part in name.split("."):
             if not hasattr(value, part):
                 public = [attribute for attribute in dir(value) if not attribute.startswith("_")]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_members
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_members
 from sotopia_env.naming.grammar import (
     BOOLEAN,
     NUMBER,
@@ -33,8 +33,8 @@ from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.negotiators.pressing import Presser, Prober
-from sotopia_env.policies.policy import Policy
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
+from sotopia_env.world.play.policy import Policy
 
 ModelMaker = Callable[[str], ChatModel]
 """A function that returns the model of a name such as ``local/my-model``."""

@@ -13,17 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.records import canonical_json, explain
 from sotopia_env.naming.models import MODEL_PLUGINS, with_directories
 from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer
 from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.policies.policy import Policy, policy_identity
-from sotopia_env.records import canonical_json, explain
 from sotopia_env.storage.manifest import Named
 from sotopia_env.world.answers import Configured, InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Policy, policy_identity
 
 _UNRECORDED = ("examples", "template", "name")
 """Settings of a language model's policy of which a record contains only a hash or a count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sotopia_env.errors import UnknownNameError, check_members
+from sotopia_env.foundation.errors import UnknownNameError, check_members
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.policies.best_of_n import OfferWorth, Scorer
 

@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.yaml_text import read_document
 from sotopia_env.naming import grammar
 from sotopia_env.naming.plugins import Plugins
-from sotopia_env.records import invalid
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import YAML_SUFFIXES, Location, TaskSet
-from sotopia_env.yaml_text import read_document
 
 logger = logging.getLogger(__name__)
 SHIPPED: Mapping[str, Callable[[], TaskSet]] = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import json_number, listed, read_amount
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
-from sotopia_env.quoting import quote
 
 # Whole numbers below this are exact as floats.
 _EXACT = 10**15

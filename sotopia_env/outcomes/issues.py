@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import InvalidValueError, Verbatim, excerpt
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim, excerpt
+from sotopia_env.foundation.records import Label, Line, Record, no_pose
 from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, money_text, read_amount
 from sotopia_env.outcomes.move import InvalidMoveError
-from sotopia_env.records import Label, Line, Record, no_pose
 
 Seats = Mapping[str, str]
 """Agent id to the name of its character, in seat order."""

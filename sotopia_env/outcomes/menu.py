@@ -7,11 +7,11 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import json_number
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM, Move, MoveKind
 from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
-from sotopia_env.quoting import quote
 
 LONGEST_ENUM = 64
 """The maximum number of values of a number that the schema lists; a longer one gets limits and ``multipleOf``."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sotopia_env.errors import InvalidActionError, json_excerpt
-from sotopia_env.json_text import decode_json
-from sotopia_env.records import canonical_json
+from sotopia_env.foundation.errors import InvalidActionError, json_excerpt
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import canonical_json
 
 # A runaway or hostile move is refused by its size, before it is processed. Lengths are in characters.
 LONGEST_CLAIM = 200
@@ -32,7 +32,7 @@ class InvalidMoveError(InvalidActionError):
     """A move that cannot be read or is not open; the table is left as it was. The message is short."""
 
     def __init__(self, problem: str = "", *, got: object = ..., **parts: Any) -> None:
-        """As :class:`~sotopia_env.errors.FieldError`, but values other than texts and numbers are quoted as JSON."""
+        """As :class:`FieldError`, but values other than texts and numbers are quoted as JSON."""
         super().__init__(problem, got=got, **parts)
         # The policy wrote JSON, so it reads ``null`` and ``true`` in the message, not Python's words for them.
         if got is None or (isinstance(got, (bool, Mapping, Sequence)) and not isinstance(got, str)):

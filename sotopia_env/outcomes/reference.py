@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.amounts import count_text
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.space import OutcomeSpace, Terms

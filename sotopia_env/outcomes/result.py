@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sotopia_env.records import JsonObject, Record
+from sotopia_env.foundation.records import JsonObject, Record
 
 
 class OutcomeResult(Record):

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from sotopia_env.errors import UnknownNameError, excerpt
+from sotopia_env.foundation.errors import UnknownNameError, excerpt
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.move import InvalidMoveError
-from sotopia_env.quoting import quote
 
 Terms = dict[str, Any]
 """One point of a space in normal form: issue name to value, in the order of the issues. Treat as immutable."""

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.records import Label, Name, Record
 from sotopia_env.outcomes.amounts import count_text, fold
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace
 from sotopia_env.outcomes.variants import protocol_variant
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
-from sotopia_env.records import Label, Name, Record
 
 # Reading a table visits every outcome of the space, to find those without a value.
 LARGEST_TABLE = 10_000

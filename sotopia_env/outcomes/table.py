@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.menu import Offer
 from sotopia_env.outcomes.space import OutcomeSpace, remember
-from sotopia_env.quoting import quote
 
 NOTHING = "Nothing is on the table."
 HIDDEN = ""

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.records import Name, Record
 from sotopia_env.outcomes.amounts import Value, count_text, decimals
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
-from sotopia_env.records import Name, Record
 
 MOST_RANKED = 100_000
 """The number of outcomes above which :func:`own_outcomes` uses a coarser grid of the numbers."""

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.between_annotators import (
     BINS,

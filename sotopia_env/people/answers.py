@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Verbatim, Where
-from sotopia_env.files import not_utf8, unguard
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Verbatim, Where
+from sotopia_env.foundation.files import not_utf8, unguard
 from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 
 Seat = tuple[str, str]
 """Episode key and agent id."""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.sheet import AnnotationKey
-from sotopia_env.quoting import quote
 from sotopia_env.world.reward import Dimension
 
 # Minimum numbers of equal scores in a row, and of seats with equal scores, for straight-lining: fewer occur by chance.

@@ -7,9 +7,9 @@ import textwrap
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from sotopia_env.foundation.quoting import disarm, disarm_line
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
-from sotopia_env.quoting import disarm, disarm_line
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
 from sotopia_env.reports.comparison_tables import reason_lines
 from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent

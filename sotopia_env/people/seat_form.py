@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue, read_move
 from sotopia_env.world import Action, ActionType, Observation, Turn
 

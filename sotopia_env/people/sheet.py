@@ -17,12 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
-from sotopia_env.files import csv_text, read_text, write_text_atomically
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
+from sotopia_env.foundation.files import csv_text, read_text, write_text_atomically
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.outcomes import describe_space, describe_worth
-from sotopia_env.prompts import fill, load
-from sotopia_env.quoting import disarm
-from sotopia_env.records import Record, read_record
 from sotopia_env.storage.recordings import recordings
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn

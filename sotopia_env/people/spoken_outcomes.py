@@ -28,12 +28,18 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidTaskError, InvalidValueError, Where
 from sotopia_env.evaluators import SpokenOutcome
 from sotopia_env.evaluators.spoken_agreement import protocol_of
-from sotopia_env.files import read_lines
+from sotopia_env.foundation.errors import (
+    DamagedRecordError,
+    EvaluationError,
+    InvalidTaskError,
+    InvalidValueError,
+    Where,
+)
+from sotopia_env.foundation.files import read_lines
+from sotopia_env.foundation.records import Name, Record, invalid, read_record
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.records import Name, Record, invalid, read_record
 from sotopia_env.reports.agreement import cohens_kappa
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn

@@ -20,8 +20,8 @@ from sotopia_env.policies.negotiators import (
     TimeDependent,
     TitForTat,
 )
-from sotopia_env.policies.policy import Decision, Policy, policy_identity, turn_seed
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
+from sotopia_env.world.play.policy import Decision, Policy, policy_identity, turn_seed
 
 __all__ = [
     "KEPT_TURNS",

@@ -12,16 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sotopia_env.errors import InvalidValueError, ModelCallError, PolicyError, Verbatim, check_members, check_whole
+from sotopia_env.foundation.errors import (
+    InvalidValueError,
+    ModelCallError,
+    PolicyError,
+    Verbatim,
+    check_members,
+    check_whole,
+)
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes import Move, MoveKind, Terms
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.negotiators.bidding import ranking
-from sotopia_env.policies.policy import Decision, Policy, turn_seed
-from sotopia_env.waiting import all_at_once
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of
 from sotopia_env.world.episode import EpisodeError, Generation, Usage
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 
 
 @runtime_checkable

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError, field_validator
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.files import read_text
-from sotopia_env.json_text import parse_json
-from sotopia_env.records import JsonObject, Record, invalid
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.foundation.records import JsonObject, Record, invalid
 from sotopia_env.world.action import ParseFailure, parse, to_json
 
 PLACEHOLDER = "{{observation}}"
@@ -82,7 +82,8 @@ def read_template(source: str | Path | None) -> str:
         return PLACEHOLDER
 
     text = read_text(source).rstrip("\n") if isinstance(source, Path) else source
-    # Checked now: :func:`~sotopia_env.prompts.fill` would notice an unknown placeholder only in the first turn.
+    # Checked now: :func:`~sotopia_env.foundation.prompts.fill` would notice an unknown placeholder only in the first
+    # turn.
     names = sorted(set(re.findall(r"\{\{\w+\}\}", text)))
     if names != [PLACEHOLDER]:
         where = source if isinstance(source, Path) else ""

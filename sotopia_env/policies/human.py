@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
+from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.records import MOST_CHARACTERS
 from sotopia_env.outcomes import Move
 from sotopia_env.policies.interviews import question_text
 from sotopia_env.policies.move_dialogue import MoveDialogue
-from sotopia_env.policies.policy import Decision
-from sotopia_env.quoting import disarm
-from sotopia_env.records import MOST_CHARACTERS
 from sotopia_env.world.action import WORDLESS, Action, ActionType
 from sotopia_env.world.answers import PARTICIPANT, InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
+from sotopia_env.world.play.policy import Decision
 
 _NO_ANSWER = InterviewReply(reason="the person gave no answer")
 _TERMINAL = threading.Lock()

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model.asking import AskResult, Complaint, ShortenedRequest, ask
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, CountsTokens
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
     ModelCallError,
@@ -44,11 +44,11 @@ from sotopia_env.policies.examples import ExampleSource, read_examples, read_tem
 from sotopia_env.policies.function_calls import functions_of, with_action_text, with_calls
 from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
 from sotopia_env.policies.lengths import Lengths, wordless_moves
-from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
+from sotopia_env.world.play.policy import Decision
 
 T = TypeVar("T")
 Consequence = Literal["none", "forfeit"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sotopia_env.foundation.quoting import disarm
 from sotopia_env.outcomes import (
     ChoiceIssue,
     InvalidMoveError,
@@ -20,7 +21,6 @@ from sotopia_env.outcomes import (
     Terms,
     read_move,
 )
-from sotopia_env.quoting import disarm
 
 
 @dataclass(frozen=True, slots=True)

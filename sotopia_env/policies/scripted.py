@@ -10,11 +10,11 @@ from typing import Any
 from sotopia_env.policies.interviews import RuledAnswers, random_answer
 from sotopia_env.policies.negotiators.concession import TimeDependent, check
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
-from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, leave, small_talk
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Briefing, Observation
+from sotopia_env.world.play.policy import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ uses the own profile, and it does not state a goal that shares words with the ow
 from __future__ import annotations
 
 from sotopia_env.outcomes import Move
-from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 
 _GREETINGS = (
     "Hello, it is good to have a moment together.",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.reward import Dimension
 

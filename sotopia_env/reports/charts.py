@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import UnknownNameError
-from sotopia_env.files import write_atomically
+from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.files import write_atomically
 from sotopia_env.reports.intervals import Estimate, show_number
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.settings import Settings
 from sotopia_env.reports.contrasts import ByLevel, by_level
 from sotopia_env.reports.differences import (
     CommonSeats,
@@ -41,7 +42,6 @@ from sotopia_env.reports.seat_results import (
     rows_by_one,
 )
 from sotopia_env.reports.turn_counts import TurnCounts, total
-from sotopia_env.settings import Settings
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.reports.compare import Cell, Comparison, Imbalance
 from sotopia_env.reports.comparison_charts import NOT_COMMON, comparison_charts, policy_label
 from sotopia_env.reports.differences import Difference

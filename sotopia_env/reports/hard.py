@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.reports.compare import run_rows
 from sotopia_env.reports.intervals import Bounds
 from sotopia_env.reports.seat_results import HEADLINES, SeatResult, metric_bounds

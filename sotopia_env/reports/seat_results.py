@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Where
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import canonical_json
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.records import canonical_json
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings

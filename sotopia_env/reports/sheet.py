@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.files import csv_text, write_texts
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.files import csv_text, write_texts
+from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.reports.charts import check_formats, save_figure
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Estimate, show_number
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from sotopia_env.foundation.quoting import disarm, disarm_line, quote
 from sotopia_env.outcomes import describe_space, describe_worth
-from sotopia_env.quoting import disarm, disarm_line, quote
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.answers import participant_of

@@ -36,7 +36,7 @@ from sotopia_env.chat_model import (
 )
 from sotopia_env.chat_model.asking import replacing_models
 from sotopia_env.chat_model.limits import most_tokens
-from sotopia_env.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.evaluate import is_pending
 from sotopia_env.runs.plan import EpisodePlan

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.errors import InUseError, Where
+from sotopia_env.foundation.errors import InUseError, Where
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
 from sotopia_env.storage.directory import RunDirectory, read_run

@@ -21,9 +21,9 @@ from typing import TypeVar
 
 from sotopia_env.chat_model import Ledger, ModelOptions, read_ledger
 from sotopia_env.chat_model.spending.ledger import LEDGER
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where, excerpt
-from sotopia_env.files import repair_torn_line, write_text_atomically
-from sotopia_env.json_text import read_json
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where, excerpt
+from sotopia_env.foundation.files import repair_torn_line, write_text_atomically
+from sotopia_env.foundation.json_text import read_json
 from sotopia_env.runs.plan import set_hash
 from sotopia_env.storage.directory import RunDirectory, read_run, read_unfinished
 from sotopia_env.storage.manifest import EPISODES, RUN, RunConfig, read_manifest

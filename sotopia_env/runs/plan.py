@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim, check_whole
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, check_whole
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import canonical_json, first_difference
 from sotopia_env.naming import make_policy
-from sotopia_env.policies.policy import Policy, policy_identity
-from sotopia_env.records import canonical_json, first_difference
 from sotopia_env.storage.manifest import Named, RunConfig, RunManifest, named
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.interview import Role
+from sotopia_env.world.play.policy import Policy, policy_identity
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import TurnOrder
 

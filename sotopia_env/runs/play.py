@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sotopia_env.concurrency import Dropped, Stop
-from sotopia_env.errors import FATAL, SotopiaError
 from sotopia_env.evaluators.evaluator import JudgePanel, MemberResult
-from sotopia_env.policies.policy import policy_identity
+from sotopia_env.foundation.errors import FATAL, SotopiaError
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
-from sotopia_env.table import Table, TurnListener
-from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
+from sotopia_env.world.play.policy import policy_identity
+from sotopia_env.world.play.table import Table, TurnListener
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -24,8 +24,8 @@ from sotopia_env.chat_model import Ledger
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.spending.ledger import LEDGER
 from sotopia_env.concurrency import Progress, Stop, stop_on_signals
-from sotopia_env.errors import InvalidValueError, ModelRefusedError, SotopiaError, check_whole
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError, SotopiaError, check_whole
+from sotopia_env.foundation.extras import install_command
 from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.parts import Part, merge_parts
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async

@@ -15,18 +15,18 @@ from pydantic import Field, model_validator
 
 from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.settings import Settings, merged, settings_of
+from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.naming.grammar import split, split_names
 from sotopia_env.runs.plan import EpisodePlan, Orders, all_matchups, plan_episodes
-from sotopia_env.settings import Settings, merged, settings_of
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.policies.policy import Policy
     from sotopia_env.world.episode import Evaluator
+    from sotopia_env.world.play.policy import Policy
     from sotopia_env.world.scenario import Task
     from sotopia_env.world.taskset import TaskSet
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.records import Record
+from sotopia_env.foundation.records import Record
 from sotopia_env.world.episode import Episode
 
 if TYPE_CHECKING:

@@ -1,10 +1,10 @@
 """A run on disk: ``run.json`` (its configuration), ``episodes.jsonl``, ``failures.jsonl``, ``unfinished.jsonl``.
 
-Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.files`), and so does each turn
-that a model or a person generated: the turns of unfinished episodes are in ``unfinished.jsonl``, from which a resumed
-run continues. The files are forced to disk (``fsync``) when the run ends, not after each line: a power cut may lose the
-last lines, which a resumed run plays again. An incomplete line is removed with a warning when the run is resumed. One
-process at a time locks a directory (``flock``; POSIX systems).
+Durability: an episode survives the death of the process at any moment (:mod:`sotopia_env.foundation.files`), and so
+does each turn that a model or a person generated: the turns of unfinished episodes are in ``unfinished.jsonl``, from
+which a resumed run continues. The files are forced to disk (``fsync``) when the run ends, not after each line: a power
+cut may lose the last lines, which a resumed run plays again. An incomplete line is removed with a warning when the run
+is resumed. One process at a time locks a directory (``flock``; POSIX systems).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
-from sotopia_env.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
-from sotopia_env.records import Record, read_record
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where
+from sotopia_env.foundation.files import BINARY, AppendOnlyFile, lock, read_lines, replacement, write_text_atomically
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.storage.journal import Journal
 from sotopia_env.storage.manifest import (
     EPISODES,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
-from sotopia_env.errors import DamagedRecordError, Where
-from sotopia_env.files import AppendOnlyFile, not_utf8, replacement
-from sotopia_env.records import Record, read_record
+from sotopia_env.foundation.errors import DamagedRecordError, Where
+from sotopia_env.foundation.files import AppendOnlyFile, not_utf8, replacement
+from sotopia_env.foundation.records import Record, read_record
 
 _RecordT = TypeVar("_RecordT", bound=Record)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Verbatim
-from sotopia_env.files import read_text
-from sotopia_env.json_text import decode_json
-from sotopia_env.records import (
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim
+from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import (
     JsonObject,
     Record,
     canonical_json,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.episode import Episode
 
 PlayKey = tuple[str, bytes]

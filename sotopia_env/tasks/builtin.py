@@ -10,7 +10,7 @@ import importlib.resources
 from functools import lru_cache
 from typing import Any
 
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.world.scenario import Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, sample_tasks
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from sotopia_env.errors import ConstraintError, InvalidValueError, Where
-from sotopia_env.files import read_text
-from sotopia_env.records import canonical_json, read_record
+from sotopia_env.foundation.errors import ConstraintError, InvalidValueError, Where
+from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.records import canonical_json, read_record
 from sotopia_env.tasks.builtin import everyday_cast, starter_cast
 from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.open_scenario import OpenScenario, renamed

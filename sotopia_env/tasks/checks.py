@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sotopia_env.errors import InvalidTaskError, Verbatim, Where
+from sotopia_env.foundation.errors import InvalidTaskError, Verbatim, Where
+from sotopia_env.foundation.records import canonical_json
 from sotopia_env.outcomes import (
     AdditiveWorth,
     BallotRules,
@@ -25,7 +26,6 @@ from sotopia_env.outcomes import (
     TableWorth,
     WorthForm,
 )
-from sotopia_env.records import canonical_json
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Seat, Task
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from sotopia_env.errors import ConstraintError, InvalidValueError, nearest_name
-from sotopia_env.records import Record
+from sotopia_env.foundation.errors import ConstraintError, InvalidValueError, nearest_name
+from sotopia_env.foundation.records import Record
 from sotopia_env.tasks.texts import read_texts
 from sotopia_env.world.scenario import (
     ADULT,

@@ -14,14 +14,14 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ConstraintError,
     InvalidValueError,
     Verbatim,
     Where,
     check_whole,
 )
-from sotopia_env.files import replacement
+from sotopia_env.foundation.files import replacement
 from sotopia_env.tasks.families.family import Family
 from sotopia_env.tasks.people import NameStock, draw_people, draw_relationships, people_texts, possible_kinds
 from sotopia_env.tasks.templates import Template, instantiate

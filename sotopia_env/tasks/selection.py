@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sotopia_env.errors import InvalidTaskError, UnknownNameError
-from sotopia_env.files import read_text, write_text_atomically
-from sotopia_env.records import Line, Name, Record, read_record
+from sotopia_env.foundation.errors import InvalidTaskError, UnknownNameError
+from sotopia_env.foundation.files import read_text, write_text_atomically
+from sotopia_env.foundation.records import Line, Name, Record, read_record
 from sotopia_env.world.taskset import TaskSet
 
 SELECTIONS: Mapping[str, str] = {

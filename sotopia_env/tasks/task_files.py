@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError
+from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.procedural import Source, TaskStream
 from sotopia_env.tasks.templates import TEMPLATE_FIELDS, Template

@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
-from sotopia_env.json_text import DECODER, RefusedError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
+from sotopia_env.foundation.json_text import DECODER, RefusedError
+from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
-from sotopia_env.quoting import disarm, quote
 
 MAX_ARGUMENT_LENGTH = 16_384
 """Longest argument, in characters; longer ones are refused, never cut."""

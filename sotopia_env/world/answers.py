@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import Field, model_validator
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.records import Record
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.records import Record
 from sotopia_env.world.observation import Observation
 
 

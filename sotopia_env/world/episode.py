@@ -15,11 +15,11 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
-from sotopia_env.files import read_lines, write_text_atomically
+from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
+from sotopia_env.foundation.files import read_lines, write_text_atomically
+from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, code_version, read_record
 from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
-from sotopia_env.quoting import disarm
-from sotopia_env.records import JsonObject, Record, SourcedRecord, code_version, read_record
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.perception.conversation import OwnMessage
@@ -220,7 +220,7 @@ class EpisodeError(Record):
     """An external failure that was recovered from during play, such as a call that succeeded when it was repeated.
 
     Attributes:
-        kind: the kind of failure, such as a :data:`~sotopia_env.errors.ModelFailure`.
+        kind: the kind of failure, such as a :data:`~sotopia_env.foundation.errors.ModelFailure`.
         message: one sentence about the failure.
         turn: the index of the turn that was waiting for the call.
     """

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.records import Line, Name, Record, not_blank
 from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeResult, OutcomeSpec
 from sotopia_env.outcomes.amounts import Value, fold
-from sotopia_env.records import Line, Name, Record, not_blank
 
 
 class Need(StrEnum):

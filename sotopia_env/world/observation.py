@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import AnyProtocol, Menu, TableView
 from sotopia_env.world.action import Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, move_problem

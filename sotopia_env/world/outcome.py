@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, Where
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, Where
 from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, OutcomeResult, ReferencePoints, reference_points
 from sotopia_env.world.dynamics import Turn, final_table
 from sotopia_env.world.scenario import Task

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
 
 RewardVector = npt.NDArray[np.float32]
 """Shape (7,), float32, native ranges, in the order of :data:`DIMENSIONS`."""

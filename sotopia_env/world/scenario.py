@@ -19,9 +19,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
-from sotopia_env.records import (
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.records import (
     Label,
     Line,
     Name,
@@ -34,6 +33,7 @@ from sotopia_env.records import (
     no_pose,
     not_blank,
 )
+from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
 from sotopia_env.world.interview import Interview
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)

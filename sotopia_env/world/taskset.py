@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ConstraintError,
     InvalidTaskError,
     InvalidValueError,
@@ -29,14 +29,14 @@ from sotopia_env.errors import (
     Where,
     check_whole,
 )
-from sotopia_env.files import read_text, write_text_atomically
-from sotopia_env.json_text import parse_json
-from sotopia_env.records import MOST_CHARACTERS, Record, canonical_json, invalid
+from sotopia_env.foundation.files import read_text, write_text_atomically
+from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.foundation.records import MOST_CHARACTERS, Record, canonical_json, invalid
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 if TYPE_CHECKING:
-    from sotopia_env.yaml_text import YamlDocument
+    from sotopia_env.foundation.yaml_text import YamlDocument
 
 Split = Literal["train", "dev", "test"]
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -392,7 +392,7 @@ def _is_record(raw: Any) -> bool:
 
 def _yaml_values(text: str, path: Path) -> Iterator[tuple[Location, Any]]:
     # Imported lazily: only YAML files need it.
-    from sotopia_env.yaml_text import parse_document
+    from sotopia_env.foundation.yaml_text import parse_document
 
     try:
         document = parse_document(text, path)

@@ -20,12 +20,12 @@ from pydantic import BaseModel, ValidationError
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.asking import Complaint, ShortenedRequest, ask
 from sotopia_env.concurrency import Progress, Stop, work_through
-from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.evaluators import Manner, Refusal, read_object
-from sotopia_env.files import read_lines
-from sotopia_env.prompts import fill, load
-from sotopia_env.quoting import disarm, quote
-from sotopia_env.records import JsonObject, Record, explain, read_record
+from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
+from sotopia_env.foundation.files import read_lines
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.records import JsonObject, Record, explain, read_record
 from sotopia_env.storage import Journal
 from sotopia_env.world.observation import ChatMessage
 

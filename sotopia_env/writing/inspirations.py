@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where
-from sotopia_env.files import read_lines, read_text
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where
+from sotopia_env.foundation.files import read_lines, read_text
+from sotopia_env.foundation.json_text import decode_json
 
 
 def plain(text: str) -> str:

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.records import Line
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.prompts import fill, load
-from sotopia_env.records import Line
 from sotopia_env.tasks import OpenScenario, cast_scenarios, check, lint
 from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, PRONOUNS, WORD_LIMIT, gendered_words
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task

@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError, Verbatim
-from sotopia_env.files import write_text_atomically
-from sotopia_env.json_text import read_json
-from sotopia_env.records import invalid
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.json_text import read_json
+from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.storage import Journal
 from sotopia_env.tasks import Template, instantiate
 from sotopia_env.tasks.lint.texts import GENDERED
 from sotopia_env.tasks.open_scenario import renamed
-from sotopia_env.waiting import all_at_once
 from sotopia_env.world.interview import GoalType
 from sotopia_env.world.scenario import RelationshipKind
 from sotopia_env.world.taskset import TaskSet

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sotopia_env.records import Line
+from sotopia_env.foundation.records import Line
 from sotopia_env.world.interview import Domain, GoalType, Role
 from sotopia_env.world.scenario import RelationshipKind
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.prompts import load
+from sotopia_env.foundation.records import Name, invalid
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.prompts import load
-from sotopia_env.records import Name, invalid
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.turn_order import TurnOrder

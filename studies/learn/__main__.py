@@ -7,8 +7,9 @@ Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. Called agai
 
 import sys
 
+from sotopia_training.stage.script import run_script
+
 from studies.learn.learn import LearnSettings, run
-from training.stage.script import run_script
 
 if __name__ == "__main__":
     sys.exit(run_script(__doc__, LearnSettings, run, program="python -m studies.learn"))

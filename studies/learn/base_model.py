@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
+from sotopia_training.data.samples import RowMaker
+from sotopia_training.fitting.arguments import FitSettings, training_arguments
+from sotopia_training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
+from sotopia_training.fitting.loop import fit_model, quiet
+from sotopia_training.models.loading import load_causal_lm, write_prompt_settings
+from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from sotopia_training.models.tokenizers import load_tokenizer
+from sotopia_training.stage.directory import StageDirectory
+from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.settings import Settings
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.settings import Settings
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from studies.learn.episodes import play_all, seat_of
 from studies.learn.speakers import Chatter
-from training.data.samples import RowMaker
-from training.fitting.arguments import FitSettings, training_arguments
-from training.fitting.behavior_cloning import IGNORED, TokenRow, conversations, tokenise
-from training.fitting.loop import fit_model, quiet
-from training.models.loading import load_causal_lm, write_prompt_settings
-from training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
-from training.models.tokenizers import load_tokenizer
-from training.stage.directory import StageDirectory
-from training.stage.settings import ModelSettings, PromptSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, Trainer

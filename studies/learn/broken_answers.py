@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.world.action import Action, parse
 
 

@@ -17,10 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
+from sotopia_training.models.policy import load
+from sotopia_training.stage.directory import StageDirectory
 
-from sotopia_env.errors import SotopiaError
-from sotopia_env.files import write_text_atomically
-from sotopia_env.settings import Settings
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.settings import Settings
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from studies.learn.base_model import make_base
@@ -31,8 +33,6 @@ from studies.learn.results import results
 from studies.learn.seed_run import PATIENT, SeedRun
 from studies.learn.speakers import PlainDealer
 from studies.learn.tasks import TaskSplit, overlaps, split_tasks
-from training.models.policy import load
-from training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
 _KEEP = ((-4, 0), (-1, 2**31 - 1))

@@ -14,18 +14,19 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from sotopia_training.data.samples import RowMaker
+from sotopia_training.reward.scorer import RewardScorer
+from sotopia_training.stage.settings import PromptSettings
+
 from sotopia_env.chat_model import ModelPool
-from sotopia_env.continuations import Continuations
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import policy_of
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.table import Table
 from sotopia_env.world import Episode, Usage
+from sotopia_env.world.play.continuations import Continuations
+from sotopia_env.world.play.table import Table
 from studies.learn.episodes import seat_of
 from studies.learn.speakers import assent, incoming, offer
-from training.data.samples import RowMaker
-from training.reward.scorer import RewardScorer
-from training.stage.settings import PromptSettings
 
 RANKING = "ranking.json"
 """The file of a seed's pairs."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
+from sotopia_training.fitting.arguments import FitSettings
+from sotopia_training.stage.settings import PromptSettings
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.settings import Settings
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.settings import Settings
 from studies.learn.base_model import BaseSettings
-from training.fitting.arguments import FitSettings
-from training.stage.settings import PromptSettings
 
 SEEN = ("linear:horizon=3,floor=0.0", "conceder:horizon=3,floor=0.0", "splitter:floor=0.0")
 UNSEEN = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.json_text import read_json
+from sotopia_env.foundation.json_text import read_json
 from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
 from studies.learn.claims import (
     TITLES,

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.outcomes import MoveKind
-from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.world.dynamics import Rules, Turn
 from sotopia_env.world.episode import Episode, RecordedTurn
+from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.scenario import Task
 from studies.learn.episodes import play_all, seat_of
 from studies.learn.recipe import Recipe

@@ -20,17 +20,23 @@ from statistics import fmean
 from typing import Any
 
 from pydantic import JsonValue
+from sotopia_training.commands import STAGES
+from sotopia_training.data.samples import split_scenarios
+from sotopia_training.models.policy import load
+from sotopia_training.reward.scorer import RewardScorer
+from sotopia_training.reward.text import ROWS
+from sotopia_training.stage.directory import DONE, STAGE
 
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.files import write_text_atomically
-from sotopia_env.json_text import read_json
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.json_text import read_json
+from sotopia_env.foundation.settings import read_settings
 from sotopia_env.policies import BestOfNPolicy
-from sotopia_env.policies.policy import Policy
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.settings import read_settings
 from sotopia_env.storage import read_run
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
+from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from studies.learn.broken_answers import corrupted
@@ -49,12 +55,6 @@ from studies.learn.report import BUDGETS, PAST
 from studies.learn.results import past_results, results
 from studies.learn.speakers import PlainDealer
 from studies.learn.tasks import TaskSplit
-from training.commands import STAGES
-from training.data.samples import split_scenarios
-from training.models.policy import load
-from training.reward.scorer import RewardScorer
-from training.reward.text import ROWS
-from training.stage.directory import DONE, STAGE
 
 logger = logging.getLogger(__name__)
 FORCED, BROKEN = "forced.jsonl", "broken.jsonl"
@@ -94,7 +94,7 @@ class SeedRun:
         Args:
             only: names of stages, as they are logged; ``None`` for all.
         """
-        logging.getLogger("training").setLevel(logging.WARNING)
+        logging.getLogger("sotopia_training").setLevel(logging.WARNING)
         started = time.perf_counter()
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, stage in self.stages():
@@ -144,7 +144,7 @@ class SeedRun:
         """Runs a stage with a file of this package.
 
         Args:
-            stage: the stage's name in :data:`training.commands.STAGES`.
+            stage: the stage's name in :data:`sotopia_training.commands.STAGES`.
             config: the name of the file, without its suffix.
             changes: settings that replace the file's, by key.
             seeded: the setting that takes this seed.

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from sotopia_env import tasks
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.outcomes import AdditiveWorth, OutcomeSpec, Terms
 from sotopia_env.world.scenario import Scenario, Task
 

@@ -12,10 +12,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sotopia_env.errors import SotopiaError
+from sotopia_training.stage.script import ended_by_sigterm
+
+from sotopia_env.foundation.errors import SotopiaError
 from studies.learn_smol.report import write_report
 from studies.learn_smol.stages import REFERENCES, SHARED, TASKS, Study, seed_stages
-from training.stage.script import ended_by_sigterm
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sotopia_env.files import read_lines
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.files import read_lines
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.reports import (
     METHOD,
     Estimate,

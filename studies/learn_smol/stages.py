@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sotopia_env.errors import SotopiaError
-from training.collect.filtering import selection_path
+from sotopia_training.collect.filtering import selection_path
+
+from sotopia_env.foundation.errors import SotopiaError
 
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parents[1] / "scripts"

@@ -11,13 +11,13 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.adapters import Seat, Seats, rows
-from sotopia_env.continuations import Continuations
-from sotopia_env.credit import counterfactual_rewards, secured, state_values
-from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.table import Table
+from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, secured, state_values
+from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Dimension, Rules, TurnOrder, replay
+from sotopia_env.world.play.continuations import Continuations
+from sotopia_env.world.play.table import Table
 
 
 def speak(text: str, **move) -> str:

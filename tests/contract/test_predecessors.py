@@ -17,13 +17,13 @@ import pettingzoo
 import pytest
 
 from sotopia_env import sotopia_v0
-from sotopia_env.policies.policy import Decision
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder
 from sotopia_env.world.episode import Evaluation, Score, replay
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension, Scalarisation
 from tests.sotopia_env.factories import scenario, task
 

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from sotopia_env import naming
-from sotopia_env.continuations import Continuations
-from sotopia_env.credit import GOAL, counterfactual_rewards, secured, standing_rewards, state_values
-from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import VerifiedOutcome
+from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, secured, standing_rewards, state_values
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
-from sotopia_env.table import Table
 from sotopia_env.world import Action, ActionType, Episode, Rules, TurnOrder
 from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.play.continuations import Continuations
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import Scalarisation
 
 FAMILIES = ("bargaining", "division", "negotiation", "job_committee", "group_decision", "mutual_friend", "campsite")

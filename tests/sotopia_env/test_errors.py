@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     ConstraintError,
     DamagedRecordError,
     FieldError,

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from sotopia_env import extras
-from sotopia_env.errors import SotopiaError
-from sotopia_env.extras import MissingExtraError, check_extra, extra, install_command
+from sotopia_env.foundation import extras
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.extras import MissingExtraError, check_extra, extra, install_command
 from tests.sotopia_env.cli.test_cli import sotopia
 
 OURS = "ours-for-a-test"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env import files
-from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.files import (
+from sotopia_env.foundation import files
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.files import (
     AppendOnlyFile,
     csv_text,
     guard,
@@ -162,7 +162,7 @@ def test_the_package_is_imported_and_repairs_files_where_the_calls_of_posix_are_
     (tmp_path / "f").write_bytes(b"one\ntwo\nthr")
     code = (
         "import os, sys; sys.modules['fcntl'] = None; del os.pread, os.pwrite\n"
-        "import sotopia_env; from pathlib import Path; from sotopia_env.files import AppendOnlyFile\n"
+        "import sotopia_env; from pathlib import Path; from sotopia_env.foundation.files import AppendOnlyFile\n"
         "with AppendOnlyFile(Path('f')) as file: file.append(b'three\\n'); print(file.repaired)"
     )
     out = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.json_text import iter_array
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import iter_array
 from tests.errors import raises
 
 BAD = [

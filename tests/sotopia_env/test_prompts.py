@@ -2,8 +2,8 @@
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.prompts import fill, load
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.prompts import fill, load
 from tests.errors import raises
 
 

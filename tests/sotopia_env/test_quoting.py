@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sotopia_env.quoting import disarm, quote
+from sotopia_env.foundation.quoting import disarm, quote
 from tests.sotopia_env.attacks import ATTACKS
 
 TOKENS = {

@@ -9,10 +9,10 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticKnownError, core_schema
 
-from sotopia_env import records
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, Where, check_members
+from sotopia_env.foundation import records
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where, check_members
+from sotopia_env.foundation.records import Record, invalid, invalid_part, package_versions, read_record
 from sotopia_env.policies import Policy
-from sotopia_env.records import Record, invalid, invalid_part, package_versions, read_record
 from sotopia_env.storage.manifest import RunManifest
 from sotopia_env.world.episode import Evaluator
 from tests.errors import check_fields, raises

@@ -9,7 +9,8 @@ import pytest
 
 from sotopia_env import NO_ACTION, Action, Rules, Table, tasks
 from sotopia_env.chat_model import ChatRequest
-from sotopia_env.errors import (
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.foundation.errors import (
     BudgetExceededError,
     DamagedRecordError,
     EvaluationError,
@@ -18,15 +19,14 @@ from sotopia_env.errors import (
     PolicyError,
     UnknownNameError,
 )
-from sotopia_env.evaluators import default_evaluator
 from sotopia_env.naming import make_policy, task_set
 from sotopia_env.policies import Policy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.runs import EpisodePlan, run_episodes
-from sotopia_env.table import DEFAULT_RULES
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, Task, TurnOrder
 from sotopia_env.world.dynamics import StopReason
+from sotopia_env.world.play.table import DEFAULT_RULES
 from tests.errors import raises
 
 TASK = tasks.generate("bargaining", 1, seed=3)[0]

@@ -10,7 +10,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.errors import EvaluationError, InvalidValueError, ModelCallError
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, ModelCallError
 from sotopia_env.policies import Decision
 from sotopia_env.testing import (
     FixedEvaluator,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.json_text import MOST_LEVELS, parse_json, read_json
-from sotopia_env.yaml_text import parse_yaml, read_yaml, to_yaml
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.json_text import MOST_LEVELS, parse_json, read_json
+from sotopia_env.foundation.yaml_text import parse_yaml, read_yaml, to_yaml
 from tests.errors import raises
 
 MANY_DIGITS = "9" * 5_000

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sotopia_env.waiting import wait
+from sotopia_env.foundation.waiting import wait
 
 
 async def doubled(number: int) -> int:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from sotopia_training.fitting.arguments import FitSettings
+from sotopia_training.models.policy import load
 
 from sotopia_env.world.taskset import TaskSet
 from studies.learn.base_model import make_base
@@ -13,8 +15,6 @@ from studies.learn.learn import split_of
 from studies.learn.recipe import BASE_FIT, Recipe
 from studies.learn.results import results
 from studies.learn.seed_run import SeedRun
-from training.fitting.arguments import FitSettings
-from training.models.policy import load
 
 pytestmark = pytest.mark.timeout(900)  # a minute or two; on a slow machine with other work beside it five
 

@@ -5,9 +5,10 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sotopia_training.data.samples import RowMaker
 
-from sotopia_env.errors import InvalidValueError, SotopiaError
-from sotopia_env.settings import settings_of
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, parse
 from studies.learn import learn
@@ -27,8 +28,7 @@ from studies.learn.claims import (
 from studies.learn.recipe import Recipe
 from studies.learn.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
 from tests.errors import raises
-from tests.training.conftest import BRIEF
-from training.data.samples import RowMaker
+from tests.sotopia_training.conftest import BRIEF
 
 
 def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():

@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from sotopia_training.commands import STAGES as COMMANDS
 
-from sotopia_env.settings import Settings, read_settings
+from sotopia_env.foundation.settings import Settings, read_settings
 from studies.learn_smol.__main__ import run
 from studies.learn_smol.report import TITLES
 from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
-from tests.training.test_configs import stage_of
-from training.commands import STAGES as COMMANDS
+from tests.sotopia_training.test_configs import stage_of
 
 STAGES = (TASKS, REFERENCES, *seed_stages(1))
 

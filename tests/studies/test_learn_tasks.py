@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from sotopia_training.data.samples import RowMaker
+from sotopia_training.data.sources import SourceSettings, source_rows
+from sotopia_training.fitting.behavior_cloning import IGNORED, TokenRow
+from sotopia_training.models.tiny_base import make_tiny_tokenizer
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import default_evaluator
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes
@@ -26,10 +30,6 @@ from studies.learn.seed_run import SeedRun
 from studies.learn.speakers import Chatter, PlainDealer
 from studies.learn.tasks import LEFT, PLAN, overlaps, plan, split_tasks
 from tests.errors import raises
-from training.data.samples import RowMaker
-from training.data.sources import SourceSettings, source_rows
-from training.fitting.behavior_cloning import IGNORED, TokenRow
-from training.models.tiny_base import make_tiny_tokenizer
 
 
 @pytest.fixture(scope="module")

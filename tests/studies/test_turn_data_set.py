@@ -6,7 +6,7 @@ import polars
 import pytest
 
 from sotopia_env import naming
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
 from studies import turn_data_set

@@ -11,11 +11,11 @@ from otree.api import BaseConstants, BaseGroup, BasePlayer, BaseSubsession, Page
 
 from sotopia_env import Episode, Rules, Table, TaskSet
 from sotopia_env.adapters import Seat, Seats
-from sotopia_env.errors import EvaluationError, InvalidValueError
 from sotopia_env.evaluators import default_evaluator
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
+from sotopia_env.foundation.records import read_record
 from sotopia_env.naming import task_set
 from sotopia_env.people.seat_form import action_choices, move_choices, read_action, term_fields, turn_view
-from sotopia_env.records import read_record
 from sotopia_env.world.episode import PolicyInfo
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.errors import BudgetExceededError, InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import BudgetExceededError, InvalidValueError, Verbatim
 
 _FIRST_ANSWER = 1024
 """Expected tokens of an answer without a limit, before the first answer."""

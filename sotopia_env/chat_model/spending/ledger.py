@@ -1,8 +1,9 @@
 """The ledger of a run: calls, tokens and dollars per role, on disk, with limits checked before a request is sent.
 
-The file is ``ledger.jsonl`` (an :class:`~sotopia_env.files.AppendOnlyFile`), written by one process at a time. A note
-of every request is written before it is sent, and an entry with the same id when the call ends. If the process is
-killed, a note may have no entry; it is then read as an *interrupted* call, whose last request may have been billed.
+The file is ``ledger.jsonl`` (an :class:`~sotopia_env.foundation.files.AppendOnlyFile`), written by one process at a
+time. A note of every request is written before it is sent, and an entry with the same id when the call ends. If the
+process is killed, a note may have no entry; it is then read as an *interrupted* call, whose last request may have been
+billed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pydantic import Field
 
 from sotopia_env.chat_model.protocol import Role
 from sotopia_env.chat_model.spending.budget import Budget
-from sotopia_env.errors import InvalidValueError, Where
-from sotopia_env.files import AppendOnlyFile
-from sotopia_env.records import Record, read_record
+from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.files import AppendOnlyFile
+from sotopia_env.foundation.records import Record, read_record
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.transports.keys import redact
-from sotopia_env.errors import ContextLengthError, ModelFailure
-from sotopia_env.json_text import decode_json
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.errors import ContextLengthError, ModelFailure
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.quoting import disarm_line
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
 """Failures that may not occur again; a refused key or request is refused every time."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
-from sotopia_env.json_text import decode_json
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.world.observation import FunctionCall
 
 _OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)

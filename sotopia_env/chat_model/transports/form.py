@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.prompts import fill, load
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.prompts import fill, load
 from sotopia_env.world.observation import ChatMessage
 
 logger = logging.getLogger(__name__)

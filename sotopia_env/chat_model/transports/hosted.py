@@ -21,8 +21,8 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Where, nearest_name
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, nearest_name
+from sotopia_env.foundation.extras import install_command
 
 logger = logging.getLogger(__name__)
 

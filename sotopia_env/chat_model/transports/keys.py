@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 
 DEFAULT_KEY = "OPENAI_COMPATIBLE_API_KEY"
 """The variable with the key of an OpenAI-compatible server; it may be unset, since most such servers need no key."""

@@ -11,8 +11,8 @@ from sotopia_env.chat_model.transports.attempt import is_page, one_line, page_me
 from sotopia_env.chat_model.transports.completion import label_of
 from sotopia_env.chat_model.transports.connections import read_body
 from sotopia_env.chat_model.transports.keys import redact
-from sotopia_env.errors import InvalidValueError, UnknownNameError, Verbatim, Where
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim, Where
+from sotopia_env.foundation.json_text import decode_json
 
 _SECONDS = 5.0
 MOST_LIST_BYTES = 4_000_000  # the lists of the largest gateways have several hundred thousand bytes

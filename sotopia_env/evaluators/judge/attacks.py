@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, Action, ActionType
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import RANGES

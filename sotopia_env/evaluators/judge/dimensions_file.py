@@ -17,11 +17,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidValueError, Where
-from sotopia_env.records import invalid
+from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.taskset import YAML_KEYS
-from sotopia_env.yaml_text import read_yaml
 
 FIELDS: tuple[str, ...] = ("name", "low", "high", "instruction")
 """The fields of an entry; all are required."""

@@ -1,8 +1,9 @@
 r"""The JSON document through which a judge or an interviewed participant reads an episode.
 
-:func:`sotopia_env.quoting.quote` writes every text as a JSON string literal on one line, with control tokens, line ends
-of every alphabet and characters that reorder text as ``\uXXXX``. Lines begin only with the document's own structure. So
-no text can end its string, begin a turn or leave the document, and a JSON parser returns the exact utterance.
+:func:`sotopia_env.foundation.quoting.quote` writes every text as a JSON string literal on one line, with control
+tokens, line ends of every alphabet and characters that reorder text as ``\uXXXX``. Lines begin only with the document's
+own structure. So no text can end its string, begin a turn or leave the document, and a JSON parser returns the exact
+utterance.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes import describe_space, describe_worth
-from sotopia_env.quoting import quote
 from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, replay_turns

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import FieldError, json_excerpt
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, closed_object
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ask
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
-from sotopia_env.prompts import fill, load
+from sotopia_env.foundation.errors import FieldError, json_excerpt
+from sotopia_env.foundation.prompts import fill, load
 from sotopia_env.world.episode import Episode
 
 PROMPTS = ("judge_goals", "judge_data_rule", "judge_goals_form", "judge_goals_closing", "judge_data")

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any, Literal
 
 from sotopia_env.chat_model.protocol import ChatModel
-from sotopia_env.errors import UnknownNameError
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.judge.verdict import Judgement, read_verdict
-from sotopia_env.waiting import all_at_once
+from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task

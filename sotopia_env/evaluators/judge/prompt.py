@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators.judge.document import Document
 from sotopia_env.evaluators.judge.verdict import Axis
-from sotopia_env.prompts import fill, load
-from sotopia_env.quoting import disarm, quote
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension, dimension
 

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 from sotopia_env.chat_model.asking import Complaint, ShortenedRequest
 from sotopia_env.chat_model.asking import ask as ask_model
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
-from sotopia_env.errors import (
+from sotopia_env.evaluators.judge.prompt import Prompt
+from sotopia_env.evaluators.judge.verdict import Refusal
+from sotopia_env.foundation.errors import (
     ContextLengthError,
     EvaluationError,
     InvalidValueError,
@@ -18,10 +20,8 @@ from sotopia_env.errors import (
     ModelRefusedError,
     check_whole,
 )
-from sotopia_env.evaluators.judge.prompt import Prompt
-from sotopia_env.evaluators.judge.verdict import Refusal
-from sotopia_env.records import canonical_json
-from sotopia_env.waiting import wait
+from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.world.episode import Episode, Evaluation
 
 T = TypeVar("T")

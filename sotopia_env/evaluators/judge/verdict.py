@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import FieldError, Verbatim, json_excerpt
-from sotopia_env.json_text import DECODER
+from sotopia_env.foundation.errors import FieldError, Verbatim, json_excerpt
+from sotopia_env.foundation.json_text import DECODER
 
 MAX_ANSWER = 262_144
 """The maximum length of an answer, in characters."""

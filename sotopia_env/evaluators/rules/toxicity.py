@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from sotopia_env.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError
 
 _ORDINARY_TEXT = """
 breasts busty club drunk dummy enlargement erect erection erotic facial fat fondle foobar fubar gay gays gigolo god

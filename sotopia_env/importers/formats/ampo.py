@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, converted
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,

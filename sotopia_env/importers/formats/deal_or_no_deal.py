@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, Verbatim
+from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
 from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,

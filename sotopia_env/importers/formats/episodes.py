@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from sotopia_env.errors import DamagedRecordError, FieldError
+from sotopia_env.foundation.errors import DamagedRecordError, FieldError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
 from sotopia_env.world.episode import Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, Dimension, check_score
 from sotopia_env.world.scenario import Task

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Product, ProductKind, converted, one_line
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.playback import Act, play_acts, utterance

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
     Format,

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple, NoReturn
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.outcomes.amounts import listed
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer, from_fields

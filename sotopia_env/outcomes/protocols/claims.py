@@ -19,6 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 
+from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import fold
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
@@ -27,7 +28,6 @@ from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
 from sotopia_env.outcomes.table import Claims, TableView
 from sotopia_env.outcomes.worth import ClaimsWorth, Valuation
-from sotopia_env.quoting import quote
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sotopia_env.errors import InvalidValueError, PolicyError
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.outcomes import Issue, MoveKind, OpenOffer, OutcomeSpace, Terms, Worth, own_outcomes
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.world.action import ActionType

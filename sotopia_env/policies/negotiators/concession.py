@@ -11,7 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError, Where
+from sotopia_env.foundation.errors import InvalidValueError, Where
 from sotopia_env.policies.negotiators.bidding import Bids
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
 from sotopia_env.world.observation import Observation

@@ -19,10 +19,10 @@ from sotopia_env.outcomes.space import OPTION
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.bidding import EPSILON, Bids
 from sotopia_env.policies.negotiators.claiming import SURE, expectation, fact, odds
-from sotopia_env.policies.policy import Decision
 from sotopia_env.policies.small_talk import SILENCE, ask, commit, leave, say, small_talk
 from sotopia_env.tasks import phrases
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 
 DEFAULT_HORIZON = 10
 """The number of own turns in an episode of two seats and 20 turns."""

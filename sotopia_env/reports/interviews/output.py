@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields, replace
 from typing import TYPE_CHECKING
 
-from sotopia_env.quoting import disarm_line
+from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure, paper_style
 from sotopia_env.reports.interviews.report import PARTS, InterviewReport
 from sotopia_env.reports.interviews.sensitivity import Variation

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.reports.agreement import cohens_kappa
 from sotopia_env.reports.intervals import Bounds, Estimate, estimate
 from sotopia_env.reports.interviews.rows import (

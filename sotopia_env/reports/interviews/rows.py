@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.seat_results import choose_evaluator, policy_labels, seated_policies
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.answers import INFORMATION, InterviewAnswer, View, information_values, is_majority

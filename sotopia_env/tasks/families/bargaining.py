@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
+from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, NumberIssue, OutcomeSpec, Terms
-from sotopia_env.records import Record
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts

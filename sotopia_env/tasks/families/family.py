@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import UnknownNameError, check_whole
+from sotopia_env.foundation.errors import UnknownNameError, check_whole
+from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import OutcomeSpec, Terms
-from sotopia_env.records import Record
 from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
 from sotopia_env.world.scenario import Character, Scenario, Seat, Task

@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec
-from sotopia_env.records import Record
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.tasks.families.family import Family
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, UnknownNameError, Where
+from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, UnknownNameError, Where
 from sotopia_env.tasks.builtin import everyday_cast, everyday_scenarios, starter_cast, starter_scenarios
 from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.task_files import Record, kind_of

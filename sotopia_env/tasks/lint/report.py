@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, Where
+from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, Where
 from sotopia_env.tasks.checks import outcome_problem
 from sotopia_env.tasks.lint.situations import LintedSituation, people_sentences, scenario_sentences
 from sotopia_env.tasks.lint.texts import ALIKE, near_duplicates

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from sotopia_env.errors import InvalidTaskError
-from sotopia_env.files import read_text
-from sotopia_env.records import Record, read_record
+from sotopia_env.foundation.errors import InvalidTaskError
+from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.records import Record, read_record
 
 _TextsT = TypeVar("_TextsT", bound=Record)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.quoting import disarm
 from sotopia_env.outcomes import (
     AgreementRules,
     BallotRules,
@@ -18,8 +20,6 @@ from sotopia_env.outcomes import (
     describe_worth,
     outline,
 )
-from sotopia_env.prompts import fill, load
-from sotopia_env.quoting import disarm
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 

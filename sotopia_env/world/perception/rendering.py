@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sotopia_env.quoting import disarm, disarm_line, quote
+from sotopia_env.foundation.quoting import disarm, disarm_line, quote
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 
@@ -60,8 +60,8 @@ def indented(text: str) -> str:
 def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:
     """Returns who did what, without the turn's number.
 
-    The argument is quoted (:func:`~sotopia_env.quoting.quote`); the effect of a move follows the closing quote, where
-    no argument can forge it.
+    The argument is quoted (:func:`~sotopia_env.foundation.quoting.quote`); the effect of a move follows the closing
+    quote, where no argument can forge it.
     """
     # A move without words is rendered by its effect alone: empty quotes would look like a silent turn.
     silent = (effect is not None or action.move is not None) and not action.argument.strip()

@@ -12,7 +12,7 @@ need("inspect_ai")
 from inspect_ai.log import list_eval_logs, read_eval_log
 
 from sotopia_env.adapters.inspect_logs import export_logs
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports import seat_results
 from sotopia_env.storage import read_run
 from sotopia_env.world import Dimension, write_episodes

@@ -17,7 +17,7 @@ from openenv import GenericEnvClient
 
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
 from sotopia_env.adapters.seat import Seat
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from tests.test_docs import ROOT
 
 EXAMPLE = ROOT / "examples" / "openenv"

@@ -12,7 +12,7 @@ from tests.adapters.libraries import need, run_page
 
 need("otree")
 
-from sotopia_env.records import read_record
+from sotopia_env.foundation.records import read_record
 from sotopia_env.world import Dimension, Episode
 from sotopia_env.world.episode import replay
 from tests.test_docs import ROOT

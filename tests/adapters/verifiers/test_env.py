@@ -16,7 +16,7 @@ import verifiers.v1 as vf
 from verifiers.v1.clients import EvalClientConfig, ModelContext
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-from sotopia_env.json_text import decode_json
+from sotopia_env.foundation.json_text import decode_json
 from tests.adapters.model_server import bargaining_model
 from tests.test_docs import ROOT
 

@@ -21,7 +21,7 @@ from sotopia_env.arena import (
 from sotopia_env.arena.card import CARD_FILE, FailedEpisode
 from sotopia_env.arena.suites import SUITE_FILE
 from sotopia_env.cli.app import app
-from sotopia_env.errors import InvalidValueError, PolicyError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run

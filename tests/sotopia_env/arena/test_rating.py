@@ -8,7 +8,7 @@ import pytest
 
 from sotopia_env.arena.rating import bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import Row
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from tests.errors import raises
 
 STRENGTHS = (0.3, 0.2, 0.12, 0.1, 0.0, -0.1, -0.2, -0.42)

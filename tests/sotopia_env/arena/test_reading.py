@@ -7,21 +7,21 @@ import json
 from pathlib import Path
 
 import pytest
+from sotopia_studio.store import episodes
 from typer.testing import CliRunner
 
 from sotopia_env import Rules, Table
 from sotopia_env.arena import Suite, card_of_runs, card_report, freeze, read_card
 from sotopia_env.cli.app import app
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_policy, task_set
 from sotopia_env.outcomes import Move
-from sotopia_env.service.store import episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world import Action
 from sotopia_env.world.episode import Episode, PolicyInfo, to_line
 from tests.errors import raises
-from tests.sotopia_env.service.conftest import create_tables
-from tests.sotopia_env.service.test_live import LiveSpec, begin, live, until, working
+from tests.sotopia_studio.conftest import create_tables
+from tests.sotopia_studio.test_live import LiveSpec, begin, live, until, working
 
 TASKS = ("--tasks", "bargaining", "-n", "4")
 # Nothing in the first turn, then the acceptance of the open offer, without words; then the next episode.

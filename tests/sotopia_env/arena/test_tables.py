@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from sotopia_env.arena import Card, Row, Suite, card_report
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import policy_identity
 from tests.errors import raises

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import pytest
 
 from sotopia_env.chat_model import ChatModel, ChatReply, Ledger, RetryPolicy, check
-from sotopia_env.errors import ContextLengthError, ModelCallError, ModelRefusedError
+from sotopia_env.foundation.errors import ContextLengthError, ModelCallError, ModelRefusedError
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.server import FOREIGN, SPEAK
 

@@ -10,16 +10,16 @@ import pytest
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model import ChatRequest
-from sotopia_env.errors import InvalidValueError, ModelCallError, ModelRefusedError, PolicyError
+from sotopia_env.foundation.errors import InvalidValueError, ModelCallError, ModelRefusedError, PolicyError
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.agent_prompt import AgentPrompt, conversation_tokens
 from sotopia_env.policies.function_calls import action_text, call_of, functions_of, with_calls
-from sotopia_env.table import Table
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Action, ActionType, FunctionCall, Rules
 from sotopia_env.world.action import parse, to_json
 from sotopia_env.world.answers import InterviewQuestion
 from sotopia_env.world.dynamics import StopReason
+from sotopia_env.world.play.table import Table
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import Manner
 from tests.sotopia_env.factories import scenario, task
@@ -236,8 +236,9 @@ def test_examples_are_calls():
 
 
 def test_training_knows_no_calls():
-    from sotopia_env.settings import settings_of
-    from training.stage.settings import PromptSettings
+    from sotopia_training.stage.settings import PromptSettings
+
+    from sotopia_env.foundation.settings import settings_of
 
     with raises(InvalidValueError, field="format"):
         settings_of({"format": "tools"}, PromptSettings, "prompt")

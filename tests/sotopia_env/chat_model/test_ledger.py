@@ -9,7 +9,7 @@ import pytest
 from sotopia_env.chat_model import Ledger, LedgerEntry, Price, cache_info, read_ledger
 from sotopia_env.chat_model.limits import most_tokens
 from sotopia_env.chat_model.transports.connections import request_id
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
+from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
 from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.test_contract import ask, one_after_another

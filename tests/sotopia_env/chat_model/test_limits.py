@@ -5,7 +5,7 @@ import pytest
 
 from sotopia_env.chat_model import ChatReply, ChatRequest, Limits, estimate_tokens
 from sotopia_env.chat_model.limits import Limiter
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from tests.errors import raises
 
 QUESTION = ChatRequest(messages=({"role": "user", "content": "x" * 384},))  # an estimate of 100 tokens

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from sotopia_env.chat_model.transports.listing import check_listed
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from tests.errors import raises
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sotopia_env.chat_model import ModelOptions, Price, RetryPolicy
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.settings import settings_of
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.settings import settings_of
 from tests.errors import raises
 
 

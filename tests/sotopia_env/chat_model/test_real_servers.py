@@ -19,7 +19,7 @@ import pytest
 from sotopia_env.chat_model import ChatReply, Ledger, RetryPolicy, make_model
 from sotopia_env.chat_model.probing import probe_server
 from sotopia_env.chat_model.transports.connections import MOST_BYTES
-from sotopia_env.errors import ModelCallError, ModelRefusedError, UnknownNameError
+from sotopia_env.foundation.errors import ModelCallError, ModelRefusedError, UnknownNameError
 from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK
 from tests.sotopia_env.chat_model.server import MANNERS, SPEAK, Manner, obedient
@@ -113,7 +113,7 @@ def test_a_server_that_refuses_every_request_says_why_and_ends_the_run(direct, s
     asyncio.run(model.check())
     errors = asyncio.run(one_after_another(model, 5))
     assert all(reason in str(error) for error in errors)
-    assert isinstance(errors[2], ModelRefusedError)  # resumable; see sotopia_env.errors.FATAL
+    assert isinstance(errors[2], ModelRefusedError)  # resumable; see sotopia_env.foundation.errors.FATAL
     assert errors[0].status == status
 
 

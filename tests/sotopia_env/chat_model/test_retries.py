@@ -6,7 +6,7 @@ import pytest
 from sotopia_env.chat_model import RetryPolicy, read_patience
 from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
-from sotopia_env.errors import ContextLengthError, InvalidValueError
+from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError
 from tests.errors import raises
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)

@@ -17,16 +17,16 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli import options as command_options
 from sotopia_env.cli.app import app
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.extras import install_command
 from sotopia_env.naming.grammar import split_names
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.policies.policy import Decision
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.tasks import FAMILIES
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import read_episodes
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli.app import app
 from sotopia_env.cli.models import per_model
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.storage import read_run
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from sotopia_env.runs.importing import import_files
+from sotopia_env.importers.importing import import_files
 from sotopia_env.storage import read_manifest, read_run
 from tests.sotopia_env.cli.test_cli import sotopia
 from tests.sotopia_env.importers import records
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_leaves_nothing(tmp_path, lines, monkeypatch):
     def full_disk(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("sotopia_env.runs.importing._FolderWriter.finish", full_disk)
+    monkeypatch.setattr("sotopia_env.importers.importing._FolderWriter.finish", full_disk)
     text = sotopia("import", lines, "-o", tmp_path / "new" / "run", code=2).output
     assert "run" in text
     assert not (tmp_path / "new").exists()

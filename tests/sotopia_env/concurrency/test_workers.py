@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sotopia_env.concurrency import Dropped, Progress, Stop, work_through
-from sotopia_env.errors import BudgetExceededError, ModelRefusedError
+from sotopia_env.foundation.errors import BudgetExceededError, ModelRefusedError
 
 REFUSED = ModelRefusedError("no such model", kind="auth", status=401)
 

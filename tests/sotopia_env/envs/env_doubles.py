@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import EvaluationError, PolicyError
-from sotopia_env.policies.policy import Decision
+from sotopia_env.foundation.errors import EvaluationError, PolicyError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.reward import DIMENSIONS
 from sotopia_env.world.scenario import Task
 from tests.sotopia_env.factories import scenario, task

@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
 from sotopia_env.envs.spaces import MoveSpace
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.world.dynamics import StopReason
 from tests.errors import raises

@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     EvaluationError,
     InvalidActionError,
     InvalidTaskError,

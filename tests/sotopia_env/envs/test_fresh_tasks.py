@@ -7,7 +7,7 @@ import pytest
 
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.envs.fresh_tasks import MANY, FreshTasks
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from tests.errors import raises
 
 

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from sotopia_env.envs.moves_env import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, WAIT, SotopiaMovesEnv
-from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.world.episode import replay
 from tests.errors import raises

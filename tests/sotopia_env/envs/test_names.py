@@ -6,7 +6,7 @@ import pytest
 
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.tasks import starter_tasks
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises

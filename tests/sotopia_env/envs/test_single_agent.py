@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
-from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError
+from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError
 from sotopia_env.outcomes import MoveKind, read_move
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import replay

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import MoveSpace, UtteranceSpace, action_space, observation_space, state_space
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, Action, ActionType
 from tests.sotopia_env.envs.env_doubles import Partner, options, say
 

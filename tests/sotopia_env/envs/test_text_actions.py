@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 from sotopia_env import Action, Decision, Move, MoveKind, sotopia_v0
-from sotopia_env.errors import InvalidActionError, PolicyError
+from sotopia_env.foundation.errors import InvalidActionError, PolicyError
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.episode import replay
 from tests.errors import raises

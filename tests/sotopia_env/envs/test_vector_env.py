@@ -11,7 +11,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.envs.vector_env import SotopiaVectorEnv
-from sotopia_env.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError, UnknownKeywordError
+from sotopia_env.foundation.errors import (
+    EvaluationError,
+    InvalidActionError,
+    InvalidValueError,
+    PolicyError,
+    UnknownKeywordError,
+)
 from tests.errors import raises
 from tests.sotopia_env.envs.env_doubles import Crowd, FixedEvaluator, Partner, options
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Evaluation, Score

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators import Diligence
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, Move, MoveKind, NumberIssue, OutcomeSpec
 from sotopia_env.world import Rules
 from sotopia_env.world.action import Action, ActionType

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from sotopia_env.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge
 from sotopia_env.evaluators.ensemble import majority
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.reports.agreement import judge_agreement
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension
 from tests.errors import raises

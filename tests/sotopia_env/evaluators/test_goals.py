@@ -5,11 +5,17 @@ import json
 
 import pytest
 
-from sotopia_env.errors import ContextLengthError, EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
 from sotopia_env.evaluators import InterviewEvaluator, View
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.evaluators.judge.goals import read_yes_no
 from sotopia_env.evaluators.judge.verdict import Refusal
+from sotopia_env.foundation.errors import (
+    ContextLengthError,
+    EvaluationError,
+    InvalidValueError,
+    ModelCallError,
+    UnknownNameError,
+)
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Evaluation, Evaluator

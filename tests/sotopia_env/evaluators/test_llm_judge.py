@@ -6,7 +6,8 @@ import json
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.errors import (
+from sotopia_env.evaluators import Ensemble, LLMJudge
+from sotopia_env.foundation.errors import (
     BudgetExceededError,
     ContextLengthError,
     EvaluationError,
@@ -14,8 +15,7 @@ from sotopia_env.errors import (
     ModelCallError,
     UnknownNameError,
 )
-from sotopia_env.evaluators import Ensemble, LLMJudge
-from sotopia_env.prompts import load
+from sotopia_env.foundation.prompts import load
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import Action

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sotopia_env.errors import EvaluationError
 from sotopia_env.evaluators import VerifiedOutcome
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.testing import state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sotopia_env.foundation.records import Record
 from sotopia_env.importers import FORMATS, Conversion, Product
-from sotopia_env.records import Record
-from sotopia_env.runs.exporting import export_records
+from sotopia_env.importers.exporting import export_records
 
 AGENT = {
     "pk": "01EXAMPLEAGENT000000000001",

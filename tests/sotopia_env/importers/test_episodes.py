@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers import FORMATS, Conversion, ProductKind
 from sotopia_env.world import TurnOrder
 from sotopia_env.world.dynamics import SilenceRule, StopReason

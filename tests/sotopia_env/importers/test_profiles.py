@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers import FORMATS, ProductKind
-from sotopia_env.runs.exporting import export_records
-from sotopia_env.runs.importing import import_files
+from sotopia_env.importers.exporting import export_records
+from sotopia_env.importers.importing import import_files
 from sotopia_env.tasks import starter_tasks
 from sotopia_env.world import Cast, RelationshipKind, TaskSet
 from sotopia_env.world.dynamics import Rules, initial_state

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from sotopia_env import tasks
-from sotopia_env.errors import DamagedRecordError
-from sotopia_env.runs.importing import import_files
+from sotopia_env.foundation.errors import DamagedRecordError
+from sotopia_env.importers.importing import import_files
 from sotopia_env.world import Rules
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.observation import observe

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers import ProductKind
-from sotopia_env.runs.exporting import export_records
-from sotopia_env.runs.importing import import_files
+from sotopia_env.importers.exporting import export_records
+from sotopia_env.importers.importing import import_files
 from sotopia_env.world import Role, TaskSet
 from sotopia_env.world.episode import Episode, replay, to_line
 from tests.errors import raises

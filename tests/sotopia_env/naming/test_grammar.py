@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_optional_evaluator
 from sotopia_env.naming.grammar import (
     BOOLEAN,

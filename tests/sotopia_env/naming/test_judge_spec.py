@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import Composite, Ensemble, LLMJudge, load_dimensions
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator as make
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.reward import Dimension

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.naming import make_policy as make
 from sotopia_env.naming import make_scorer
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import (
     AnyProtocol,
     InvalidMoveError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import OutcomeSpec, own_outcomes, reference_points, worth_value
 from tests.errors import raises
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, SotopiaError, UnknownNameError
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.people import (
     LENIENT,
     AnnotationKey,

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli.app import _Commands
 from sotopia_env.cli.people import register
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people import (
     BINS,
     LENIENT,

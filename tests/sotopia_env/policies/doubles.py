@@ -8,10 +8,10 @@ from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind, read_move
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.policies.policy import turn_seed
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
 from sotopia_env.world.observation import Observation, SeatView, observe
+from sotopia_env.world.play.policy import turn_seed
 from sotopia_env.world.scenario import OutcomeSpec, Seat, Task
 from tests.sotopia_env.factories import scenario, task
 

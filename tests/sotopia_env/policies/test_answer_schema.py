@@ -14,11 +14,11 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.answer_schema import LONGEST_ARGUMENT, action_schema
-from sotopia_env.policies.policy import turn_seed
-from sotopia_env.table import Table
 from sotopia_env.world.action import WORDLESS, Action, ActionType, to_json
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import turn_seed
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.outcome_tasks import ballot, contract, riddle

@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError, PolicyError
+from sotopia_env.foundation.errors import (
+    ContextLengthError,
+    InvalidValueError,
+    ModelCallError,
+    ModelRefusedError,
+    PolicyError,
+)
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy, OfferWorth, Scorer
-from sotopia_env.policies.policy import policy_identity
 from sotopia_env.testing import ScriptedChatModel, check_policy
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
+from sotopia_env.world.play.policy import policy_identity
 from tests.errors import raises
 from tests.sotopia_env.factories import task
 from tests.sotopia_env.policies.doubles import act, ballot, decide, friends_task, moving, observed, one_number, verified

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.recorded import interviewees, policy_of
 from sotopia_env.outcomes import Move, MoveKind

@@ -11,7 +11,7 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.errors import (
+from sotopia_env.foundation.errors import (
     BudgetExceededError,
     ContextLengthError,
     InvalidValueError,
@@ -19,11 +19,10 @@ from sotopia_env.errors import (
     PolicyError,
     UnknownNameError,
 )
+from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.answer_schema import action_schema
-from sotopia_env.policies.policy import policy_identity
-from sotopia_env.quoting import disarm, quote
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import (
@@ -38,6 +37,7 @@ from sotopia_env.world.action import MAX_ARGUMENT_LENGTH, NO_ACTION, Action, Act
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, to_line
 from sotopia_env.world.observation import LEFT_OUT, observe
+from sotopia_env.world.play.policy import policy_identity
 from tests.errors import raises
 from tests.sotopia_env.attacks import ATTACKS
 from tests.sotopia_env.factories import scenario, task

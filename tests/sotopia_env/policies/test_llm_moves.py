@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from sotopia_env import tasks
+from sotopia_env.foundation.prompts import load
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.answer_schema import action_schema
-from sotopia_env.prompts import load
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel

@@ -6,7 +6,7 @@ import inspect
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError, PolicyError
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.naming.policies import POLICY_NAMES
 from sotopia_env.naming.policies import make_policy as make
 from sotopia_env.outcomes import Move, MoveKind

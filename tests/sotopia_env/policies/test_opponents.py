@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming.policies import make_policy as make
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk, TimeDependent

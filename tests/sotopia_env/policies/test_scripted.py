@@ -2,7 +2,7 @@
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import POLICY_NAMES as NAMES
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import Policy, TimeDependent, UniformRandom

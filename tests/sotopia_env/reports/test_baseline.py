@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.reports import CLOSEST, comparison_report
 from sotopia_env.reports.compare import CompareSpec, compare, compare_judges

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.files import guard
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.files import guard
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.intervals import difference_estimate, estimate
 
 

@@ -19,7 +19,7 @@ from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
 from statsmodels.stats.multitest import multipletests
 
 from benchmarks.sensitivity import rejections
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports import cohens_kappa, estimate
 from sotopia_env.reports.interviews import interview_report, interviews_report

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.reports.compare import Comparison, compare
 from sotopia_env.reports.comparison_charts import metric_label
 from sotopia_env.reports.comparison_tables import comparison_report

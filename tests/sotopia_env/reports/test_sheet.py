@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.reports import Estimate, Missing, Report, Sheet
 from sotopia_env.reports.intervals import CASTINGS
 from tests.errors import raises

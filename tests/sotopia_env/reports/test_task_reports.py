@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.reports.hard import hard_tasks
 from sotopia_env.reports.task_reports import card, composition_chart, composition_report
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes

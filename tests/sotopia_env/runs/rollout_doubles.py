@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sotopia_env.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.policies.policy import Decision
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Generation, Score
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.reward import DIMENSIONS, RANGES
 from sotopia_env.world.scenario import BigFive, Character, Relationship, RelationshipKind, Scenario, Seat, Task
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import BudgetExceededError, EvaluationError, ModelRefusedError
 from sotopia_env.evaluators import Ensemble
+from sotopia_env.foundation.errors import BudgetExceededError, EvaluationError, ModelRefusedError
 from sotopia_env.reports import compare_runs
 from sotopia_env.runs import EpisodePlan, RunResult, evaluate_run, plan_episodes, run_episodes
 from sotopia_env.storage import read_run

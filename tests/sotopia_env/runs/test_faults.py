@@ -11,7 +11,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.chat_model import RetryPolicy, Totals, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.errors import ModelRefusedError
+from sotopia_env.foundation.errors import ModelRefusedError
 from sotopia_env.runs import RunResult, run_episodes_async
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.storage import read_run

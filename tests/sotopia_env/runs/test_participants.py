@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import InUseError, InvalidValueError
+from sotopia_env.foundation.errors import InUseError, InvalidValueError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.reports import compare_runs
 from sotopia_env.runs import EpisodePlan, Session, in_order_of, run_episodes

@@ -15,8 +15,8 @@ import pytest
 
 from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
-from sotopia_env.errors import InvalidValueError
-from sotopia_env.extras import install_command
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.extras import install_command
 from sotopia_env.runs import run_episodes
 from sotopia_env.runs.parts import PARTS, Part
 from sotopia_env.runs.ray_executor import PartTask, load_ray, play_part

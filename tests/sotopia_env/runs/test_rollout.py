@@ -15,8 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
-from sotopia_env.policies.policy import Decision, turn_seed
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes, run_episodes, run_episodes_async
 from sotopia_env.runs.play import play_episode
 from sotopia_env.storage.directory import read_failures
@@ -25,6 +24,7 @@ from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder
 from sotopia_env.world.episode import EpisodeError, read_episodes, replay
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision, turn_seed
 from tests.errors import raises
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
 
@@ -378,7 +378,7 @@ def test_sync_entry_inside_a_running_loop_says_what_to_await() -> None:
 
 
 def test_a_full_disk_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sotopia_env.errors import SotopiaError
+    from sotopia_env.foundation.errors import SotopiaError
     from sotopia_env.storage import directory as run_directory
 
     def full(descriptor: int, data: bytes) -> int:

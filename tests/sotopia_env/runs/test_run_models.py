@@ -11,8 +11,8 @@ import pytest
 from sotopia_env.chat_model import ChatRequest, Totals, cache_info, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.errors import InvalidValueError, UnknownNameError
 from sotopia_env.evaluators import LLMJudge
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Evaluation
 from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import transcript

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.runs import RunSpec
 from sotopia_env.runs.spec import read_specs
-from sotopia_env.settings import settings_of
 from sotopia_env.storage import read_run
 from tests.errors import raises
 from tests.sotopia_env.cli.test_command_models import sotopia

@@ -9,7 +9,7 @@ import pytest
 
 from sotopia_env.chat_model import Ledger, Totals, read_ledger
 from sotopia_env.concurrency.stopping import Stop
-from sotopia_env.errors import BudgetExceededError, DamagedRecordError
+from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError
 from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes, run_episodes_async
 from sotopia_env.storage import read_run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.records import Record
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.records import Record
 from sotopia_env.storage import Journal
 from tests.errors import raises
 

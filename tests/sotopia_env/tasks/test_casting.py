@@ -3,7 +3,7 @@
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import ConstraintError, InvalidValueError
+from sotopia_env.foundation.errors import ConstraintError, InvalidValueError
 from sotopia_env.tasks import OpenScenario, cast_scenarios, read_cast, task_key
 from sotopia_env.world.scenario import Constraints, RelationshipKind, Scenario, Seat
 from tests.errors import raises

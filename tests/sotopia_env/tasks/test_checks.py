@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidTaskError
+from sotopia_env.foundation.errors import InvalidTaskError
 from sotopia_env.world.scenario import Task
 from tests.errors import raises
 

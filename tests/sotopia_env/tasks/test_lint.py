@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sotopia_env.errors import UnknownNameError
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.tasks import everyday_templates, instantiate, lint, read_material, starter_cast
 from sotopia_env.tasks.lint import BUILT_IN
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates

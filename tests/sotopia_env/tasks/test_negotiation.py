@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import AgreementRules, ChoiceIssue, OutcomeSpec
 from sotopia_env.outcomes.worth import AdditiveWorth
 from sotopia_env.tasks.families.negotiation import TOLERANCE, Difficulty, difficulty_family, draw_space, measured

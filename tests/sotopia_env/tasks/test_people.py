@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sotopia_env.errors import ConstraintError, InvalidValueError
+from sotopia_env.foundation.errors import ConstraintError, InvalidValueError
 from sotopia_env.tasks import people
 from sotopia_env.world.scenario import Character, RelationshipKind
 from tests.errors import raises

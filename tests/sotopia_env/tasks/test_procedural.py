@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.tasks.procedural import TaskStream, stream
 from sotopia_env.world import Constraints, Task, TaskSet, admissible_seatings
 from tests.errors import raises

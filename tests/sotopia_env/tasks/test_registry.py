@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.scenario import RelationshipKind
 from tests.errors import raises
 from tests.sotopia_env import factories

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidTaskError, InvalidValueError
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.people import NameStock
 from sotopia_env.tasks.templates import Template, instantiate, read_templates
 from sotopia_env.world import RelationshipKind, Task

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
 from sotopia_env.world.action import (
     ACTION_TYPES,
     MAX_ARGUMENT_LENGTH,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sotopia_env.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import (
     EpisodeState,

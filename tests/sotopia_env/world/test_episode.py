@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.errors import DamagedRecordError, EvaluationError
+from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition
 from sotopia_env.world.episode import (

@@ -5,9 +5,9 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.errors import InvalidTaskError
+from sotopia_env.foundation.errors import InvalidTaskError
+from sotopia_env.foundation.records import invalid
 from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.records import invalid
 from sotopia_env.world import Scenario, Task, goal_truth
 from sotopia_env.world.interview import GoalType, Need
 from sotopia_env.world.taskset import FIELD_NAMES

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from sotopia_env.errors import DamagedRecordError
+from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind
 from sotopia_env.world.action import Action, ActionType, ParseFailure, optional_move, parse, to_json
 from sotopia_env.world.dynamics import Rules, StopReason, final_table, move_problem, transition

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition

@@ -6,10 +6,10 @@ from pydantic import ValidationError
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Rubric
+from sotopia_env.foundation.records import explain
 from sotopia_env.people.sheet import transcript_text
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.examples import read_examples
-from sotopia_env.records import explain
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe

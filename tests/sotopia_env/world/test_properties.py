@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
 from sotopia_env.world.dynamics import Rules, initial_state, transition

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sotopia_env.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.reward import (
     DIMENSIONS,
     HIGH,

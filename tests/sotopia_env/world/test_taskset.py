@@ -5,10 +5,10 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.world.scenario import Constraints, Relationship, Scenario
 from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, sample_tasks
-from sotopia_env.yaml_text import to_yaml
 from tests.errors import raises
 from tests.sotopia_env.factories import character, scenario, task
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from sotopia_env import sotopia_v0
-from sotopia_env.errors import InvalidActionError
+from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.function_calls import FUNCTIONS, call_of, functions_of, with_calls
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.policies.policy import Decision
-from sotopia_env.table import Table
 from sotopia_env.tasks.families import generate
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, ParseFailure, parse, to_json
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, final_table, initial_state, transition
 from sotopia_env.world.episode import Episode, read_episode, replay, to_line
 from sotopia_env.world.observation import observe
+from sotopia_env.world.play.policy import Decision
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import TurnOrder
 from tests.sotopia_env.world.scenarios import KINDS, random_action, random_states, say, verified_task

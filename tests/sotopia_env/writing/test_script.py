@@ -8,8 +8,8 @@ import re
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import DamagedRecordError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.evaluators import Manner
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.writing import Drafter, leakage
 from sotopia_env.writing.likeness import gestalt, jaccard, levenshtein

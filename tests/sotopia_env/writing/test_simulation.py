@@ -7,13 +7,13 @@ import re
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.errors import InvalidValueError
 from sotopia_env.evaluators import Manner, load_dimensions
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.naming import task_rules
 from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, WORD_LIMIT
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.writing import Drafter, Inspiration, ScenarioWriting, simulation_question
-from sotopia_env.yaml_text import to_yaml
 from tests.errors import raises
 from tests.sotopia_env.factories import character
 

@@ -9,10 +9,10 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ChatReply
-from sotopia_env.errors import InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.evaluators import Manner
-from sotopia_env.json_text import decode_json
-from sotopia_env.prompts import load
+from sotopia_env.foundation.errors import InvalidValueError, ModelCallError, ModelRefusedError
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.prompts import load
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Character, RelationshipKind, Scenario
 from sotopia_env.writing import (

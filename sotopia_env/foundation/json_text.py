@@ -1,0 +1,208 @@
+"""A strict reader of JSON from outside: unique keys, finite numbers, at most :data:`MOST_LEVELS` levels.
+
+Every problem with a text is reported as one type of exception, including a number with 5,000 digits and a thousand
+nested brackets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, Verbatim, Where, excerpt
+from sotopia_env.foundation.files import read_text
+
+MOST_LEVELS = 100
+"""Maximum nesting of objects and lists: far above that of any record, and far below Python's recursion limit."""
+_TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
+_TOO_LONG = "a number has thousands of digits"
+_MOST_VALUES = 100  # values per character; only YAML's aliases can give more values than characters
+
+
+def parse_json(
+    text: str | bytes, where: Where | str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True
+) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+        text: the JSON text.
+        where: the location of the text, for messages.
+        error: the type of the exception to raise.
+        finite: whether to refuse NaN and infinity, which trainers and model configurations may contain.
+
+    Raises:
+        FieldError: the text is not JSON, a key occurs twice in an object, a number is not finite or has thousands of
+            digits, or values are nested too deeply; of type ``error``.
+    """
+    try:
+        return decode_json(text, finite=finite)
+    except ValueError as problem:
+        raise error(f"not valid JSON ({problem})", where=where) from None
+
+
+def read_json(path: str | Path, error: type[FieldError] = InvalidValueError, *, finite: bool = True) -> Any:
+    """Returns the value in a JSON file; raises the errors of :func:`parse_json`, also if the file cannot be read."""
+    return parse_json(read_text(path, error), path, error, finite=finite)
+
+
+def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
+    """Does the same as :func:`parse_json`; raises a :class:`ValueError` with the problem only."""
+    numbers = _FINITE if finite else {}
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RefusedError):
+        raise
+    except ValueError:  # Python's limit on digits, whose message is about a setting of the interpreter
+        raise ValueError(_TOO_LONG) from None
+    opening = (b"{", b"[") if isinstance(text, bytes) else ("{", "[")
+    # Fewer opening brackets than levels cannot be nested too deeply, so nearly all texts skip the slow check.
+    if sum(map(text.count, opening)) > MOST_LEVELS:  # type: ignore[arg-type]
+        check_extent(value, len(text))
+    return value
+
+
+def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]]:
+    """Yields ``(line, value)`` for every value of a JSON array, with only one value in memory.
+
+    Args:
+        stream: the stream, at the beginning of the array; this position is in line 1.
+        chunk: the number of characters to read at once.
+
+    Raises:
+        InvalidValueError: the text is invalid as in :func:`parse_json`; the error has the line. Earlier values have
+            been yielded.
+    """
+    text = _Window(stream, chunk)
+    text.take("[")
+    while text.peek() != "]":
+        yield text.value()
+        if text.peek() == ",":
+            text.take(",")
+            if text.peek() == "]":
+                raise text.invalid("a value after the comma")
+        elif text.peek() != "]":
+            raise text.invalid("',' or ']' after a value")
+    text.take("]")
+    if text.peek():
+        raise text.invalid("nothing after the array")
+
+
+class _Window:
+    """A buffer with the unread part of a stream, extended as needed."""
+
+    def __init__(self, stream: TextIO, chunk: int) -> None:
+        self._stream, self._chunk, self._text, self._position, self._ended, self.line = stream, chunk, "", 0, False, 1
+
+    def peek(self) -> str:
+        """Returns the next character that is not white space; empty at the end."""
+        while True:
+            match = _BLANK.match(self._text, self._position)
+            self._skip_to(match.end() if match else self._position)
+            if self._position < len(self._text) or self._ended:
+                return self._text[self._position : self._position + 1]
+            self._more(self._chunk)
+
+    def take(self, character: str) -> None:
+        """Skips the next character, which must be ``character``."""
+        if self.peek() != character:
+            raise self.invalid(repr(character))
+        self._position += 1
+
+    def invalid(self, expected: str) -> InvalidValueError:
+        """Returns the error for the next character, with its line."""
+        got = self.peek() or Verbatim("the end")
+        return InvalidValueError(expected=expected, got=got, where=Where(line=self.line))
+
+    def value(self) -> tuple[int, Any]:
+        """Returns the next value and its line."""
+        self.peek()
+        line = self.line
+        while (entry := self._entry(line)) is None:
+            # The buffer doubles each time, so that parsing a long value again and again takes linear time in total.
+            self._more(max(self._chunk, len(self._text)))
+        value, end = entry
+        self._skip_to(end)
+        return line, value
+
+    def _entry(self, line: int) -> tuple[Any, int] | None:
+        """Returns the value at the position and its end, or ``None`` if the buffer ends too early."""
+        try:
+            value, end = DECODER.raw_decode(self._text, self._position)
+            check_extent(value, end - self._position)
+        except RefusedError as error:
+            raise InvalidValueError(f"not valid JSON ({error})", where=Where(line=line)) from None
+        except RecursionError:
+            raise InvalidValueError(f"not valid JSON ({_TOO_DEEP})", where=Where(line=line)) from None
+        except json.JSONDecodeError as error:
+            # An error far before the end of the buffer does not depend on the rest of the stream. Closer to the end, a
+            # token (a literal, a number, an escape; all shorter than _NEAR_END) may be cut off by the buffer. An
+            # unterminated string is reported at its start, so its position proves nothing.
+            if self._ended or (error.pos < len(self._text) - _NEAR_END and not error.msg.startswith("Unterminated")):
+                at = self.line + self._text.count("\n", self._position, error.pos)
+                raise InvalidValueError(f"not valid JSON ({error.msg})", where=Where(line=at)) from None
+            return None
+        except ValueError:
+            raise InvalidValueError(f"not valid JSON ({_TOO_LONG})", where=Where(line=line)) from None
+        # A number is complete only if another character follows, since its next digits may not be in the buffer yet.
+        is_cut = isinstance(value, int | float) and end > len(self._text) - _NEAR_END
+        return None if is_cut and not self._ended else (value, end)
+
+    def _more(self, size: int) -> None:
+        data = self._stream.read(size)
+        self._text, self._position, self._ended = self._text[self._position :] + data, 0, not data
+
+    def _skip_to(self, position: int) -> None:
+        self.line += self._text.count("\n", self._position, position)
+        self._position = position
+
+
+def check_extent(value: Any, characters: int) -> None:
+    """Raises :class:`ValueError` if ``value`` is nested too deeply, or far larger than the text it was read from."""
+    # Level by level and not recursively: the value may be nested too deeply for a recursion.
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        containers = [item for item in level if isinstance(item, (dict, list, tuple))]  # YAML's !!omap has tuples
+        if not containers:
+            return
+        values = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in containers)
+        level = list(islice(values, _MOST_VALUES * characters + 1))
+        if len(level) > _MOST_VALUES * characters:
+            raise RefusedError("its aliases expand to too many values")
+    raise RefusedError(_TOO_DEEP)
+
+
+class RefusedError(ValueError):
+    """A text that the JSON grammar or Python's reader accepts, but this reader refuses."""
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RefusedError(f"duplicate key {excerpt(next(key for key in keys if keys.count(key) > 1))}")
+    return unique
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise RefusedError(f"{text[:40]} is too large for a number")
+    return number
+
+
+def _no_number(name: str) -> NoReturn:
+    raise RefusedError(f"{name} is not a JSON number")
+
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_NEAR_END = 64  # characters; longer than any token that may be cut off, except strings and numbers
+_FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
+DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
+"""Reads one value inside a text (``raw_decode``), by the rules of :func:`parse_json`."""

@@ -1,0 +1,132 @@
+"""Comparisons of runs and of lists of episodes: JSON, CSV and SVG from the one report."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.reports.charts import figure_bytes
+from sotopia_env.reports.compare import CompareSpec
+from sotopia_env.reports.comparison_tables import comparison_report
+from sotopia_env.reports.sheet import Report
+from sotopia_studio.api.bodies import Body, StrictRoute, json_answer
+from sotopia_studio.auth import Reader
+from sotopia_studio.context import Services, ServicesDep
+from sotopia_studio.store import episode_lists, episodes, runs
+from sotopia_studio.store.episode_lists import EpisodeFilter
+
+router = APIRouter(tags=["reports"], route_class=StrictRoute)
+_MOST = 100_000
+"""Episodes outside of run directories that one comparison reads."""
+
+
+class Comparing(Body):
+    """A comparison of runs by their ids, or of all ended episodes with a tag; other fields as in `sotopia compare`."""
+
+    run: list[str] = Field(default=[], max_length=100)
+    tag: str | None = None
+    evaluator: list[str] = Field(default=[], max_length=20)
+    metric: list[str] = Field(default=[], max_length=50)
+    by: str | None = None
+    baseline: str | None = None
+    policy: list[str] = Field(default=[], max_length=100)
+    partner: list[str] = Field(default=[], max_length=100)
+
+
+class ComparingSheet(Comparing):
+    """A sheet of a comparison; an unknown name is answered with the names that there are."""
+
+    sheet: str = Field(default="ranking", max_length=80)
+
+
+class ComparingChart(Comparing):
+    """A chart of a comparison, the first one by default; an unknown name is answered with those there are."""
+
+    chart: str = Field(default="", max_length=80)
+
+
+ComparingDep = Annotated[Comparing, Query()]
+
+
+async def compared(parts: Services, query: Comparing) -> Report:
+    """Returns the report of a comparison.
+
+    Raises:
+        MissingError: a run does not exist.
+        InvalidValueError: nothing to compare, or no evaluator that all episodes share.
+        UnknownNameError: an evaluator, a metric, a factor or a policy is not known.
+    """
+    async with parts.database.read() as connection, _files(connection, query) as files:
+        spec = CompareSpec(
+            runs=tuple(files),
+            evaluators=tuple(query.evaluator),
+            metrics=tuple(query.metric),
+            by=query.by,
+            baseline=query.baseline,
+            policies=tuple(query.policy),
+            partners=tuple(query.partner),
+        )
+        # Intervals are bootstrapped, which takes seconds for large runs; the event loop must not wait.
+        return await asyncio.to_thread(lambda: comparison_report(*spec.compare()))
+
+
+@asynccontextmanager
+async def _files(connection: AsyncConnection, query: Comparing) -> AsyncIterator[list[str]]:
+    """The directories of the runs, and a temporary file of the episodes with the tag."""
+    files = [(await runs.one(connection, run)).directory for run in query.run]
+    if not files and query.tag is None:
+        raise InvalidValueError(field="run", expected="ids of runs, or a tag of episodes")
+    with tempfile.TemporaryDirectory(prefix="sotopia-compare-") as folder:
+        if query.tag is not None:
+            only = EpisodeFilter(tag=query.tag, status="done")
+            rows = await episode_lists.page(connection, only, limit=_MOST)
+            lines = await episodes.lines_of(connection, [row.id for row in rows])
+            if not lines:
+                raise InvalidValueError("no ended episode has it", field="tag", got=query.tag)
+            path = Path(folder, "episodes.jsonl")
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            files.append(str(path))
+        yield files
+
+
+@router.get("/compare")
+async def compare(parts: ServicesDep, _: Reader, query: ComparingDep) -> Response:
+    """Compares policies: ranks, intervals, paired differences, by evaluator; as JSON."""
+    return json_answer((await compared(parts, query)).json())
+
+
+@router.get("/compare.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
+async def compare_csv(parts: ServicesDep, _: Reader, query: Annotated[ComparingSheet, Query()]) -> Response:
+    """Returns one sheet of a comparison as CSV; an unknown name is answered with the names that there are."""
+    report = await compared(parts, query)
+    sheets = {item.name: item for item in report.sheets}
+    if query.sheet not in sheets:
+        raise UnknownNameError(field="sheet", got=query.sheet, valid=list(sheets))
+    return Response(sheets[query.sheet].csv(), media_type="text/csv; charset=utf-8")
+
+
+@router.get(
+    "/compare.{form}",
+    response_class=Response,
+    responses={200: {"content": {"image/svg+xml": {}, "image/png": {}}}},
+)
+async def compare_chart(
+    parts: ServicesDep, _: Reader, query: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
+) -> Response:
+    """Returns a chart of a comparison, the first one by default; an unknown name is answered with those there are."""
+    report = await compared(parts, query)
+    charts = await asyncio.to_thread(report.charts)
+    name = query.chart or next(iter(charts), "")
+    if name not in charts:
+        raise UnknownNameError(field="chart", got=name, valid=list(charts))
+    content = await asyncio.to_thread(figure_bytes, charts[name], form)
+    return Response(content, media_type={"svg": "image/svg+xml", "png": "image/png"}[form])

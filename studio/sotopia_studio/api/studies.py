@@ -1,0 +1,143 @@
+"""Studies: opening and closing them, links, participants, progress, agreement, exports."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import parse_json
+from sotopia_studio.auth import Reader, Runner
+from sotopia_studio.context import ServicesDep, public_address
+from sotopia_studio.store import studies
+from sotopia_studio.studies import export, opening, play
+from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
+
+router = APIRouter(tags=["studies"])
+Settings = Annotated[dict[str, Any], Body(description="The settings of a study; its `kind` says which.")]
+
+
+def settings_of(row: Any) -> AnyStudy:
+    """Returns the settings in a study's row."""
+    return study_of(parse_json(row.settings, f"study {row.name}"))
+
+
+def annotate_only(row: Any) -> AnnotateStudy:
+    """Returns the settings of a study in which people score episodes, or says that it is not one."""
+    study = settings_of(row)
+    if not isinstance(study, AnnotateStudy):
+        raise InvalidValueError(field="study", expected="one of kind annotate", got=study.kind)
+    return study
+
+
+@router.post("/studies", status_code=201)
+async def open_study(parts: ServicesDep, principal: Runner, response: Response, settings: Settings) -> dict[str, str]:
+    """Opens a study; its settings are those of a YAML file."""
+    study = study_of(settings)
+    async with parts.database.write() as connection:
+        identity = await opening.open_study(connection, parts.settings, study, principal.id)
+    response.headers["Location"] = f"/api/v1/studies/{study.name}"
+    return {"id": identity, "name": study.name}
+
+
+@router.get("/studies")
+async def list_studies(parts: ServicesDep, _: Reader) -> list[dict[str, Any]]:
+    """Lists the studies, the latest first."""
+    async with parts.database.read() as connection:
+        rows = await studies.listed(connection)
+        return [
+            {"id": row.id, "name": row.name, "kind": row.kind, "status": row.status, "created": row.created}
+            for row in rows
+        ]
+
+
+@router.get("/studies/{name}")
+async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
+    """Returns a study: its settings, and how many assignments are in which state."""
+    async with parts.database.write() as connection:
+        row = await studies.by_name(connection, name)
+        study = settings_of(row)
+        if isinstance(study, PlayStudy):
+            # After people have closed the browser, no request of theirs records how their conversations ended.
+            await play.settle(connection, study, row.id)
+        progress = await studies.progress(connection, row.id)
+    return {"id": row.id, "status": row.status, "settings": study.model_dump(mode="json"), "progress": progress}
+
+
+@router.post("/studies/{name}/{change}", status_code=204)
+async def change_study(parts: ServicesDep, _: Runner, name: str, change: Literal["close", "reopen"]) -> None:
+    """Closes a study, which then admits no new participants, or opens it again."""
+    async with parts.database.write() as connection:
+        row = await studies.by_name(connection, name)
+        await studies.set_status(connection, row.id, "closed" if change == "close" else "open")
+
+
+@router.post("/studies/{name}/links/new", status_code=201)
+async def add_links(
+    request: Request, parts: ServicesDep, _: Runner, name: str, count: Annotated[int, Query(ge=1, le=1000)] = 1
+) -> list[str]:
+    """Makes personal links, each of which can be claimed once; they are not shown again."""
+    async with parts.database.write() as connection:
+        row = await studies.by_name(connection, name)
+        secrets = await opening.add_links(connection, row.id, count)
+    return [f"{public_address(request)}/p/{secret}" for secret in secrets]
+
+
+@router.get("/studies/{name}/participants")
+async def list_participants(parts: ServicesDep, _: Reader, name: str) -> list[dict[str, Any]]:
+    """Lists the participants of a study and how far each is."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        people = await studies.participants(connection, row.id)
+    columns = ("id", "external", "state", "created", "seen", "finished")
+    return [{column: getattr(person, column) for column in columns} for person in people]
+
+
+@router.get("/studies/{name}/export.{kind}", response_class=PlainTextResponse)
+async def export_study(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "jsonl"]) -> Response:
+    """Returns every answer in long form: one row for each question that a person has answered."""
+    async with parts.database.read() as connection:
+        answers = await export.rows(connection, await studies.by_name(connection, name))
+    text = export.as_csv(answers) if kind == "csv" else export.as_json_lines(answers)
+    media_type = "text/csv" if kind == "csv" else "application/jsonl"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
+    return PlainTextResponse(text, media_type=media_type, headers=headers)
+
+
+@router.get("/studies/{name}/codebook")
+async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
+    """Returns the descriptions of the columns of an export, and the study's questions."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+    return export.codebook(settings_of(row))
+
+
+@router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)
+async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "key.json"]) -> Response:
+    """Returns the annotations as a sheet that was filled in, or its key: `sotopia judge-agreement` reads both."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        answers, _episodes = await export.annotation_set(connection, annotate_only(row), row)
+    text, key = export.as_sheet(answers)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
+    return PlainTextResponse(text if kind == "csv" else key, headers=headers)
+
+
+@router.get("/studies/{name}/agreement")
+async def agreement(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
+    """Returns the agreement of annotators with each other and with judges, as `sotopia judge-agreement` does."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        report = await export.agreement(connection, annotate_only(row), row)
+    content: dict[str, Any] = parse_json(report.json(), "agreement")
+    return content
+
+
+@router.post("/studies/{name}/annotations/screen")
+async def screen(parts: ServicesDep, _: Runner, name: str) -> dict[str, int]:
+    """Rejects annotations by the quality rules and has them done again; returns how many by rule."""
+    async with parts.database.write() as connection:
+        row = await studies.by_name(connection, name)
+        return await export.screen_and_relaunch(connection, annotate_only(row), row)

@@ -1,0 +1,334 @@
+"""Commands of the studio: ``serve``, ``worker``, ``login``, ``user``, ``token`` and ``db import``.
+
+The commands import their dependencies when they run, so without the extra ``serve`` they exist and name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import typer
+
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.extras import install_command
+
+if TYPE_CHECKING:
+    from sotopia_studio.settings import ServiceSettings
+
+logger = logging.getLogger(__name__)
+_PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
+"""Modules of the extra that no command of the studio can do without."""
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.")
+]
+Url = Annotated[
+    str | None, typer.Option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
+]
+Changes = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting that overrides the file.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to ``app``."""
+    app.command("serve")(serve)
+    app.command("worker")(worker)
+    app.command("login")(login)
+    app.command("user")(user)
+    app.command("token")(token)
+    databases = typer.Typer(help="The database of the studio.", no_args_is_help=True)
+    databases.command("import")(import_runs)
+    app.add_typer(databases, name="db")
+    app.command("view")(view)
+
+
+def _settings(config: Path | None, database: str | None, changes: list[str]) -> ServiceSettings:
+    # The settings need no package of the extra: without this check the first import of one would be a traceback.
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SotopiaError(f"the studio needs {', '.join(missing)}: {install_command('serve')}")
+    from sotopia_studio.settings import ServiceSettings
+    from sotopia_env.foundation.settings import overridden, read_values, settings_of
+
+    values: dict[str, Any] = overridden({} if config is None else read_values(config), changes, "--set")
+    if database is not None:
+        values["database"] = database
+    return settings_of(values, ServiceSettings, "" if config is None else str(config))
+
+
+async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:
+    """Creates the secret of a one-time address."""
+    from sotopia_studio.auth import add_login
+    from sotopia_studio.store.migrations import opened
+
+    async with opened(settings.database) as database, database.write() as connection:
+        return await add_login(connection, role)
+
+
+async def _check(settings: ServiceSettings) -> str:
+    """Opens the database, so that one that cannot be used is told before anything starts."""
+    from sotopia_studio.store.migrations import opened
+
+    async with opened(settings.database):
+        return ""
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8321,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes to start.")] = 1,
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Open the studio: pages and an API to design, play, watch, annotate and compare. Ctrl-C ends it.
+
+    \b
+    Examples:
+      sotopia serve
+      sotopia serve --set models.api_base=http://localhost:8000/v1 --set 'model_names=[local/my-model]'
+      sotopia serve --database postgresql://sotopia@db/sotopia --workers 4
+    """
+    settings = _settings(config, database, changes)
+    secret = asyncio.run(_check(settings) if settings.accounts else _login_secret(settings))
+    listener = _listener(host, port)
+    port = listener.getsockname()[1]
+    # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
+    command += [] if config is None else ["--config", str(config)]
+    command += [part for change in changes for part in ("--set", change)]
+    with Workers(command, workers):
+        _run(settings, listener, f"http://{host}:{port}/login/{secret}" if secret else "")
+
+
+def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> None:
+    """Serves until a signal ends it; prints ``address``, unless it is empty."""
+    import uvicorn
+
+    from sotopia_studio.app import create_app
+
+    if address:
+        typer.echo(f"Open {address} (it works once)")
+        sys.stdout.flush()
+    # The server raises the signal again once it has stopped; with the default action workers would be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run([listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Listens before anything else is started, so that an address that is taken is the only message."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidValueError(
+            f"nothing can listen on {host}:{port} ({reason})", field="port", hint="choose another, or 0 for a free one"
+        ) from None
+
+
+def worker(config: Config = None, database: Url = None, changes: Changes = []) -> None:  # noqa: B006
+    """Work for a studio: play live episodes and runs, evaluate, draft. Ctrl-C or SIGTERM ends it.
+
+    Another worker takes over the jobs of a worker that is killed.
+
+    \b
+    Example:
+      sotopia worker --database postgresql://sotopia@db/sotopia
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_studio.store.migrations import opened
+    from sotopia_studio.worker import Worker
+
+    async def work() -> None:
+        async with opened(settings.database) as db:
+            process = Worker(settings, db)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, process.stop)
+            await process.run()
+
+    asyncio.run(work())
+
+
+def login(
+    address: Annotated[str, typer.Argument(metavar="URL", help="Address of the studio.")] = "http://127.0.0.1:8321",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Print an address that opens one administrator's session; it works once, within a day.
+
+    \b
+    Example:
+      sotopia login
+    """
+    secret = asyncio.run(_login_secret(_settings(config, database, changes)))
+    typer.echo(f"{address.rstrip('/')}/login/{secret}")
+
+
+def user(
+    name: Annotated[str, typer.Argument(help="The name to log in with.")],
+    role: Annotated[str, typer.Option(help="admin or researcher.")] = "researcher",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Add a user, or change one's password and role; asks for the password, or reads SOTOPIA_PASSWORD.
+
+    \b
+    Example:
+      sotopia user rosa --role admin
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_studio.auth import add_user
+    from sotopia_studio.store.migrations import opened
+
+    password = os.environ.get("SOTOPIA_PASSWORD") or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+
+    async def add() -> None:
+        async with opened(settings.database) as db:
+            await add_user(db, name, password, role)  # type: ignore[arg-type]  # checked there
+
+    asyncio.run(add())
+    typer.echo(f"{name}: {role}")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Name of the token, such as its purpose.")],
+    scopes: Annotated[str, typer.Option(help="Scopes, separated by commas: read, run, admin.")] = "read,run",
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Print a new token for a program that uses the API; it cannot be shown again.
+
+    \b
+    Example:
+      sotopia token analysis
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_studio.auth import add_token
+    from sotopia_studio.store.migrations import opened
+
+    async def add() -> str:
+        async with opened(settings.database) as db, db.write() as connection:
+            return await add_token(connection, "admin", name, frozenset(scopes.split(",")))
+
+    typer.echo(asyncio.run(add()))
+
+
+def import_runs(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+) -> None:
+    """Read run directories into the database of the studio; repeat it to update changed ones.
+
+    \b
+    Example:
+      sotopia db import runs/a runs/b
+    """
+    settings = _settings(config, database, changes)
+    from sotopia_studio.store.migrations import opened
+    from sotopia_studio.work.batch import import_run
+
+    async def read() -> None:
+        async with opened(settings.database) as db:
+            for path in runs:
+                run, count = await import_run(db, path)
+                typer.echo(f"{path}: run {run}, {count} episodes")
+
+    asyncio.run(read())
+
+
+def view(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run directories, or .jsonl files of episodes.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write one file instead of a server.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8322,
+) -> None:
+    """Read runs as pages: transcripts, the knowledge of each seat, evaluations, comparisons. Read-only.
+
+    With --out, all episodes go into one HTML file that needs no network and no server.
+
+    \b
+    Examples:
+      sotopia view runs/demo
+      sotopia view runs/demo --out demo.html
+    """
+    with tempfile.TemporaryDirectory(prefix="sotopia-view-") as folder:
+        settings = _settings(None, f"sqlite:///{folder}/view.db", [f"data={folder}"])
+        from sotopia_studio import viewing
+
+        if out is not None:
+            typer.echo(f"{out}: {viewing.export(runs, out)} episodes")
+            return
+        secret = asyncio.run(_load(settings, runs))
+        listener = _listener(host, port)
+        _run(settings, listener, f"http://{host}:{listener.getsockname()[1]}/login/{secret}")
+
+
+async def _load(settings: ServiceSettings, runs: list[Path]) -> str:
+    """Reads runs into the database; returns the secret of a one-time address that opens it for reading."""
+    from sotopia_studio import viewing
+    from sotopia_studio.store.migrations import opened
+
+    secret = await _login_secret(settings, "viewer")
+    async with opened(settings.database) as database:
+        await viewing.load(database, runs)
+    return secret
+
+
+class Workers:
+    """Worker processes, each of which is started again when it ends by itself.
+
+    A worker that ends at once again and again is started ever more rarely, since its cause will not go away by itself.
+    """
+
+    PATIENCE = 60.0
+    """Seconds of work after which an end counts as the first, and the longest pause before a new start."""
+
+    def __init__(self, command: list[str], count: int) -> None:
+        """Starts nothing yet."""
+        self._command = command
+        self._children: list[subprocess.Popen[bytes] | None] = [None] * count
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._keep, args=(number,), daemon=True) for number in range(count)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        # All are told first, then awaited: they stop at the same time.
+        for child in self._children:
+            if child is not None:
+                child.send_signal(signal.SIGTERM)
+        for thread in self._threads:
+            thread.join()
+
+    def _keep(self, number: int) -> None:
+        pause = 0.0
+        while not self._ended.wait(pause):
+            start = time.monotonic()
+            child = self._children[number] = subprocess.Popen(self._command)
+            if self._ended.is_set():  # it was not there when the others were told
+                child.send_signal(signal.SIGTERM)
+            code = child.wait()
+            if not self._ended.is_set():
+                brief = time.monotonic() - start < self.PATIENCE
+                pause = min(2 * pause or 1.0, self.PATIENCE) if brief else 1.0
+                logger.warning("worker %d ended (%d); it is started again in %g s", number + 1, code, pause)

@@ -1,0 +1,135 @@
+"""The hub: polls the database once for all watchers of a web process.
+
+The new events of an episode are read once, however many people watch it. Events are numbered without gaps, so a watcher
+that reconnects with the number of its last event misses no event and gets none twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+
+from sotopia_studio.live import CLOSED
+from sotopia_studio.store import events
+from sotopia_studio.store.engine import UNREACHABLE, Database
+from sotopia_studio.store.events import Event
+
+logger = logging.getLogger(__name__)
+POLL = 0.1
+"""Seconds between two polls of the database while there are watchers."""
+RENDERINGS = 256
+"""Results of :meth:`Hub.once` that are kept."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """The events of a watched episode, and the signal that new ones have come."""
+
+    log: list[Event] = field(default_factory=list)
+    closed: bool = False
+    watchers: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Hub:
+    """Distributes the events of episodes to their watchers."""
+
+    def __init__(self, database: Database) -> None:
+        """Begins without watchers."""
+        self._database = database
+        self._channels: dict[str, _Channel] = {}
+        self._poll: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._renderings: OrderedDict[Hashable, asyncio.Future[str]] = OrderedDict()
+
+    async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
+        """Yields the events of an episode with numbers greater than ``after``, until it ends or the hub closes.
+
+        Raises:
+            MissingError: the episode does not exist.
+        """
+        async with self._database.read() as connection:
+            # With a number that no event has yet, the loop below would have nothing to send and nothing to wait for.
+            after = max(0, min(after, (await events.row_of(connection, episode)).events))
+        channel = self._channels.setdefault(episode, _Channel())
+        channel.watchers += 1
+        try:
+            await self._refresh([episode])
+            if self._poll is None:
+                self._poll = asyncio.create_task(self._poll_forever())
+            while not self._closing.is_set():
+                # Taken before the log is read: an event that arrives meanwhile sets this signal, and the wait returns
+                # at once.
+                changed = channel.changed
+                # Events are numbered from 1 without gaps, so `after` is also an index of the log.
+                for event in channel.log[after:]:
+                    yield event
+                    after = event.number
+                if len(channel.log) <= after:
+                    if channel.closed:
+                        return
+                    await changed.wait()
+        finally:
+            channel.watchers -= 1
+            if not channel.watchers:
+                self._channels.pop(episode, None)
+
+    @property
+    def closing(self) -> bool:
+        """Whether streams are to end because the server is shutting down."""
+        return self._closing.is_set()
+
+    @property
+    def watchers(self) -> int:
+        """Number of open streams."""
+        return sum(channel.watchers for channel in self._channels.values())
+
+    async def notify(self, episode: str) -> None:
+        """Reads the events of an episode at once, after this process has changed it."""
+        if episode in self._channels:
+            await self._refresh([episode])
+
+    async def once(self, key: Hashable, render: Callable[[], Awaitable[str]]) -> str:
+        """Returns what ``render`` returns, which is called once for all watchers who ask for the same ``key``."""
+        task = self._renderings.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._renderings[key] = asyncio.ensure_future(render())
+            if len(self._renderings) > RENDERINGS:
+                self._renderings.popitem(last=False)
+        # Shielded: a watcher who leaves does not cancel what the others wait for.
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Ends all streams."""
+        self._closing.set()
+        for channel in self._channels.values():
+            channel.changed.set()
+        if self._poll is not None:
+            self._poll.cancel()
+
+    async def _poll_forever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            if self._channels:
+                try:
+                    await self._refresh(list(self._channels))
+                except UNREACHABLE as error:  # those who watch wait until the database answers again
+                    logger.warning("the database does not answer: %s", error)
+
+    async def _refresh(self, episodes: list[str]) -> None:
+        async with self._database.read() as connection:
+            counts = await events.counts(connection, episodes)
+            for episode, (count, status) in counts.items():
+                channel = self._channels.get(episode)
+                if channel is None or (count <= len(channel.log) and channel.closed == (status in CLOSED)):
+                    continue
+                new = await events.read(connection, episode, len(channel.log))
+                # Two refreshes may overlap: what the other one has added is not added again.
+                channel.log += [event for event in new if event.number > len(channel.log)]
+                channel.closed = status in CLOSED
+                channel.changed.set()
+                # A new signal for the next change; the watchers of the old one have been woken.
+                channel.changed = asyncio.Event()

@@ -1,0 +1,448 @@
+"""Live episodes: played turn by turn from the database, by policies in a worker and by people through pages.
+
+A live episode has no state in memory between two turns. Its events are its state: a worker rebuilds the table from them
+(:meth:`LiveEpisode.load`), lets policies act until it is a person's turn, and appends an event for every turn. The
+process that receives a person's answer records it in one transaction. Therefore a killed server or worker loses no
+turn, an episode that waits for a person uses no resources, and an answer to an earlier turn is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
+from sotopia_env.world.play.policy import Decision, Policy
+from sotopia_env.foundation.records import JsonObject, Record, canonical_json, read_record
+from sotopia_studio.problems import ConflictError, ForbiddenError
+from sotopia_studio.store import episodes, events, jobs, tables
+from sotopia_studio.store.engine import Database
+from sotopia_env.world.play.table import Table
+from sotopia_env.world import NO_ACTION, Action, ActionType, Episode, Evaluator, Generation, RecordedTurn, Rules, Task
+from sotopia_env.world.answers import PARTICIPANT
+from sotopia_env.world.episode import EpisodeError, PolicyInfo
+
+ADVANCE = "advance"
+"""The job that lets the policies of a live episode act."""
+LATE_ANSWER = "no answer within the time limit"
+CLOSED = ("done", "failed", "stopped")
+"""The states of an episode that has ended."""
+
+
+class LiveSpec(Record):
+    """The settings of a live episode.
+
+    Attributes:
+        task: the scenario and its characters.
+        rules: turn order and limits.
+        seed: seed of the turn order and of policies.
+        policies: agent id to policy name; :data:`~sotopia_studio.store.episodes.PERSON` for a person's seat.
+        evaluator: name of the evaluator; ``none`` for no evaluation.
+        manner: settings of language models in seats.
+        turn_seconds: the time limit of a person's turn; ``None`` for no limit.
+        on_timeout: the consequence: the turn passes (``none``), or the person's character leaves (``leave``).
+        tag: a tag of the episode, for lists.
+        study: id of the study it belongs to, if any.
+    """
+
+    task: Task
+    rules: Rules
+    seed: int = 0
+    policies: dict[str, str]
+    evaluator: str = "verified+rules"
+    manner: JsonObject = Field(default_factory=dict)
+    turn_seconds: float | None = None
+    on_timeout: Literal["none", "leave"] = "leave"
+    tag: str = ""
+    study: str = ""
+
+    @property
+    def people(self) -> tuple[str, ...]:
+        """The agents whose seats people take."""
+        return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
+
+
+class RecordedAnswer(Record):
+    """The answer of one seat in an incomplete veiled round; not shown before the round is complete."""
+
+    agent: str
+    round: int
+    action: Action
+    generation: Generation | None = None
+    errors: tuple[EpisodeError, ...] = ()
+
+
+class AppendedTurn(Record):
+    """A turn as an event, with the external errors from which its policy recovered."""
+
+    turn: RecordedTurn
+    errors: tuple[EpisodeError, ...] = ()
+
+
+@dataclass(slots=True)
+class LiveEpisode:
+    """A live episode in its state after the latest event.
+
+    Attributes:
+        id: the episode's id.
+        spec: its settings.
+        table: the episode so far.
+        number: number of the latest event.
+        status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
+        deadline: when the person whose turn it is runs out of time.
+        expected: the agents whose people have not opened their links yet.
+    """
+
+    id: str
+    spec: LiveSpec
+    table: Table
+    number: int
+    status: str
+    deadline: float | None
+    expected: frozenset[str] = frozenset()
+
+    @classmethod
+    async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
+        """Returns the episode rebuilt from its events; with ``lock``, no other transaction can change it meanwhile.
+
+        Raises:
+            MissingError: the episode does not exist or is not a live one.
+        """
+        row = await events.row_of(connection, episode, lock=lock)
+        spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
+        turns: list[AppendedTurn] = []
+        answers: list[RecordedAnswer] = []
+        log = await events.read(connection, episode)
+        for event in log:
+            where = f"episode {episode}, event {event.number}"
+            if event.kind == "turn":
+                turns.append(read_record(AppendedTurn, event.payload, where))
+            elif event.kind == "answer":
+                answers.append(read_record(RecordedAnswer, event.payload, where))
+        people = await episodes.participants(connection, episode)
+        parts = {
+            "turns": tuple(item.turn for item in turns),
+            "errors": tuple(error for item in turns for error in item.errors),
+            "policies": tuple(
+                PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: people.get(agent, "")})
+                for agent in spec.people
+            ),
+        }
+        # The same path as resuming a run: the record so far, from which the table recomputes the state of the
+        # protocol.
+        opening = Table(spec.task, spec.rules, spec.seed, key=row.key).episode()
+        table = Table.resume(opening.model_copy(update=parts))
+        # Answers of earlier rounds have become turns; only those of the present round are still pending.
+        for answer in answers:
+            if answer.round == table.state.round and answer.agent in table.acting:
+                table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
+        guests = await episodes.guests(connection, episode)
+        expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
+        return cls(episode, spec, table, row.events, row.status, row.deadline, expected)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further turn follows."""
+        return self.table.stop is not None or self.status in CLOSED
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The people whose turn it is."""
+        return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
+
+    async def append(self, connection: AsyncConnection, since: int, recorded: Collection[str] = ()) -> None:
+        """Appends an event for every new turn and answer, and one with the agents to act next.
+
+        Args:
+            connection: a writing transaction.
+            since: number of turns that have events.
+            recorded: agents whose answers in the incomplete round have events.
+        """
+        new = [*self._turn_events(since), *self._answer_events(recorded)]
+        # A deadline that was not reset would end the turn of the next person by the clock of the last one.
+        self.status, self.deadline = "running", None
+        if self.awaited:
+            # A link may be opened hours after it was sent: nobody's time runs before they have come.
+            limit = None if self.expected.intersection(self.awaited) else self.spec.turn_seconds
+            self.status, self.deadline = "waiting", None if limit is None else time.time() + limit
+        if not self.ended:
+            acting = {"agents": list(self.table.acting), "turn": len(self.table.turns), "deadline": self.deadline}
+            new.append(("waiting", canonical_json(acting)))
+        columns = {"turns": len(self.table.turns), "status": self.status, "deadline": self.deadline}
+        self.number = await events.append(connection, self.id, self.number, new, columns)
+
+    def _turn_events(self, since: int) -> Iterator[tuple[str, str]]:
+        errors = self.table.episode().errors
+        for item in self.table.turns[since:]:
+            of_turn = tuple(error for error in errors if error.turn == item.turn.index)
+            yield "turn", AppendedTurn(turn=item, errors=of_turn).model_dump_json()
+
+    def _answer_events(self, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
+        for agent, decision in self.table.pending.items():
+            if agent not in recorded:
+                answer = RecordedAnswer(
+                    agent=agent,
+                    round=self.table.state.round,
+                    action=decision.action,
+                    generation=decision.generation,
+                    errors=decision.errors,
+                )
+                yield "answer", answer.model_dump_json()
+
+
+async def begin(
+    connection: AsyncConnection,
+    spec: LiveSpec,
+    *,
+    owner: str = "",
+    participants: Mapping[str, str] | None = None,
+) -> str:
+    """Adds a live episode and asks for the job that plays it; returns its id."""
+    identity = tables.new_id()
+    names = spec.task.names
+    row = {
+        "id": identity,
+        "key": identity,
+        "policies": ", ".join(spec.policies[agent] for agent in spec.task.agents),
+        "status": "queued",
+        "seed": spec.seed,
+        "owner": owner,
+        "created": time.time(),
+        "events": 0,
+        "starred": False,
+        **episodes.task_columns(spec.task),
+    }
+    await connection.execute(insert(tables.episode).values(**row))
+    await connection.execute(insert(tables.document).values(episode=identity, spec=spec.model_dump_json()))
+    seats = episodes.seat_rows(identity, spec.task, spec.policies, participants or {})
+    await connection.execute(insert(tables.seat), seats)
+    if spec.tag:
+        await connection.execute(insert(tables.tag).values(kind="episode", item=identity, tag=spec.tag))
+    opening = {"task": spec.task.id, "characters": dict(names), "policies": spec.policies}
+    await events.append(connection, identity, 0, [("began", canonical_json(opening))])
+    # Loaded from the database and not built here: the first state comes from the same code as every later one.
+    await (await LiveEpisode.load(connection, identity)).append(connection, 0)
+    await jobs.request(connection, ADVANCE, identity)
+    return identity
+
+
+async def act(
+    database: Database, episode: str, agent: str, action: Action, *, turn: int, key: str, seconds: float = 0.0
+) -> LiveEpisode:
+    """Carries out a person's action.
+
+    Args:
+        database: the service's database.
+        episode: id of the episode.
+        agent: the person's seat.
+        action: the person's action.
+        turn: number of turns on the page that the person saw; the action of an outdated page is refused.
+        key: idempotency key, chosen by the sender: the same request sent twice has one effect.
+        seconds: how long the person took.
+
+    Raises:
+        ConflictError: the turn is over, or it is not the person's.
+        ForbiddenError: the seat is not a person's.
+        InvalidActionError: the action is not possible now; nothing changed.
+    """
+    async with database.write() as connection:
+        live = await LiveEpisode.load(connection, episode, lock=True)
+        # Before the check of the turn: a repeated request names a turn that its first copy has ended.
+        if await is_repeated(connection, episode, agent, key):
+            return live
+        _check_possible(live, agent, action, turn)
+        await _take(connection, live, agent, action, Generation(latency=seconds))
+        row = {"episode": episode, "key": key, "agent": agent, "at": time.time()}
+        await connection.execute(insert(tables.submission).values(**row))
+        return live
+
+
+def _check_possible(live: LiveEpisode, agent: str, action: Action, turn: int) -> None:
+    if agent not in live.spec.people:
+        raise ForbiddenError(f"{agent}: this seat is not a person's")
+    if live.ended:
+        raise ConflictError("the conversation has ended")
+    # A page that was open during another turn shows an old state; the person may not have meant this action now.
+    if turn != len(live.table.turns) or agent not in live.table.acting:
+        raise ConflictError("it is not your turn any more; reload the page")
+    observation = live.table.observe(agent)
+    if action.action_type not in observation.available:
+        raise InvalidActionError(field="action_type", got=action.action_type.value, valid=list(observation.available))
+    problem = observation.move_problem(action)
+    if problem is not None:
+        raise InvalidActionError(problem, field="move")
+
+
+async def is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
+    """Whether an action with this key was taken before.
+
+    Raises:
+        ConflictError: another seat has used the key.
+    """
+    row = tables.submission
+    query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
+    sender = (await connection.execute(query)).scalar_one_or_none()
+    if sender is not None and sender != agent:
+        raise ConflictError("key: used by another seat; choose a random one")
+    return sender is not None
+
+
+async def _take(
+    connection: AsyncConnection, live: LiveEpisode, agent: str, action: Action, generation: Generation | None
+) -> None:
+    """Carries out an answer, appends the resulting events, and requests the job that lets the policies act."""
+    count, recorded = len(live.table.turns), set(live.table.pending)
+    live.table.answer(agent, action, generation)
+    await live.append(connection, count, recorded)
+    await jobs.request(connection, ADVANCE, live.id)
+
+
+async def time_out(database: Database, episode: str) -> None:
+    """Carries out the declared consequence for people who have not answered by the deadline."""
+    async with database.write() as connection:
+        live = await LiveEpisode.load(connection, episode, lock=True)
+        # Checked again under the lock: the person may have answered since the worker read the list of overdue
+        # episodes.
+        if not live.awaited or live.deadline is None or live.deadline > time.time():
+            return
+        for agent in live.awaited:
+            possible = live.table.observe(agent).available
+            # Leaving may be impossible in a scenario; then the turn passes.
+            leaves = live.spec.on_timeout == "leave" and ActionType.LEAVE in possible
+            action = Action(ActionType.LEAVE) if leaves else NO_ACTION
+            generation = Generation(parse_failure=LATE_ANSWER, latency=live.spec.turn_seconds or 0.0)
+            await _take(connection, live, agent, action, generation)
+            if live.table.stop is not None:
+                return
+
+
+async def advance(
+    database: Database, live: LiveEpisode, policies: Mapping[str, Policy], evaluator: Evaluator | None
+) -> None:
+    """Lets the policies act until it is a person's turn, and records and evaluates the episode when it ends.
+
+    Raises:
+        ConflictError: the episode was stopped meanwhile.
+        PolicyError: a policy could not act; earlier turns are in the database.
+        ModelCallError: a model did not answer; earlier turns are in the database.
+    """
+    while live.table.stop is None:
+        # Only people act now: the answer of each requests this job again.
+        if len(live.awaited) == len(live.table.acting):
+            return
+        round_, count, recorded = live.table.state.round, len(live.table.turns), set(live.table.pending)
+        decisions = await _ask(live.table, policies)
+        async with database.write() as connection:
+            row = await events.row_of(connection, live.id, lock=True)
+            if row.events == live.number:  # nothing has changed meanwhile: this table has the decisions already
+                await live.append(connection, count, recorded)
+            else:
+                live = await _record(connection, live.id, round_, decisions)
+    await _ask(live.table, policies)  # nobody acts any more; the record gets the names of the policies
+    await _finish(database, live, evaluator)
+
+
+class _StepDone(Exception):  # noqa: N818 - not an error
+    """Ends :meth:`Table.play` after one step, so that every turn is recorded before the next one is requested."""
+
+
+async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, Decision]]:
+    """Asks the policies whose turn it is once; returns the decision of each agent."""
+    count, before, is_second = len(table.turns), dict(table.pending), False
+
+    def once() -> None:
+        nonlocal is_second
+        if is_second:
+            raise _StepDone
+        is_second = True
+
+    with suppress(_StepDone):
+        await table.play(policies, before=once)
+    errors = table.episode().errors
+    decisions = [
+        (
+            item.turn.actor,
+            Decision(
+                # The action as the policy chose it; the table, replaying it, decides again whether it counts.
+                item.turn.attempted or item.turn.action,
+                item.generation,
+                tuple(error for error in errors if error.turn == item.turn.index),
+            ),
+        )
+        for item in table.turns[count:]
+        if item.turn.actor not in before
+    ]
+    return decisions + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
+
+
+async def _record(
+    connection: AsyncConnection, episode: str, round_: int, decisions: list[tuple[str, Decision]]
+) -> LiveEpisode:
+    """Takes decisions although a person has answered in the same round while the models were thinking."""
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.status in CLOSED:
+        raise ConflictError(f"episode {episode}: it was ended meanwhile")
+    count, recorded = len(live.table.turns), set(live.table.pending)
+    for agent, decision in decisions:
+        if agent in live.table.acting and live.table.state.round == round_:
+            live.table.take(agent, decision)
+    await live.append(connection, count, recorded)
+    return live
+
+
+async def _finish(database: Database, live: LiveEpisode, evaluator: Evaluator | None) -> Episode:
+    """Evaluates and records an ended episode; after a failed evaluation it is unscored, with the reason."""
+    episode = live.table.episode()
+    if evaluator is not None:
+        with suppress(EvaluationError):  # the record says why it is unscored
+            await live.table.evaluate(evaluator)
+        episode = live.table.episode()
+    new = [("ended", canonical_json({"stop": episode.stop.value if episode.stop else ""}))]
+    # The evaluation ran outside of a transaction, since a judge takes seconds; both events are appended together.
+    new += [("evaluated", evaluation.model_dump_json()) for evaluation in episode.evaluations]
+    async with database.write() as connection:
+        live.number = await events.append(connection, live.id, live.number, new, episodes.record_columns(episode))
+        await episodes.replace_record(connection, live.id, episode)
+    return episode
+
+
+async def end(database: Database, episode: str, status: Literal["failed", "stopped"], reason: str) -> None:
+    """Ends an episode early; its turns are kept, and it has no record."""
+    async with database.write() as connection:
+        row = await events.row_of(connection, episode)
+        if row.status in CLOSED:
+            return
+        columns = {"status": status, "error": reason, "ended": time.time(), "deadline": None}
+        await events.append(connection, episode, row.events, [(status, canonical_json({"reason": reason}))], columns)
+
+
+async def arrive(connection: AsyncConnection, episode: str) -> None:
+    """Starts the clock of a person who has opened the link to a seat."""
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.awaited:
+        await live.append(connection, len(live.table.turns), set(live.table.pending))
+
+
+async def resume(connection: AsyncConnection, episode: str) -> None:
+    """Resumes an episode that failed or was stopped, from its last turn.
+
+    Raises:
+        ConflictError: the episode is being played or has ended regularly.
+        MissingError: the episode does not exist or is not a live one.
+    """
+    live = await LiveEpisode.load(connection, episode, lock=True)
+    if live.status not in ("failed", "stopped"):
+        raise ConflictError(f"episode {episode} is {live.status}: only a failed or stopped one can be resumed")
+    if live.spec.study:
+        raise ConflictError(f"episode {episode} belongs to a study, whose participant has gone on")
+    live.status = "running"
+    await live.append(connection, len(live.table.turns), set(live.table.pending))
+    await connection.execute(update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None))
+    await jobs.request(connection, ADVANCE, episode)

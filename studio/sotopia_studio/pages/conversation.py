@@ -1,0 +1,387 @@
+"""Views of an episode for pages: complete for researchers, or limited to the knowledge of one seat.
+
+The view of a seat is derived from its :class:`~sotopia_env.world.Observation` only. Templates get these views and never
+the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.outcomes import Claims, TableView, Votes
+from sotopia_studio.live import LiveEpisode
+from sotopia_studio.store import episodes
+from sotopia_env.world.play.table import Table
+from sotopia_env.world import ActionType, Evaluation, Task, Turn
+from sotopia_env.world.answers import InterviewAnswer
+from sotopia_env.world.episode import RecordedTurn
+from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
+from sotopia_env.world.reward import RANGES, Dimension
+
+COLOURS = 6
+"""Hues of seats in the style sheet; they repeat after that."""
+STOPS = {
+    "settled": "They settled it",
+    "left": "Someone left",
+    "silence": "They fell silent",
+    "turn limit": "The turn limit was reached",
+}
+_VERBS = {
+    ActionType.SPEAK: "",
+    ActionType.NON_VERBAL: "gesture",
+    ActionType.ACTION: "action",
+    ActionType.LEAVE: "left the conversation",
+    ActionType.NONE: "did nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SeatCard:
+    """A seat in the header of a page.
+
+    Attributes:
+        agent: its id.
+        colour: number of its hue.
+        name: name of its character.
+        policy: name of its policy; empty if the viewer may not know it.
+        profile: the part of the character's profile that the viewer may know.
+        goals: goals and private knowledge, as far as the viewer may know them.
+        present: whether it has not left.
+    """
+
+    agent: str
+    colour: int
+    name: str
+    policy: str
+    profile: str
+    goals: tuple[str, ...] = ()
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCard:
+    """A turn in the transcript.
+
+    Attributes:
+        number: from 1.
+        colour: of the seat.
+        name: of the character.
+        kind: ``gesture``, ``action``, ``left the conversation``, ``did nothing``; empty for speech.
+        text: the speech, gesture or deed.
+        to: names of the addressees of a private action.
+        effect: the effect of the move; empty without a valid move.
+        refused: why a move or an action did not count.
+        attempt: the refused move or action.
+        failure: why the policy's text could not be parsed.
+        mine: whether it is the viewer's own turn.
+    """
+
+    number: int
+    colour: int
+    name: str
+    kind: str
+    text: str
+    to: str = ""
+    effect: str = ""
+    refused: str = ""
+    attempt: str = ""
+    failure: str = ""
+    mine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OfferCard:
+    """An open offer: its terms as name and value, and who has yet to agree."""
+
+    number: int
+    colour: int
+    name: str
+    terms: tuple[tuple[str, str], ...]
+    accepted: str
+    rejected: str
+    missing: str
+    more: int
+    private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableCard:
+    """The state of the protocol: offers, or lines about votes and claims, and the result."""
+
+    offers: tuple[OfferCard, ...]
+    lines: tuple[str, ...]
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCard:
+    """A score on one dimension, with its range and the reason."""
+
+    dimension: str
+    value: float
+    low: float
+    high: float
+    reasoning: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCard:
+    """An answer of an interview: who was asked about whom, the goal or question, the answer and its reason."""
+
+    who: str
+    about: str
+    text: str
+    answer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationCard:
+    """An evaluation: scores and verified payoff of each seat, and the answers of an interview."""
+
+    evaluator: str
+    unscored: str
+    comment: str
+    outcome: str
+    seats: tuple[tuple[SeatCard, tuple[ScoreCard, ...], str], ...]
+    answers: tuple[AnswerCard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """An episode, complete or as one seat knows it.
+
+    Attributes:
+        id: of the episode.
+        title: name of the task.
+        context: what everyone reads.
+        seats: in order.
+        turns: so far.
+        table: the state of the protocol; ``None`` without one.
+        acting: the seats whose turn it is.
+        status: of the episode.
+        stop: why it ended, in words.
+        seat: the viewer's seat; ``None`` for a researcher.
+        briefing: of that seat.
+        evaluations: of the ended episode.
+        event: number of the latest event that the view includes.
+        limit: turns at most.
+    """
+
+    id: str
+    title: str
+    context: str
+    seats: tuple[SeatCard, ...]
+    turns: tuple[TurnCard, ...]
+    table: TableCard | None
+    acting: tuple[SeatCard, ...]
+    status: str
+    stop: str
+    seat: str | None
+    briefing: Briefing | None
+    evaluations: tuple[EvaluationCard, ...]
+    event: int
+    limit: int
+
+    @property
+    def live(self) -> bool:
+        """Whether more may happen."""
+        return self.status in ("queued", "running", "waiting")
+
+
+def show(
+    identity: str,
+    table: Table,
+    *,
+    seat: str | None = None,
+    status: str = "done",
+    event: int = 0,
+    policies: Mapping[str, str] | None = None,
+) -> Conversation:
+    """Returns an episode as a page shows it.
+
+    Args:
+        identity: the episode's id.
+        table: the episode so far.
+        seat: the agent whose knowledge is shown; ``None`` for everything.
+        status: of the episode.
+        event: number of its latest event.
+        policies: agent id to the name of its policy.
+
+    Raises:
+        UnknownNameError: the task has no such seat.
+    """
+    observation = None if seat is None else table.observe(seat)
+    cards = tuple(_seats(table, policies or {}, observation.briefing if observation else None))
+    by_agent = {card.agent: card for card in cards}
+    if observation is None:
+        turns = tuple(turn_card(item.turn, table.task.names, item) for item in table.turns)
+    else:
+        turns = tuple(turn_card(turn, table.task.names, viewer=seat) for turn in observation.turns)
+    view = _whole_table(table) if observation is None else observation.table
+    return Conversation(
+        id=identity,
+        title=table.task.id,
+        context=table.task.scenario.context,
+        seats=cards,
+        turns=turns,
+        table=None if view is None else _table(view, by_agent),
+        acting=() if status in ("done", "failed", "stopped") else tuple(by_agent[agent] for agent in table.acting),
+        status=status,
+        stop=STOPS[table.stop.value] if table.stop else "",
+        seat=seat,
+        briefing=observation.briefing if observation else None,
+        evaluations=() if seat else tuple(_evaluation(item, table, cards) for item in table.episode().evaluations),
+        event=event,
+        limit=table.state.rules.turn_limit(table.task) or (table.state.rules.max_rounds or 0) * len(cards),
+    )
+
+
+async def load(connection: AsyncConnection, identity: str, status: str) -> tuple[Table, dict[str, str], int]:
+    """Returns an episode, the names of its policies, and the number of its latest event; live or recorded."""
+    if status == "done":
+        record = await episodes.record_of(connection, identity)
+        return Table.resume(record), {policy.agent: policy.name for policy in record.policies}, 0
+    live = await LiveEpisode.load(connection, identity)
+    return live.table, dict(live.spec.policies), live.number
+
+
+def _seats(table: Table, policies: Mapping[str, str], briefing: Briefing | None) -> Iterator[SeatCard]:
+    task = table.task
+    partners = {} if briefing is None else {partner.agent: partner for partner in briefing.partners}
+    for number, agent in enumerate(task.agents):
+        profile, policy = "", ""
+        goals: tuple[str, ...] = ()
+        if briefing is None:
+            seat = task.scenario.seats[number]
+            profile, policy = describe(task.characters[number], OWN_FIELDS), policies.get(agent, "")
+            goals = (*seat.goals, *([f"Only they know: {seat.private_info}"] if seat.private_info else []))
+        elif agent == briefing.agent:
+            profile = briefing.profile
+            goals = (*briefing.goals, *([f"Only you know: {briefing.private_info}"] if briefing.private_info else []))
+        else:
+            profile = partners[agent].text.removeprefix(f"{task.names[agent]}: ")
+        yield SeatCard(
+            agent, number % COLOURS, task.names[agent], policy, profile, goals, agent not in table.state.left
+        )
+
+
+def turn_card(
+    turn: Turn, names: Mapping[str, str], item: RecordedTurn | None = None, viewer: str | None = None
+) -> TurnCard:
+    """Returns a turn as a page shows it.
+
+    Args:
+        turn: the turn, as the viewer has witnessed it.
+        names: agent id to the character's name, in seat order.
+        item: the record of the turn, which only researchers see.
+        viewer: the viewer's seat; ``None`` for a researcher.
+    """
+    action, attempt = turn.action, turn.attempted
+    tried = "" if attempt is None or attempt.move is None else f"{attempt.move.kind.value} {attempt.move.content}"
+    if attempt is not None and attempt.action_type is not action.action_type:
+        tried = attempt.argument
+    failure = item.generation.parse_failure if item is not None and item.generation is not None else None
+    silent = not action.argument.strip() and action.action_type is ActionType.SPEAK
+    return TurnCard(
+        number=turn.index + 1,
+        colour=[*names].index(turn.actor) % COLOURS,
+        name=names[turn.actor],
+        kind="" if silent else _VERBS[action.action_type],
+        text=action.argument.strip(),
+        to=", ".join(names[agent] for agent in action.to),
+        effect=turn.effect or "",
+        refused=turn.violation or "",
+        attempt=tried,
+        failure=failure or "",
+        mine=turn.actor == viewer,
+    )
+
+
+def _whole_table(table: Table) -> TableView | None:
+    """The table as all seats together know it; a researcher sees secret votes and private offers."""
+    protocol = table.task.protocol
+    if protocol is None:
+        return None
+    views = {agent: protocol.table(table.state.table, agent) for agent in table.task.agents}
+    first = views[table.task.agents[0]]
+    # A private offer is in the views of its audience only; together the views have all.
+    offers = {offer.offer.number: offer for view in views.values() for offer in view.offers}
+    votes, claims = first.votes, first.claims
+    if votes is not None:
+        # Each seat sees its own secret vote, so the votes are on the diagonal of the views.
+        own = tuple(view.votes.cast[number] if view.votes else None for number, view in enumerate(views.values()))
+        votes = Votes(votes.agents, own, votes.absent)
+    if claims is not None:
+        views_of_claims = [view.claims for view in views.values() if view.claims is not None]
+        claims = Claims(
+            claims.claimed,
+            {agent: left for item in views_of_claims for agent, left in item.tries_left.items()},
+            {agent: wrong for item in views_of_claims for agent, wrong in item.wrong.items()},
+            tuple(dict.fromkeys(agent for item in views_of_claims for agent in item.right)),
+        )
+    result = next((view.result for view in views.values() if view.result), "")
+    return first._replace(
+        offers=tuple(offers[number] for number in sorted(offers)), votes=votes, claims=claims, result=result
+    )
+
+
+def _table(view: TableView, seats: Mapping[str, SeatCard]) -> TableCard:
+    names = view.space.names
+    lines = [*(view.votes.lines(names) if view.votes else []), *(view.claims.lines(names) if view.claims else [])]
+    offers = []
+    for item in view.offers:
+        offer = item.offer
+        terms = tuple((issue.name, issue.text(offer.terms[issue.name], names)) for issue in view.space.issues)
+        offers.append(
+            OfferCard(
+                number=offer.number,
+                colour=seats[offer.proposer].colour,
+                name=names[offer.proposer],
+                terms=terms,
+                accepted=", ".join(names[agent] for agent in offer.accepted),
+                rejected=", ".join(names[agent] for agent in sorted(offer.rejected)),
+                missing=", ".join(names[agent] for agent in item.missing),
+                more=item.more,
+                private=offer.audience is not None,
+            )
+        )
+    return TableCard(tuple(offers), tuple(lines), view.result)
+
+
+def _evaluation(evaluation: Evaluation, table: Table, cards: tuple[SeatCard, ...]) -> EvaluationCard:
+    ranges = {dimension.name: (dimension.low, dimension.high) for dimension in evaluation.dimensions}
+    seats = []
+    for number, card in enumerate(cards):
+        scores = tuple(
+            ScoreCard(
+                str(score.dimension).replace("_", " "),
+                score.value,
+                *(RANGES[score.dimension] if isinstance(score.dimension, Dimension) else ranges[score.dimension]),
+                score.reasoning,
+            )
+            for score in evaluation.by_agent.get(card.agent, {}).values()
+        )
+        outcome = evaluation.outcome
+        gain = ""
+        if outcome is not None:
+            gain = f"payoff {outcome.payoffs[number]:g} · {outcome.shares[number]:.0%} of the best"
+        seats.append((card, scores, gain))
+    outcome = evaluation.outcome
+    words = "" if outcome is None else f"{outcome.reason} · efficiency {outcome.efficiency:.0%}"
+    answers = tuple(_answer(item, table.task) for item in evaluation.answers if item.asked)
+    return EvaluationCard(
+        evaluation.evaluator, evaluation.unscored or "", evaluation.comment, words, tuple(seats), answers
+    )
+
+
+def _answer(item: InterviewAnswer, task: Task) -> AnswerCard:
+    interview, seat = task.scenario.interview, task.scenario.seats[task.seat_of[item.about]]
+    # An answer on private information exists only where the scenario has an interview.
+    text = seat.goals[item.index] if item.view or interview is None else interview.questions[item.index].text
+    answer = item.choice or {True: "yes", False: "no", None: "no answer"}[item.value]
+    who = task.names.get(item.respondent, item.respondent.replace("_", " "))
+    return AnswerCard(who, task.names[item.about], text, answer, item.reason)

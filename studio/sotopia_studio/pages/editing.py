@@ -1,0 +1,88 @@
+"""Forms for records: reads a record from the fields of a form, or returns a message for each invalid field."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env import naming
+from sotopia_env.foundation.errors import FieldError
+from sotopia_env.foundation.records import invalid_part
+from sotopia_studio.context import Services
+from sotopia_studio.store import library
+from sotopia_studio.store.kinds import DIMENSION_LISTS
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Edited(Generic[RecordT]):
+    """A form that was sent.
+
+    Attributes:
+        fields: the fields as the browser sent them, to fill the form in again.
+        record: the record; ``None`` if a field is invalid.
+        problems: messages by field; under an empty name, messages that belong to no field.
+    """
+
+    fields: Mapping[str, str]
+    record: RecordT | None
+    problems: Mapping[str, str]
+
+
+def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, str]) -> Edited[RecordT]:
+    """Reads a record.
+
+    Args:
+        kind: of the record.
+        values: made of the fields; problems are named by the keys here, with dots between nested ones.
+        fields: as the browser sent them.
+    """
+    try:
+        return Edited(fields, kind.model_validate(dict(values)), {})
+    except ValidationError as error:
+        problems: dict[str, str] = {}
+        for item in error.errors():
+            problem = invalid_part(item)
+            path = ".".join(str(part) for part in item["loc"])
+            problems.setdefault(_form_field(path or problem.field, fields), _sentence(problem))
+        return Edited(fields, None, problems)
+
+
+def _form_field(path: str, fields: Mapping[str, str]) -> str:
+    """The field of the form that a path belongs to: itself, or the part of it that has one."""
+    while path and path not in fields:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _sentence(problem: FieldError) -> str:
+    text = str(problem)
+    return text[:1].upper() + text[1:]
+
+
+async def evaluation_menus(parts: Services, connection: AsyncConnection) -> dict[str, Any]:
+    """Returns what the form of an evaluation offers: evaluators, language models, and lists of own dimensions."""
+    lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
+    return {"lists": lists, "evaluators": naming.EVALUATOR_NAMES, "models": parts.settings.model_names}
+
+
+def seconds_since(moment: str) -> float | None:
+    """Returns the seconds since the time in a field of a form; ``None`` if it holds no time."""
+    is_time = moment.replace(".", "", 1).isdecimal()
+    return max(0.0, time.time() - float(moment)) if is_time else None
+
+
+def lines(text: str) -> list[str]:
+    """Returns the lines of a text area that hold something."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def words(text: str) -> list[str]:
+    """Returns the parts of a text between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,287 @@
+"""The pages of episodes: one with its transcript, live or recorded, and the list."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Form, Header, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import ValidationError
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.records import code_version, invalid
+from sotopia_studio import live
+from sotopia_studio.api.episodes import existing_episode, resume_episode, stop_episode
+from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
+from sotopia_studio.auth import Principal, Reader, Runner
+from sotopia_studio.context import Services, ServicesDep
+from sotopia_studio.pages import conversation
+from sotopia_studio.pages.conversation import Conversation
+from sotopia_studio.pages.editing import evaluation_menus
+from sotopia_studio.pages.rendering import STATIC, fragment, render
+from sotopia_studio.store import comments, episode_lists, episodes, events, jobs
+from sotopia_studio.store import tags as tag_store
+from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_env.world.play.table import Table
+
+router = APIRouter()
+_MENUS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
+"""The columns that the list has a menu for."""
+CLOSE = "close"
+"""The event after which a page listens no more."""
+
+
+def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
+    """Reads a filter from the fields of a form; empty ones admit all."""
+    fields = {name: value for name, value in query.items() if value and name in EpisodeFilter.model_fields}
+    try:
+        return EpisodeFilter.model_validate_strings(fields), fields
+    except ValidationError as error:
+        raise invalid(error, EpisodeFilter.model_fields, fields) from None
+
+
+@router.get("/episodes")
+async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = "") -> HTMLResponse:
+    """The list of episodes, filtered by a form."""
+    conditions, fields = _filter(dict(request.query_params))
+    async with parts.database.read() as connection:
+        rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
+        total = await episode_lists.count(connection, conditions)
+        menus = {name: await episode_lists.values(connection, name) for name in _MENUS}
+    more = len(rows) > episode_lists.PAGE
+    rows = rows[: episode_lists.PAGE]
+    return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)
+
+
+@router.get("/episodes/{episode}")
+async def page(
+    request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: str = "", job: str = ""
+) -> HTMLResponse:
+    """One episode: its transcript, state of the protocol and evaluations, updated live."""
+    return await _page(request, parts, principal, episode, seat, job=job)
+
+
+async def _page(
+    request: Request,
+    parts: Services,
+    principal: Principal,
+    episode: str,
+    seat: str = "",
+    links: Sequence[SeatLink] = (),
+    job: str = "",
+    problem: str = "",
+) -> HTMLResponse:
+    conditions, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+        newer, older = await episode_lists.neighbours(connection, conditions, episode)
+        remarks = await comments.of(connection, episode)
+        people = await episodes.participants(connection, episode)
+        guests = await episodes.guests(connection, episode)
+        menus = await evaluation_menus(parts, connection)
+        state = await jobs.state_of(connection, job) if job else None
+    view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
+    # A seat that was given to nobody is every researcher's.
+    mine = [agent for agent, name in policies.items() if name == episodes.PERSON]
+    mine = [agent for agent in mine if people.get(agent, principal.id) == principal.id]
+    return render(
+        request,
+        "episode.html",
+        422 if problem else 200,
+        c=view,
+        row=row,
+        newer=newer,
+        older=older,
+        fields=fields,
+        comments=remarks,
+        mine=mine,
+        guests=guests,
+        links={link.agent: link.address for link in links},
+        job=state,
+        problem=problem,
+        **menus,
+    )
+
+
+@router.get("/episodes/{episode}/evaluations")
+async def evaluations(request: Request, parts: ServicesDep, _: Reader, episode: str, job: str) -> HTMLResponse:
+    """The part of the page that waits for an evaluation."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+        state = await jobs.state_of(connection, job)
+    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+    return render(request, "_evaluations.html", c=view, job=state)
+
+
+@router.post("/episodes/{episode}/evaluations")
+async def evaluate(
+    request: Request,
+    parts: ServicesDep,
+    runner: Runner,
+    episode: str,
+    evaluation: Annotated[NewEvaluation, Form()],
+) -> Response:
+    """Asks for an evaluation or an interview of an ended episode."""
+    try:
+        begun = await evaluate_episode(parts, runner, Response(), episode, evaluation)
+    except InvalidValueError as error:
+        return await _page(request, parts, runner, episode, problem=str(error))
+    return RedirectResponse(f"/episodes/{episode}?job={begun.job}#evaluations-heading", 303)
+
+
+@router.get("/episodes/{episode}/stream", response_class=EventSourceResponse)
+async def stream(
+    parts: ServicesDep,
+    _: Reader,
+    episode: Annotated[str, Depends(existing_episode)],
+    after: int = 0,
+    seat: str = "",
+    last_event_id: Annotated[int, Header()] = 0,
+) -> AsyncIterator[ServerSentEvent]:
+    """The episode as fragments of its page: new turns, the state of the protocol and whose turn it is."""
+    async for event in fragments(parts, episode, max(after, last_event_id), seat or None):
+        yield event
+
+
+async def fragments(parts: Services, episode: str, after: int, seat: str | None) -> AsyncIterator[ServerSentEvent]:
+    """Yields a fragment for every event of an episode after ``after``, then :data:`CLOSE`.
+
+    Args:
+        parts: of the server.
+        episode: its id.
+        after: number of the last event that the page includes.
+        seat: the agent whose knowledge is shown; ``None`` for everything.
+    """
+    async for event in parts.hub.follow(episode, after):
+        if event.kind == "answer":  # a part of a round: shown to nobody before the round is over
+            continue
+        html = await parts.hub.once((episode, seat, event.number), partial(_news, parts, episode, event, seat))
+        yield ServerSentEvent(raw_data=html, id=str(event.number))
+    # A server that shuts down ends streams, too; those pages are to connect again.
+    if not parts.hub.closing:
+        yield ServerSentEvent(raw_data="-", event=CLOSE)
+
+
+async def _news(parts: Services, episode: str, event: events.Event, seat: str | None) -> str:
+    """What an event adds to the page: the new turns, and the state as it is now."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        now = await live.LiveEpisode.load(connection, episode)
+        log = await events.read(connection, episode)
+        # Evaluations are in the record and not in the table of the live episode.
+        over = row.status == "done" and event.kind in ("ended", "evaluated")
+        table = Table.resume(await episodes.record_of(connection, episode)) if over else now.table
+    count = sum(item.kind == "turn" for item in log[: event.number])
+    latest = conversation.show(
+        episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies
+    )
+    turns = _new_turns(now.table, seat, count - (event.kind == "turn"), count, latest)
+    return fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
+
+
+def _new_turns(
+    table: Table, seat: str | None, before: int, count: int, latest: Conversation
+) -> tuple[conversation.TurnCard, ...]:
+    """The turns that came with an event; for a seat, those that it learnt of by it."""
+    if seat is None:
+        return latest.turns[before:count]
+    # A seat may witness only some turns, and learn of others later; the difference of two observations is its news.
+    then = [len(Table.resume(table.episode().before(n)).observe(seat).turns) for n in (before, count)]
+    return latest.turns[then[0] : then[1]]
+
+
+@router.post("/episodes/{episode}/star")
+async def star(
+    request: Request, parts: ServicesDep, _: Runner, episode: str, starred: Annotated[bool, Form()] = False
+) -> Response:
+    """Stars an episode, or takes its star away."""
+    async with parts.database.write() as connection:
+        await episode_lists.star(connection, episode, starred)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/tags")
+async def change_tags(
+    request: Request,
+    parts: ServicesDep,
+    _: Runner,
+    episode: str,
+    add: Annotated[str, Form(max_length=200)] = "",
+    remove: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Adds a tag to an episode, or removes one."""
+    async with parts.database.write() as connection:
+        await episode_lists.one(connection, episode)
+        if add.strip():
+            await tag_store.add(connection, "episode", episode, [add])
+        if remove:
+            await tag_store.remove(connection, "episode", episode, [remove])
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/comments")
+async def comment(
+    request: Request, parts: ServicesDep, principal: Runner, episode: str, text: Annotated[str, Form(max_length=20_000)]
+) -> Response:
+    """Adds a comment."""
+    async with parts.database.write() as connection:
+        await comments.add(connection, episode, principal.id, text)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/stop")
+async def stop(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> Response:
+    """Ends a live episode; its turns stay."""
+    await stop_episode(parts, runner, episode)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/resume")
+async def resume(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> Response:
+    """Continues an episode that failed or was stopped."""
+    await resume_episode(parts, runner, episode)
+    return _back(request, episode)
+
+
+@router.post("/episodes/{episode}/links")
+async def links(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> HTMLResponse:
+    """Shows new links to the seats of invited people; a reload makes new ones again, and nothing else."""
+    return await _page(request, parts, runner, episode, links=await new_links(parts, runner, request, episode))
+
+
+def _back(request: Request, episode: str) -> Response:
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/episodes/{episode}{query}", 303)
+
+
+@router.get("/episodes/{episode}/record.jsonl")
+async def record(parts: ServicesDep, _: Reader, episode: str) -> Response:
+    """The exact line of the record."""
+    async with parts.database.read() as connection:
+        line = await episodes.line_of(connection, episode)
+    return Response(f"{line}\n", media_type="application/jsonl", headers=_attached(f"{episode}.jsonl"))
+
+
+@router.get("/episodes/{episode}/page.html")
+async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
+    """The episode as one file that needs no network."""
+    async with parts.database.read() as connection:
+        row = await episode_lists.one(connection, episode)
+        table, policies, event = await conversation.load(connection, episode, row.status)
+    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+    return Response(one_file([view], row.task), media_type="text/html", headers=_attached(f"{episode}.html"))
+
+
+def one_file(views: list[Conversation], title: str) -> str:
+    """Returns episodes as one HTML file that holds its style and needs no network."""
+    style = (STATIC / "studio.css").read_text(encoding="utf-8")
+    return fragment("export.html", views=views, title=title, style=style, version=code_version())
+
+
+def _attached(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,83 @@
+"""Rendering of pages: one Jinja environment that escapes everything, and the filters that templates share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from sotopia_env.foundation.records import code_version
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+NAVIGATION = (
+    ("/", "Home"),
+    ("/simulate", "Simulate"),
+    ("/episodes", "Episodes"),
+    ("/runs", "Runs"),
+    ("/compare", "Compare"),
+    ("/scenarios", "Scenarios"),
+    ("/characters", "Characters"),
+    ("/tasks", "Tasks"),
+    ("/dimensions", "Dimensions"),
+    ("/studies", "Studies"),
+)
+"""The pages of a researcher, in the order of the navigation."""
+
+templates = Environment(
+    loader=FileSystemLoader(_HERE / "templates"),
+    # Any text may come from a model, a participant or an upload.
+    autoescape=select_autoescape(default=True),
+    # A misspelt variable is an error and not an empty text.
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+templates.globals |= {"version": code_version(), "navigation": NAVIGATION}
+
+
+def _when(seconds: float | None) -> str:
+    """A time as people read it, in UTC; empty for ``None``."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M")
+
+
+def _without(query: Mapping[str, str], *names: str, **changes: str) -> str:
+    """A query string with changes: ``?a=1&b=2``, or an empty text without fields."""
+    fields = {name: value for name, value in {**query, **changes}.items() if value and name not in names}
+    return f"?{urlencode(fields)}" if fields else ""
+
+
+templates.filters |= {"dedent": dedent, "when": _when, "query": _without}
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Returns a page.
+
+    Args:
+        request: the request of the page.
+        template: file name of the template.
+        status: HTTP status.
+        values: the variables of the template; one that it uses and does not get is an error.
+    """
+    principal = getattr(request.state, "principal", None)
+    # Participants have neither scope; the forms on their pages are theirs.
+    reading = principal is not None and "read" in principal.scopes and "run" not in principal.scopes
+    text = templates.get_template(template).render(request=request, path=request.url.path, reading=reading, **values)
+    return HTMLResponse(text, status)
+
+
+def fragment(template: str, **values: Any) -> str:
+    """Returns a part of a page, or a page of its own, as HTML text."""
+    return templates.get_template(template).render(**values)
+
+
+async def error_page(request: Request, status: int, details: dict[str, Any]) -> Response:
+    """Returns the page that says what happened and what to do."""
+    return render(request, "error.html", status, problem=details)

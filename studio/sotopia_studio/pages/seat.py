@@ -1,0 +1,218 @@
+"""The page of a seat that a person takes, a researcher's own or a participant's."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import RedirectResponse, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.requests import HTTPConnection
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.seat_form import TermField, action_choices, move_choices, read_action, term_fields
+from sotopia_studio import auth, live
+from sotopia_studio.auth import Principal
+from sotopia_studio.context import Services, ServicesDep, services
+from sotopia_studio.live import LiveEpisode
+from sotopia_studio.pages.conversation import TurnCard, turn_card
+from sotopia_studio.pages.editing import seconds_since
+from sotopia_studio.pages.rendering import render
+from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
+from sotopia_studio.store import drafts, episodes, events
+from sotopia_env.world import Observation, TurnOrder
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class SeatPage:
+    """The content of a seat's page.
+
+    Attributes:
+        observation: the seat's observation, from which the other fields are derived.
+        name: the character's name.
+        turns: the turns that the seat has witnessed.
+        count: number of turns so far, including those that the seat did not witness; a form sends it back.
+        acting: whether it is the person's turn.
+        thinking: names of the others whose turn it is.
+        ended: whether the conversation is over.
+        actions: the available action types, with labels for people.
+        moves: the available moves: value of the field and label.
+        terms: fields of an offer; empty if no offer is possible.
+        deadline: the person's deadline, in seconds since the epoch.
+    """
+
+    observation: Observation
+    name: str
+    turns: tuple[TurnCard, ...]
+    count: int
+    acting: bool
+    thinking: tuple[str, ...]
+    ended: bool
+    actions: tuple[tuple[str, str], ...]
+    moves: tuple[tuple[str, str], ...]
+    terms: tuple[TermField, ...]
+    deadline: float | None
+
+
+def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
+    """Returns the present content of a seat's page."""
+    observation = live.table.observe(agent)
+    names = live.spec.task.names
+    acting = agent in live.awaited
+    is_reactive = live.table.state.rules.turn_order is TurnOrder.REACTIVE
+    # Observations list moves even between turns; a form that cannot be sent would only mislead.
+    menu = observation.moves if acting else None
+    return SeatPage(
+        observation=observation,
+        name=names[agent],
+        turns=tuple(turn_card(turn, names, viewer=agent) for turn in observation.turns),
+        count=len(live.table.turns),
+        acting=acting,
+        # In reactive order, who acts now is an appointment that the others do not know of.
+        thinking=() if live.ended or is_reactive else tuple(names[o] for o in live.table.acting if o != agent),
+        ended=live.ended,
+        actions=tuple(action_choices(observation)) if acting else (),
+        moves=tuple(move_choices(menu)) if menu else (),
+        terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
+        deadline=live.deadline if acting else None,
+    )
+
+
+async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Principal:
+    """A dependency that lets only the person of the seat through: its participant, or a researcher in a free seat."""
+    principal = await auth.principal_of(connection)
+    if principal is None:
+        raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
+    async with services(connection).database.read() as database:
+        await events.row_of(database, episode)
+        seats = await episodes.participants(database, episode)
+    owner = seats.get(agent, "")
+    if owner != principal.id and not (owner == "" and "run" in principal.scopes):
+        # The same response for another person's seat and for one that does not exist, so ids cannot be probed.
+        raise MissingError("you have no such seat")
+    return principal
+
+
+Sitter = Annotated[Principal, Depends(sitter)]
+
+
+async def _load(parts: Services, episode: str, agent: str) -> LiveEpisode:
+    async with parts.database.read() as connection:
+        state = await LiveEpisode.load(connection, episode)
+    if agent not in state.spec.people:
+        raise MissingError("you have no such seat")
+    return state
+
+
+async def _show(
+    request: Request,
+    parts: Services,
+    person: Principal,
+    state: LiveEpisode,
+    agent: str,
+    *,
+    template: str = "seat.html",
+    fields: dict[str, str] | None = None,
+    problem: str = "",
+    status: int = 200,
+) -> Response:
+    if fields is None:
+        async with parts.database.read() as connection:
+            fields = await drafts.load(connection, person.id, _form(state, agent))
+    return render(
+        request,
+        template,
+        status,
+        seat=seat_page(state, agent),
+        address=f"/seat/{state.id}/{agent}",
+        number=state.number,
+        fields=fields,
+        problem=problem,
+        # A new idempotency key for each form: a double click sends it twice and has one effect.
+        key=secrets.token_urlsafe(12),
+        now=time.time(),
+        person=person,
+        limit=state.table.observe(agent).turn_limit,
+    )
+
+
+def _form(state: LiveEpisode, agent: str) -> str:
+    """The name of a turn's draft: one for every turn, so that nothing of the last one appears in the next."""
+    return f"seat:{state.id}:{agent}:{len(state.table.turns)}"
+
+
+@router.get("/seat/{episode}/{agent}")
+async def page(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """The seat as it is now."""
+    return await _show(request, parts, person, await _load(parts, episode, agent), agent)
+
+
+@router.get("/seat/{episode}/{agent}/view")
+async def view(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """The part of the page that changes."""
+    state = await _load(parts, episode, agent)
+    return await _show(request, parts, person, state, agent, template="_seat.html")
+
+
+@router.get("/seat/{episode}/{agent}/changes", response_class=EventSourceResponse)
+async def changes(
+    parts: ServicesDep, person: Sitter, episode: str, agent: str, last_event_id: Annotated[int, Header()] = 0
+) -> AsyncIterator[ServerSentEvent]:
+    """Streams a signal for each change, without content: the page then requests the view of its seat."""
+    async for event in parts.hub.follow(episode, last_event_id):
+        if event.kind != "answer":  # nobody may know who has answered in a round that is not complete
+            yield ServerSentEvent(raw_data="changed", id=str(event.number))
+
+
+@router.post("/seat/{episode}/{agent}")
+async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """Carries out the person's action."""
+    form = await request.form()
+    fields = {name: str(value) for name, value in form.items()}
+    state = await _load(parts, episode, agent)
+    sent = fields.get("turn", "")
+    turn = int(sent) if sent.isdecimal() and len(sent) < 10 else -1
+    try:
+        if turn == len(state.table.turns) and agent in state.table.acting:
+            action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
+        else:
+            raise ConflictError("that turn is over already; the page now shows the present state")
+        seconds = seconds_since(fields.get("opened", "")) or 0.0
+        key = fields.get("key", "") or secrets.token_urlsafe(12)
+        await live.act(parts.database, episode, agent, action, turn=turn, key=key[:100], seconds=seconds)
+    except InvalidValueError as error:
+        return await _show(request, parts, person, state, agent, fields=fields, problem=str(error), status=422)
+    except ConflictError as error:
+        if await _was_taken(parts, episode, agent, fields.get("key", "")):
+            return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+        state = await _load(parts, episode, agent)
+        return await _show(request, parts, person, state, agent, problem=str(error), status=409)
+    async with parts.database.write() as connection:
+        await drafts.clear(connection, person.id, _form(state, agent))
+    await parts.hub.notify(episode)
+    return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+
+
+async def _was_taken(parts: Services, episode: str, agent: str, key: str) -> bool:
+    """Whether this very form was sent before, as by a double click: then there is nothing to explain."""
+    async with parts.database.read() as connection:
+        return await live.is_repeated(connection, episode, agent, key)
+
+
+@router.post("/seat/{episode}/{agent}/draft")
+async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """Saves the draft of a turn."""
+    state = await _load(parts, episode, agent)
+    fields = {name: str(value) for name, value in (await request.form()).items()}
+    # A draft of an earlier turn may arrive late and must not appear in the next one.
+    if fields.pop("turn", "") == str(len(state.table.turns)):
+        typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
+        async with parts.database.write() as connection:
+            await drafts.save(connection, person.id, _form(state, agent), typed)
+    return Response(status_code=204)

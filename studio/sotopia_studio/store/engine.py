@@ -1,0 +1,132 @@
+"""Connections to the service's database: SQLite in a file, or PostgreSQL by URL.
+
+SQLite needs care: with the driver's defaults two transactions that read and then write lose updates without an error.
+Writers therefore begin with ``BEGIN IMMEDIATE``, one at a time, and readers have an engine of their own, which the
+write-ahead log keeps out of the writers' way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, make_url
+from sqlalchemy import event as events
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from sotopia_env.foundation.errors import InvalidValueError
+
+# Every query is awaited in the server's event loop, so only asynchronous drivers are used.
+_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+_QUIET = {"hide_parameters": True}  # an error in a log must not repeat what people wrote
+UNREACHABLE = (SQLAlchemyError, OSError)
+"""Errors of a database that is down, locked or full; loops of the service continue after them."""
+# Write-ahead logging lets readers go on during a write. With it, `synchronous=normal` cannot corrupt the file; a power
+# failure may lose the last transactions. Foreign keys are off in SQLite unless a connection turns them on.
+_PRAGMAS = ("journal_mode=wal", "busy_timeout=10000", "foreign_keys=on", "synchronous=normal")
+
+
+class Database:
+    """A database of the service.
+
+    Attributes:
+        url: the address of the database, without the password.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Opens nothing yet.
+
+        Args:
+            url: ``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
+
+        Raises:
+            InvalidValueError: another kind of database, or no URL.
+        """
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise _bad_url(url) from None
+        driver = _DRIVERS.get(parsed.drivername.split("+")[0])
+        if driver is None:
+            raise _bad_url(parsed.drivername)
+        parsed = parsed.set(drivername=driver)
+        self.url = parsed.render_as_string(hide_password=True)
+        self.is_sqlite = driver.startswith("sqlite")
+        if not self.is_sqlite:
+            self._writer = self._reader = create_async_engine(parsed, pool_size=10, max_overflow=10, **_QUIET)
+            return
+        # An in-memory database belongs to one connection, so workers and readers would each see an empty one.
+        if not parsed.database or parsed.database == ":memory:":
+            raise InvalidValueError(field="database", expected="a file", got=url, hint="sqlite:///studio.db")
+        Path(parsed.database).absolute().parent.mkdir(parents=True, exist_ok=True)
+        # SQLite admits one writer at a time. With a single connection, writers queue here in order of arrival instead
+        # of polling the lock of the file until `busy_timeout`.
+        one_at_a_time = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 60}
+        self._writer = _sqlite(create_async_engine(parsed, **one_at_a_time, **_QUIET), "IMMEDIATE")
+        self._reader = _sqlite(create_async_engine(parsed, pool_size=5, max_overflow=10, **_QUIET), "DEFERRED")
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that may change something; committed at the end, rolled back by an exception."""
+        with _storable():
+            async with self._writer.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads: one consistent state."""
+        with _storable():
+            async with self._reader.begin() as connection:
+                yield connection
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+
+def insert_for(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Returns an insert of the connection's dialect, which can say what to do on a conflict."""
+    kind = postgresql.Insert if connection.dialect.name == "postgresql" else sqlite.Insert
+    return kind(table)
+
+
+@contextmanager
+def _storable() -> Iterator[None]:
+    """Turns the database's error about a value that cannot be stored into an :class:`InvalidValueError`.
+
+    PostgreSQL refuses NUL in texts; both refuse halves of surrogate pairs and whole numbers beyond the column's bits.
+    """
+    try:
+        yield
+    except (DBAPIError, OverflowError, UnicodeEncodeError) as error:
+        cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig is not None else error
+        state = getattr(cause, "sqlstate", None) or ""
+        if isinstance(error, DBAPIError) and not (state.startswith("22") or isinstance(cause, ValueError)):
+            raise
+        expected = "text without NUL and without half characters, and whole numbers of an ordinary size"
+        raise InvalidValueError("it cannot be stored", expected=expected) from error
+
+
+def _bad_url(got: str) -> InvalidValueError:
+    return InvalidValueError(field="database", expected="sqlite:///FILE or postgresql://USER@HOST/NAME", got=got)
+
+
+def _sqlite(engine: AsyncEngine, mode: str) -> AsyncEngine:
+    @events.listens_for(engine.sync_engine, "connect")
+    def connect(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        cursor = connection.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @events.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql(f"BEGIN {mode}")
+
+    return engine

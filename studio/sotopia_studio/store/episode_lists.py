@@ -1,0 +1,251 @@
+"""Lists of episodes, filtered by indexed columns and paged by id, without reading records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pydantic import Field
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.records import Record
+from sotopia_studio.problems import ConflictError, MissingError
+from sotopia_studio.store import events, tables
+from sotopia_studio.store import tags as tag_store
+
+PAGE = 50
+"""Episodes on a page of a list, unless another number is asked for."""
+OPEN = ("queued", "running", "waiting")
+"""The states of an episode that is being played."""
+
+
+class EpisodeFilter(Record):
+    """A filter of episodes; a field that is ``None`` admits all.
+
+    Attributes:
+        run: id of their run.
+        tag: one of their tags.
+        scenario: its name.
+        task: its name.
+        task_hash: hash of the task's content.
+        policy: name of the policy in one of the seats.
+        character: name of the character in one of the seats.
+        participant: id of the person in one of the seats.
+        status: ``queued``, ``running``, ``waiting`` (``open`` for any of them), ``done``, ``failed`` or ``stopped``.
+        stop: why they ended, such as ``settled``.
+        starred: whether they are starred.
+        owner: id of the user who began them.
+        dimension: a dimension on which a seat has a score, within ``low`` and ``high``.
+        evaluator: name of the evaluator that gave the score.
+        low: lowest score.
+        high: highest score.
+    """
+
+    run: str | None = None
+    tag: str | None = None
+    scenario: str | None = None
+    task: str | None = None
+    task_hash: str | None = None
+    policy: str | None = None
+    character: str | None = None
+    participant: str | None = None
+    status: str | None = None
+    stop: str | None = None
+    starred: bool | None = None
+    owner: str | None = None
+    dimension: str | None = None
+    evaluator: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class EpisodeRow(Record):
+    """An episode in a list.
+
+    Attributes:
+        id: sorts by time of creation.
+        run: id of its run.
+        task: its name.
+        scenario: its name.
+        characters: their names in seat order.
+        policies: names in seat order.
+        status: as in :class:`EpisodeFilter`.
+        stop: why it ended; empty while it is in progress.
+        error: why it failed.
+        turns: number of turns so far.
+        seed: seed of the turn order and the policies.
+        starred: whether it is starred.
+        tags: in alphabetical order.
+        scores: agent id to dimension to the mean of the evaluators' scores.
+        created: seconds since the epoch.
+        ended: seconds since the epoch.
+    """
+
+    id: str
+    run: str | None
+    task: str
+    scenario: str
+    characters: str
+    policies: str
+    status: str
+    stop: str
+    error: str
+    turns: int
+    seed: int
+    starred: bool
+    tags: tuple[str, ...] = ()
+    scores: dict[str, dict[str, float]] = Field(default_factory=dict)
+    created: float
+    ended: float | None
+
+
+EVERY = EpisodeFilter()
+_COLUMNS = [tables.episode.c[name] for name in EpisodeRow.model_fields if name not in ("tags", "scores")]
+_EQUAL = ("run", "scenario", "task", "task_hash", "stop", "starred", "owner")
+_SEAT = ("policy", "character", "participant")
+_SCORE = ("dimension", "evaluator", "low", "high")
+
+
+def conditions(of: EpisodeFilter) -> list[ColumnElement[bool]]:
+    """Returns a filter as conditions on the episode's row."""
+    row, fields = tables.episode.c, of.model_dump(exclude_none=True)
+    clauses = [row[name] == fields[name] for name in _EQUAL if name in fields]
+    if of.status is not None:
+        clauses.append(row.status.in_(OPEN) if of.status == "open" else row.status == of.status)
+    if of.tag is not None:
+        tag = tables.tag.c
+        clauses.append(row.id.in_(select(tag.item).where(tag.kind == "episode", tag.tag == of.tag)))
+    for name in _SEAT:
+        if name in fields:
+            clauses.append(row.id.in_(select(tables.seat.c.episode).where(tables.seat.c[name] == fields[name])))
+    if any(name in fields for name in _SCORE):
+        clauses.append(row.id.in_(_scored(of)))
+    return clauses
+
+
+def _scored(of: EpisodeFilter) -> Any:
+    # All score conditions apply to one row, so that one score of one seat meets them together.
+    score = tables.score.c
+    query = select(score.episode)
+    for name in ("dimension", "evaluator"):
+        if getattr(of, name) is not None:
+            query = query.where(score[name] == getattr(of, name))
+    query = query if of.low is None else query.where(score.value >= of.low)
+    return query if of.high is None else query.where(score.value <= of.high)
+
+
+async def page(
+    connection: AsyncConnection, of: EpisodeFilter = EVERY, *, after: str = "", limit: int = PAGE
+) -> list[EpisodeRow]:
+    """Returns a page of episodes, the newest first.
+
+    Args:
+        connection: a transaction.
+        of: the filter.
+        after: id of the last episode of the page before.
+        limit: most episodes to return.
+    """
+    row = tables.episode.c
+    query = select(*_COLUMNS).where(*conditions(of)).order_by(row.id.desc()).limit(limit)
+    rows = (await connection.execute(query.where(row.id < after) if after else query)).mappings().all()
+    ids = [item["id"] for item in rows]
+    tags, scores = await tag_store.of(connection, "episode", ids), await mean_scores(connection, ids)
+    return [EpisodeRow(**item, tags=tags[item["id"]], scores=scores.get(item["id"], {})) for item in rows]
+
+
+async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
+    """Returns the row of an episode.
+
+    Raises:
+        MissingError: the episode does not exist.
+    """
+    row = (await events.row_of(connection, episode))._mapping
+    tags, scores = await tag_store.of(connection, "episode", [episode]), await mean_scores(connection, [episode])
+    values = {column.name: row[column.name] for column in _COLUMNS}
+    return EpisodeRow(**values, tags=tags[episode], scores=scores.get(episode, {}))
+
+
+async def count(connection: AsyncConnection, of: EpisodeFilter = EVERY) -> int:
+    """Returns how many episodes a list has in all."""
+    query = select(func.count()).select_from(tables.episode).where(*conditions(of))
+    return int((await connection.execute(query)).scalar_one())
+
+
+async def neighbours(connection: AsyncConnection, of: EpisodeFilter, episode: str) -> tuple[str | None, str | None]:
+    """Returns the ids of the episodes before and after one in a list, the newest first."""
+    row = tables.episode.c
+    newer = select(func.min(row.id)).where(*conditions(of), row.id > episode)
+    older = select(func.max(row.id)).where(*conditions(of), row.id < episode)
+    return (await connection.execute(newer)).scalar_one(), (await connection.execute(older)).scalar_one()
+
+
+async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
+    """Returns the distinct values of a column that lists can be filtered by, each with its number of episodes.
+
+    Raises:
+        UnknownNameError: lists cannot be filtered by ``column``.
+    """
+    if column == "tag":
+        return await tag_store.names(connection, "episode")
+    choices = {
+        **{name: (tables.episode.c[name], tables.episode.c.id) for name in (*_EQUAL, "status")},
+        **{name: (tables.seat.c[name], tables.seat.c.episode) for name in _SEAT},
+        "dimension": (tables.score.c.dimension, tables.score.c.episode),
+        "evaluator": (tables.score.c.evaluator, tables.score.c.episode),
+    }
+    if column not in choices:
+        raise UnknownNameError(field="column", got=column, valid=[*choices, "tag"])
+    value, identity = choices[column]
+    # An episode has several seats and scores: in those tables each episode is counted once.
+    number = func.count() if value.table is tables.episode else func.count(identity.distinct())
+    query = select(value, number).where(value.is_not(None)).group_by(value).order_by(value)
+    return {str(name): total for name, total in await connection.execute(query)}
+
+
+async def mean_scores(connection: AsyncConnection, episodes: Collection[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns episode to agent to dimension to the mean of the evaluators' scores."""
+    row = tables.score.c
+    query = select(row.episode, row.agent, row.dimension, func.avg(row.value)).where(row.episode.in_(episodes))
+    means: dict[str, dict[str, dict[str, float]]] = {}
+    query = query.group_by(row.episode, row.agent, row.dimension).order_by(row.episode, row.agent)
+    for episode, agent, dimension, value in await connection.execute(query):
+        means.setdefault(episode, {}).setdefault(agent, {})[dimension] = value
+    return means
+
+
+async def star(connection: AsyncConnection, episode: str, starred: bool) -> None:
+    """Stars an episode, or removes its star.
+
+    Raises:
+        MissingError: the episode does not exist.
+    """
+    change = update(tables.episode).where(tables.episode.c.id == episode).values(starred=starred)
+    if (await connection.execute(change)).rowcount != 1:
+        raise MissingError(f"episode {episode}: not found")
+
+
+async def remove(connection: AsyncConnection, episode: str) -> None:
+    """Deletes an episode with its seats, scores, events, comments and tags.
+
+    Raises:
+        MissingError: the episode does not exist.
+        ConflictError: the episode is being played, or belongs to a study or a batch run.
+    """
+    row = await events.row_of(connection, episode, lock=True)
+    if row.status in OPEN:
+        raise ConflictError(f"episode {episode} is being played; stop it first")
+    use = select(tables.assignment.c.study).where(tables.assignment.c.item == episode).limit(1)
+    study = (await connection.execute(use)).scalar_one_or_none()
+    if study is not None:
+        raise ConflictError(f"episode {episode} is used by study {study}; delete that first")
+    # The next indexing of the run directory would add the episode again.
+    if row.run is not None:
+        raise ConflictError(f"episode {episode} is a part of run {row.run}, which is kept whole")
+    # Rows that refer to the episode are deleted before it because of the foreign keys.
+    for table in (tables.document, tables.seat, tables.score, tables.event, tables.submission, tables.comment):
+        await connection.execute(delete(table).where(table.c.episode == episode))
+    tag = tables.tag.c
+    await connection.execute(delete(tables.tag).where(tag.kind == "episode", tag.item == episode))
+    await connection.execute(delete(tables.episode).where(tables.episode.c.id == episode))

@@ -1,0 +1,97 @@
+"""The schema of the database, brought up to date when a server or a worker starts.
+
+A change of :mod:`~sotopia_studio.store.tables` needs a revision; ``python -m sotopia_studio.store.migrations
+MESSAGE`` writes one, to be read and corrected. A test compares the tables with the revisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, text
+
+from sotopia_env.foundation.errors import SotopiaError, first_line
+from sotopia_studio.store.engine import UNREACHABLE, Database
+
+_LOCK = 0x50701A
+"""Key of the lock that one process holds while it changes the schema of a PostgreSQL database."""
+
+
+def config_of(connection: Connection) -> Config:
+    """Returns Alembic's configuration for a connection."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["connection"] = connection
+    return config
+
+
+class DatabaseError(SotopiaError):
+    """The database cannot be used; the message says why and what to do."""
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Database]:
+    """Opens a database with an up-to-date schema, and closes it.
+
+    Raises:
+        DatabaseError: it does not answer, refuses the login, is no database, or belongs to another version.
+        InvalidValueError: ``url`` is not the address of a database.
+    """
+    database = _usable(url)
+    try:
+        await checked_upgrade(database)
+        yield database
+    finally:
+        await database.close()
+
+
+def _usable(url: str) -> Database:
+    try:
+        return Database(url)
+    except OSError as error:
+        raise DatabaseError(f"the folder of {url} cannot be used: {error.strerror}") from error
+
+
+async def checked_upgrade(database: Database) -> None:
+    """Like :func:`upgrade`; every failure is a :class:`DatabaseError`."""
+    hint = "is the server running, and are name and password right?"
+    if database.is_sqlite:
+        hint = "is it a database of the studio, and may it be written?"
+    try:
+        await upgrade(database)
+    except CommandError as error:
+        raise DatabaseError(
+            f"the database {database.url} belongs to another version of sotopia-env ({first_line(error)}); "
+            "install that version, or choose another database"
+        ) from error
+    except UNREACHABLE as error:
+        raise DatabaseError(f"the database {database.url} cannot be used: {_reason(error)}; {hint}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The driver's own words; SQLAlchemy repeats the statement and a link after them."""
+    return first_line(getattr(error, "orig", None) or error)
+
+
+async def upgrade(database: Database) -> None:
+    """Brings the schema up to date; processes that start at the same time wait for each other."""
+    async with database.write() as connection:
+        if not database.is_sqlite:
+            # SQLite needs no lock here: BEGIN IMMEDIATE has excluded other writers.
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+        await connection.run_sync(_upgrade)
+
+
+def _upgrade(connection: Connection) -> None:
+    config = config_of(connection)
+    heads = ScriptDirectory.from_config(config).get_heads()
+    # Servers and workers start often, and most find the schema up to date; then Alembic does not run at all.
+    if set(MigrationContext.configure(connection).get_current_heads()) != set(heads):
+        command.upgrade(config, "head")

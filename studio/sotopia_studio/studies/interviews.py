@@ -1,0 +1,62 @@
+"""The interview after a conversation: the study's questions to the person, and the scenario's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from sotopia_env.foundation.quoting import disarm_line
+from sotopia_studio.live import LiveEpisode
+from sotopia_studio.studies.forms import Question, Section
+from sotopia_studio.studies.settings import PlayStudy
+from sotopia_env.world import Observation
+from sotopia_env.world.answers import YES_NO
+
+INTERVIEW = "interview."
+"""Prefix of the names of an interview's answers."""
+_PARTNER = "{partner}"
+
+
+def is_interview(name: str) -> bool:
+    """Whether an answer of an assignment, by its name, belongs to the interview."""
+    return INTERVIEW in name
+
+
+def interview_form(study: PlayStudy, episode: LiveEpisode, agent: str) -> tuple[Section, ...]:
+    """Returns the questions to the person in a seat; empty if there is nothing to ask.
+
+    Answers are named ``interview.NAME``, after the agent that they are about, if any: ``agent_1.interview.NAME``.
+    """
+    questions = [*_of_study(study, episode.table.observe(agent))]
+    if study.scenario_interview:
+        questions += _of_scenario(study, episode, agent)
+    return (Section(questions=tuple(questions)),) if questions else ()
+
+
+def _of_study(study: PlayStudy, observation: Observation) -> Iterator[Question]:
+    for question in study.interview:
+        if _PARTNER not in question.text:
+            yield question.model_copy(update={"name": INTERVIEW + question.name})
+            continue
+        for partner in observation.briefing.partners:
+            text = question.text.replace(_PARTNER, partner.name)
+            yield question.model_copy(update={"name": f"{partner.agent}.{INTERVIEW}{question.name}", "text": text})
+
+
+def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator[Question]:
+    """The questions of the interview evaluator to a seat, without those on goals that the person does not know."""
+    briefing = episode.table.observe(agent).briefing
+    for number, goal in enumerate(briefing.goals, start=1):
+        name, text = f"{agent}.{INTERVIEW}goal_{number}", f"Your goal was: {goal} Did you reach it?"
+        yield Question(name=name, text=text, kind="choice", options=YES_NO)
+    task = episode.spec.task
+    interview = task.scenario.interview
+    for number, item in enumerate(() if interview is None else interview.questions, start=1):
+        if task.seat_of[agent] not in item.asked_seats(len(task.agents)):
+            continue
+        options = [disarm_line(option) for option in (item.answer, *item.wrong)]
+        # The same order whenever the page is shown; the right answer is the first in the file.
+        random.Random(f"{study.seed}:{episode.id}:{agent}:{number}").shuffle(options)
+        about = task.agents[item.about]
+        name = f"{about}.{INTERVIEW}information_{number}"
+        yield Question(name=name, text=disarm_line(item.text), kind="choice", options=tuple(options))

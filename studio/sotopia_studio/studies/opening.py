@@ -1,0 +1,136 @@
+"""Opening studies and admitting people, by personal links that can be claimed once or by the study's address.
+
+A personal link admits to a study, or to a seat of one episode.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_studio import auth, live
+from sotopia_studio.problems import ConflictError, MissingError
+from sotopia_studio.settings import ServiceSettings
+from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.studies import play, rating
+from sotopia_studio.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
+from sotopia_studio.work import names
+
+_MOST_LINKS = 1_000
+_MOST_ITEMS = 10_000
+_LONGEST_ID = 200
+_USED = "this link was used before or is incomplete; ask for a new one"
+
+
+async def open_study(connection: AsyncConnection, settings: ServiceSettings, study: AnyStudy, owner: str = "") -> str:
+    """Adds a study with all its assignments and returns its id.
+
+    Raises:
+        ConflictError: another study has this name.
+        InvalidValueError: the study has no assignments, or a name is not allowed in a service with accounts.
+        UnknownNameError: a name is unknown.
+    """
+    if not isinstance(study, AnnotateStudy):
+        names.check_tasks(settings, study.tasks)
+        repeats = study.repeats if isinstance(study, PlayStudy) else study.overlap
+        names.check_size(study.tasks, study.n, repeats, _MOST_ITEMS)
+    if isinstance(study, PlayStudy):
+        models = ModelPool(settings.models)
+        partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})
+        names.evaluator(settings, models, study.evaluator, partners)
+    items = play.plan(study) if isinstance(study, PlayStudy) else await rating.plan(connection, study)
+    if not items:
+        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
+    identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
+    await studies.add_assignments(connection, identity, items)
+    return identity
+
+
+async def add_links(connection: AsyncConnection, study: str, count: int) -> list[str]:
+    """Adds participants and returns the secrets of their personal links; the database keeps only hashes.
+
+    Raises:
+        InvalidValueError: ``count`` is not between 1 and 1,000.
+    """
+    if not 1 <= count <= _MOST_LINKS:
+        raise InvalidValueError(field="count", expected=f"1 to {_MOST_LINKS}", got=count)
+    links = [secrets.token_urlsafe(16) for _ in range(count)]
+    for link in links:
+        await studies.add_participant(connection, study, link=auth.digest(link))
+    return links
+
+
+async def new_link(connection: AsyncConnection, person: str) -> str:
+    """Returns the secret of a new link for a participant, to continue on another device."""
+    link = secrets.token_urlsafe(16)
+    row = tables.participant
+    await connection.execute(update(row).where(row.c.id == person).values(link=auth.digest(link)))
+    return link
+
+
+async def check_link(connection: AsyncConnection, secret: str) -> None:
+    """Raises :class:`MissingError` if a personal link was claimed before, or never existed."""
+    row = tables.participant.c
+    if (await connection.execute(select(row.id).where(row.link == auth.digest(secret)))).first() is None:
+        raise MissingError(_USED)
+
+
+async def claim(connection: AsyncConnection, secret: str) -> str:
+    """Returns the secret of a new session in exchange for that of a personal link; raises as :func:`check_link`."""
+    row = tables.participant
+    # One statement finds and deletes the link, so that of two clicks one is refused.
+    mine = update(row).where(row.c.link == auth.digest(secret)).values(link=None).returning(row.c.id, row.c.study)
+    person = (await connection.execute(mine)).one_or_none()
+    if person is None:
+        raise MissingError(_USED)
+    if person.study is None:
+        await _arrive(connection, person.id)
+    return await _session(connection, person.id, person.study)
+
+
+async def _arrive(connection: AsyncConnection, person: str) -> None:
+    """Records that the person of a seat has come."""
+    is_first = (await studies.participant(connection, person)).seen is None
+    await studies.change_participant(connection, person, state="active")
+    episode, _ = await episodes.seat_of(connection, person)
+    if is_first:
+        await live.arrive(connection, episode)
+
+
+async def join(connection: AsyncConnection, study: Any, external: str, panel: Mapping[str, str] | None = None) -> str:
+    """Returns the secret of a session for a person who joins by the study's address.
+
+    Args:
+        connection: a writing transaction.
+        study: the study's row.
+        external: the panel's id of the person; joining again with the same id continues the participation.
+        panel: further ids that the panel sent, for the export.
+
+    Raises:
+        ConflictError: the study is closed.
+        InvalidValueError: the id is too long.
+    """
+    if len(external) > _LONGEST_ID:
+        raise InvalidValueError(field="PROLIFIC_PID", expected=f"at most {_LONGEST_ID} characters", got=len(external))
+    study = await studies.by_name(connection, study.id, lock=True)  # a double click must not make two people of one
+    earlier = await studies.by_external(connection, study.id, external) if external else None
+    if earlier is not None:
+        return await _session(connection, earlier.id, study.id)
+    # After the look-up above, so that participants of a closed study can come back and finish.
+    if study.status != "open":
+        raise ConflictError("this study is closed; thank you for your interest")
+    person = await studies.add_participant(connection, study.id, external=external)
+    ids = {name: text for name, text in (panel or {}).items() if text}
+    await studies.change_participant(connection, person, answers=ids)
+    return await _session(connection, person, study.id)
+
+
+async def _session(connection: AsyncConnection, person: str, study: str | None) -> str:
+    plays = study is None or (await studies.by_name(connection, study)).kind == "play"
+    return await auth.open_session(connection, person, "participant" if plays else "annotator", study or "")

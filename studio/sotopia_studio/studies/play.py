@@ -1,0 +1,252 @@
+"""Conversations of a play study: planning them, matching partners, and recording how they ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env import naming
+from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.foundation.records import canonical_json
+from sotopia_studio import live
+from sotopia_studio.live import LiveSpec
+from sotopia_studio.problems import ConflictError
+from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.studies.forms import Section
+from sotopia_studio.studies.interviews import interview_form, is_interview
+from sotopia_studio.studies.settings import PERSON, PlayStudy
+from sotopia_env.world import Rules, Task
+
+_HERE = 30.0
+"""Seconds without a request from the waiting page after which a person counts as absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The state of a participant of a play study.
+
+    Attributes:
+        kind: ``waiting`` (for a partner), ``seat`` (in a conversation), ``interview`` (after one) or ``over`` (no
+            conversation is left).
+        assignment: the row of the current assignment.
+        details: for a seat and an interview, the ids of the episode and the agent; while waiting, the time until which
+            to wait.
+        sections: the form of an interview.
+    """
+
+    kind: str
+    assignment: Any = None
+    details: Any = None
+    sections: tuple[Section, ...] = ()
+
+
+def tasks_of(study: PlayStudy) -> Sequence[Task]:
+    """Returns the tasks of a study, in order."""
+    return _tasks(study.tasks, study.n, study.seed, study.level)
+
+
+@lru_cache(maxsize=32)  # every step of every participant needs them
+def _tasks(source: str, n: int | None, seed: int, level: str) -> tuple[Task, ...]:
+    return tuple(naming.task_set(source, n, seed, level))
+
+
+def plan(study: PlayStudy) -> list[tuple[str, int]]:
+    """Returns the assignments of a study: one for each seat that a person takes.
+
+    An item is one conversation, and its slots are its seats: with other participants as partners the seats of a
+    conversation belong together, with a policy each seat is a conversation of its own.
+    """
+    items: list[tuple[str, int]] = []
+    for index, task in enumerate(tasks_of(study)):
+        for repeat in range(study.repeats):
+            seats = range(len(task.agents))
+            if study.partner == PERSON:
+                items += [(canonical_json([index, repeat]), seat) for seat in seats]
+                continue
+            # Each seat is in an item of its own, so the same person may play both sides of a task with a policy.
+            chosen = {"first": seats[:1], "second": seats[1:2], "both": seats}[study.seats]
+            items += [(canonical_json([index, repeat, seat]), seat) for seat in chosen]
+    return items
+
+
+async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
+    """Returns the state of a participant, after matching a partner or starting the next conversation if possible."""
+    assignment = await studies.current(connection, study_id, person.id)
+    if assignment is not None and "episode" in (answers := parse_json(assignment.answers, "assignment")):
+        return await _playing(connection, study, study_id, person, assignment, answers)
+    if (interview := await _interview(connection, study, study_id, person.id)) is not None:
+        return interview
+    if await studies.done_by(connection, study_id, person.id) >= study.per_person:
+        return Stage("over")
+    until = time.time() + study.wait_seconds
+    if assignment is None:
+        assignment = await _take_seat(connection, study, study_id, person.id, until)
+        if assignment is None:
+            return Stage("over")
+    # The lease is the waiting time: when it expires, the seat is opened again and the participation ends with the code
+    # `no_partner`.
+    elif assignment.leased_until < time.time():
+        await _release(connection, assignment.id)
+        await studies.change_participant(connection, person.id, state="no_partner")
+        return Stage("over")
+    # Updates `seen`: the waiting page has asked, so the person is present.
+    await studies.change_participant(connection, person.id)
+    if await _begin_if_complete(connection, study, study_id, assignment):
+        return await stage(connection, study, study_id, person)
+    return Stage("waiting", assignment, {"until": assignment.leased_until})
+
+
+async def _interview(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str) -> Stage | None:
+    """Returns the interview about the earliest conversation without one; ``None`` if there is nothing to ask."""
+    if not (study.interview or study.scenario_interview):
+        return None
+    # A conversation counts as done without its interview: a person who closes the page has still played it.
+    for assignment in await studies.assignments(connection, study_id, "done", participant=person):
+        answers = parse_json(assignment.answers, "assignment")
+        if any(is_interview(name) for name in answers):
+            continue
+        episode = await live.LiveEpisode.load(connection, answers["episode"])
+        if sections := interview_form(study, episode, answers["agent"]):
+            return Stage("interview", assignment, answers, sections)
+    return None
+
+
+async def record_interview(
+    connection: AsyncConnection, study_id: str, person: str, assignment: str, values: dict[str, Any]
+) -> None:
+    """Adds the answers of an interview to those of its conversation; needs the study's lock.
+
+    Raises:
+        ConflictError: the person has no such conversation, or the answers were sent before.
+    """
+    done = await studies.assignments(connection, study_id, "done", participant=person)
+    answers = next((parse_json(row.answers, "assignment") for row in done if row.id == assignment), None)
+    if answers is None or any(is_interview(name) for name in answers):
+        raise ConflictError("this was sent before; reload the page for the next step")
+    await studies.change_assignment(connection, assignment, answers=canonical_json({**answers, **values}))
+
+
+async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str, until: float) -> Any:
+    """Leases a seat, preferably in a conversation in which another person is waiting."""
+    if study.partner == PERSON:
+        # First, so that no one is matched with a person who has closed the page.
+        await _release_absent(connection, study_id)
+        for waiting in await _waiting(connection, study_id):
+            free = await _free_seat(connection, study_id, waiting.item, person)
+            if free is not None:
+                columns = {"state": "leased", "participant": person, "leased_until": until}
+                await studies.change_assignment(connection, free.id, **columns)
+                return await studies.current(connection, study_id, person)
+    return await studies.take(connection, study_id, person, until)
+
+
+async def _waiting(connection: AsyncConnection, study_id: str) -> Sequence[Any]:
+    leased = await studies.assignments(connection, study_id, "leased")
+    return [row for row in leased if "episode" not in parse_json(row.answers, "assignment")]
+
+
+async def _seats(connection: AsyncConnection, study_id: str, item: str) -> Sequence[Any]:
+    """Returns the assignments of a conversation, one for each seat that a person takes."""
+    row = tables.assignment
+    query = select(row).where(row.c.study == study_id, row.c.item == item)
+    return (await connection.execute(query.order_by(row.c.slot))).all()
+
+
+async def _free_seat(connection: AsyncConnection, study_id: str, item: str, person: str) -> Any:
+    seats = await _seats(connection, study_id, item)
+    # A person cannot be their own partner.
+    if any(seat.participant == person for seat in seats):
+        return None
+    return next((seat for seat in seats if seat.state == "open"), None)
+
+
+async def _release_absent(connection: AsyncConnection, study_id: str) -> None:
+    """Opens the seats of people who closed the page while they waited."""
+    for row in await _waiting(connection, study_id):
+        person = await studies.participant(connection, row.participant)
+        if person.seen is None or person.seen < time.time() - _HERE:
+            await _release(connection, row.id)
+
+
+async def _release(connection: AsyncConnection, assignment: str) -> None:
+    await studies.change_assignment(connection, assignment, state="open", participant=None, leased_until=None)
+
+
+async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> bool:
+    """Begins the conversation once all its seats for people are occupied."""
+    seats = await _seats(connection, study_id, assignment.item)
+    if any(seat.state != "leased" for seat in seats):
+        return False
+    task = tasks_of(study)[_item(assignment.item)[0]]
+    people = {task.agents[seat.slot]: seat.participant for seat in seats}
+    spec = LiveSpec(
+        task=task,
+        rules=Rules(max_turns=study.max_turns),
+        seed=study.seed,
+        policies={agent: episodes.PERSON if agent in people else study.partner for agent in task.agents},
+        evaluator=study.evaluator,
+        turn_seconds=study.turn_seconds,
+        on_timeout=study.on_timeout,
+        tag=f"study:{study.name}",
+        study=study_id,
+    )
+    episode = await live.begin(connection, spec, participants=people)
+    for seat in seats:
+        answers = canonical_json({"episode": episode, "agent": task.agents[seat.slot]})
+        # Without an expiry: from now on the deadlines of turns decide, and the seat must not be leased to another
+        # person.
+        await studies.change_assignment(connection, seat.id, answers=answers, leased_until=None)
+    return True
+
+
+async def _playing(
+    connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any, assignment: Any, answers: dict[str, Any]
+) -> Stage:
+    """Returns the state of a participant with a conversation; an ended one is first recorded as done or dropped."""
+    episode = await live.LiveEpisode.load(connection, answers["episode"])
+    if not episode.ended:
+        return Stage("seat", assignment, answers)
+    if dropped_out(episode, answers["agent"]):
+        await studies.change_assignment(connection, assignment.id, state="dropped", finished=time.time())
+        await studies.change_participant(connection, person.id, state="dropped")
+        await _plan_again(connection, study, study_id, assignment)
+        return Stage("over")
+    await studies.finish(connection, assignment.id, person.id, answers)
+    return await stage(connection, study, study_id, person)
+
+
+async def _plan_again(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> None:
+    """Plans the conversation again as a new item after a participant dropped out."""
+    item = _item(assignment.item)
+    seats = range(len(tasks_of(study)[item[0]].agents)) if study.partner == PERSON else [assignment.slot]
+    # The id makes the item new: those who were in the dropped conversation may be matched for it, too.
+    again = canonical_json([*item, assignment.id])
+    await studies.add_assignments(connection, study_id, [(again, seat) for seat in seats])
+
+
+def _item(text: str) -> list[Any]:
+    """Returns the parts of an item: task index, repeat, seat, and the id of the assignment it repeats, if any."""
+    parts: list[Any] = parse_json(f'{{"item": {text}}}', "assignment")["item"]
+    return parts
+
+
+def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:
+    """Whether the last turn of a seat was made by the service because the person did not answer in time."""
+    own = [item for item in episode.table.turns if item.turn.actor == agent]
+    generation = own[-1].generation if own else None
+    return generation is not None and generation.parse_failure == live.LATE_ANSWER
+
+
+async def settle(connection: AsyncConnection, study: PlayStudy, study_id: str) -> None:
+    """Records the ended conversations of people who never came back, and plans those of dropouts again."""
+    for row in await studies.assignments(connection, study_id, "leased"):
+        answers = parse_json(row.answers, "assignment")
+        if "episode" in answers:
+            person = await studies.participant(connection, row.participant)
+            await _playing(connection, study, study_id, person, row, answers)

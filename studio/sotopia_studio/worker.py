@@ -1,0 +1,182 @@
+"""The worker process, which leases jobs and carries out several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency import Stop
+from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, SotopiaError
+from sotopia_env.runs.play import attempt
+from sotopia_studio import live
+from sotopia_studio.problems import ConflictError, MissingError
+from sotopia_studio.settings import ServiceSettings
+from sotopia_studio.store import episodes, jobs, runs
+from sotopia_studio.store.engine import UNREACHABLE, Database
+from sotopia_studio.store.jobs import Job
+from sotopia_studio.work import drafting, evaluating, names
+from sotopia_studio.work.batch import play_run
+
+logger = logging.getLogger(__name__)
+IDLE = 0.1
+"""Seconds between two queries for a job."""
+ATTEMPTS = 4
+"""Most attempts for a job whose model does not respond."""
+
+
+class Worker:
+    """Carries out jobs until it is stopped.
+
+    Attributes:
+        name: unique among the workers of a service.
+        settings: the service's settings.
+        database: the service's database.
+        models: the language models of this process.
+        handlers: the coroutine that carries out each kind of job.
+    """
+
+    def __init__(self, settings: ServiceSettings, database: Database) -> None:
+        """Prepares a worker; it claims no job yet."""
+        self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.settings = settings
+        self.database = database
+        self.models = ModelPool(settings.models)
+        self._stop = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[str | None]]] = {
+            live.ADVANCE: self._advance,
+            runs.PLAY: partial(play_run, settings, database),
+            evaluating.EVALUATE: partial(evaluating.evaluate, settings, database),
+            drafting.DRAFT: partial(drafting.draft, settings),
+        }
+
+    def stop(self) -> None:
+        """Ends :meth:`run` once the running jobs have reached a point from which they can be resumed."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Claims and carries out jobs until :meth:`stop`."""
+        watch = asyncio.create_task(self._watch_deadlines())
+        try:
+            while not self._stop.is_set():
+                try:
+                    begun, pause = await self._begin_one(), IDLE
+                except UNREACHABLE as error:  # the database is down, locked or full: that passes
+                    logger.warning("no job could be claimed: %s", error)
+                    begun, pause = False, 1.0
+                if not begun:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._stop.wait(), pause)
+        finally:
+            watch.cancel()
+            # A task that is cancelled before it starts would not give its job back: let new ones start.
+            await asyncio.sleep(0)
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+            await self.models.close()
+
+    async def _begin_one(self) -> bool:
+        """Claims and starts a job; returns ``False`` if none is due or the worker is fully occupied."""
+        if len(self._running) >= self.settings.concurrency:
+            return False
+        async with self.database.write() as connection:
+            job = await jobs.claim(connection, self.name, tuple(self.handlers))
+        if job is None:
+            return False
+        task = asyncio.create_task(self._carry_out(job))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return True
+
+    async def _carry_out(self, job: Job) -> None:
+        stop = Stop()
+        lease = asyncio.create_task(self._keep_lease(job, stop))
+        # Until an outcome is recorded, the job is to be tried again: recording it may fail, too.
+        error, result = "", ""
+        retry_after: float | None = 2.0
+        try:
+            outcome = await attempt(self.handlers[job.kind](job, stop), None)
+            if isinstance(outcome, Exception):
+                error, retry_after = await self._failed(job, outcome)
+            else:
+                result, retry_after = outcome or "", None
+        except FATAL as problem:
+            error, retry_after = await self._failed(job, problem)
+        except asyncio.CancelledError:
+            # This worker ends; another one may take the job over at once.
+            retry_after = 0.0
+        finally:
+            lease.cancel()
+            async with self.database.write() as connection:
+                await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after, result=result)
+
+    async def _failed(self, job: Job, problem: Exception) -> tuple[str, float | None]:
+        """Returns the error of a failed job, and the seconds until the next attempt, ``None`` for none."""
+        if isinstance(problem, (ConflictError, MissingError)):
+            # Another process has changed or deleted the target: this request has become obsolete.
+            return "", None
+        reason = f"{type(problem).__name__}: {problem}"
+        logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
+        passing = isinstance(problem, (ModelCallError, InUseError, *UNREACHABLE)) and not isinstance(problem, FATAL)
+        # 2, 4 and 8 seconds: an outage of a model is often over by then.
+        if passing and job.attempts < ATTEMPTS:
+            return reason, 2.0**job.attempts
+        if job.kind == live.ADVANCE:
+            await live.end(self.database, job.target, "failed", reason)
+        if job.kind == runs.PLAY:
+            async with self.database.write() as connection:
+                await runs.change(connection, job.target, status="failed", error=reason, finished=time.time())
+        return reason, None
+
+    async def _keep_lease(self, job: Job, stop: Stop) -> None:
+        while True:
+            # Three renewals may fail, for example on a busy database, before the lease expires.
+            await asyncio.sleep(jobs.LEASE / 4)
+            try:
+                async with self.database.write() as connection:
+                    stopping = await jobs.renew(connection, job, self.name)
+            except UNREACHABLE as error:
+                logger.warning("job %s: its lease could not be renewed: %s", job.id, error)
+                continue
+            if stopping is None:
+                stop.ask("another worker has taken the job over")
+            elif stopping:
+                stop.ask("it was asked to stop")
+
+    async def _watch_deadlines(self) -> None:
+        """Times out people who do not answer within their limit."""
+        while True:
+            await asyncio.sleep(1.0)
+            try:
+                async with self.database.read() as connection:
+                    late = await episodes.overdue(connection)
+            except UNREACHABLE as error:
+                logger.warning("no deadline could be looked up: %s", error)
+                continue
+            for episode in late:
+                try:
+                    await live.time_out(self.database, episode)
+                except (ConflictError, MissingError):
+                    pass  # the answer came meanwhile
+                except (SotopiaError, *UNREACHABLE) as error:  # one episode must not stop the others' clocks
+                    logger.warning("episode %s: %s", episode, error)
+
+    async def _advance(self, job: Job, _: Stop) -> None:
+        async with self.database.read() as connection:
+            episode = await live.LiveEpisode.load(connection, job.target)
+        if episode.status in live.CLOSED:
+            return
+        spec = episode.spec
+        seats = {agent: name for agent, name in spec.policies.items() if agent not in spec.people}
+        seated = names.policies(self.settings, self.models, seats.values(), spec.manner)
+        policies = dict(zip(seats, seated, strict=True))
+        evaluator = names.evaluator(self.settings, self.models, spec.evaluator, seated)
+        await live.advance(self.database, episode, policies, evaluator)

@@ -1,0 +1,33 @@
+"""A policy that thinks for a while, so that a run can be stopped in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.play.policy import Decision
+
+
+class Slow:
+    """Says the same after a moment."""
+
+    name = "slow"
+    parameters: Mapping[str, Any] = {}
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns a greeting."""
+        await asyncio.sleep(0.02)
+        return Decision(Action("speak", "Hello."))  # type: ignore[arg-type]
+
+
+class Pensive(Slow):
+    """Thinks for longer than any client waits."""
+
+    name = "pensive"
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns a greeting after a minute."""
+        await asyncio.sleep(60)
+        return await super().act(observation, seed)

@@ -1,0 +1,131 @@
+"""Lists of episodes and runs, on both databases: every filter, pages without gaps, counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sotopia_studio import live
+from sotopia_studio.live import LiveSpec
+from sotopia_studio.problems import ConflictError, MissingError
+from sotopia_studio.store import episode_lists, episodes, jobs, runs
+from sotopia_studio.store import tags as tag_store
+from sotopia_studio.store.engine import Database
+from sotopia_studio.store.episode_lists import EpisodeFilter
+
+from sotopia_env import naming
+from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.runs import plan_episodes, run_episodes_async
+from sotopia_env.world import Episode, Rules
+from sotopia_env.world.episode import to_line
+
+
+async def played() -> list[Episode]:
+    policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
+    plans = plan_episodes(naming.task_set("bargaining", 3, 0, "medium"), [tuple(policies)], rules=Rules(max_turns=8))
+    return list((await run_episodes_async(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes)
+
+
+def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
+    async def act() -> None:
+        database, records = Database(url), await played()
+        async with database.write() as connection:
+            run = await runs.add(connection, "{}", name="first", planned=len(records), directory="/runs/first")
+            entries = [(record, "") for record in records]
+            ids = [identity for identity, _ in await episodes.add_recorded(connection, run, entries, 1.0)]
+            again = await episodes.add_recorded(connection, run, entries, 1.0)
+            assert again == [(identity, False) for identity in ids]
+            await tag_store.add(connection, "episode", ids[0], ["odd"])
+            await episode_lists.star(connection, ids[1], True)
+            ((loose, _),) = await episodes.add_recorded(connection, None, entries[:1], 2.0)
+        async with database.read() as connection:
+            listing: list[str] = []
+            while page := await episode_lists.page(connection, after=listing[-1] if listing else "", limit=2):
+                listing += [row.id for row in page]
+            assert listing == sorted({*ids, loose}, reverse=True)
+            assert await episode_lists.count(connection) == len(ids) + 1
+            record = records[0]
+            goals = [score.value for item in records for score in item.evaluation().scores if score.dimension == "goal"]  # type: ignore[union-attr]
+            filters: dict[str, object] = {
+                "run": run, "tag": "odd", "scenario": record.task.scenario.id, "task": record.task.id,
+                "task_hash": record.task.content_hash, "policy": "boulware",
+                "character": record.task.characters[0].name, "status": "done",
+                "stop": record.stop.value if record.stop else "", "starred": True, "dimension": "goal",
+            }  # fmt: skip
+            for name, value in filters.items():
+                only = EpisodeFilter(**{name: value})  # type: ignore[arg-type]
+                rows = await episode_lists.page(connection, only, limit=100)
+                assert 0 < len(rows) == await episode_lists.count(connection, only), name
+                number = (await episode_lists.values(connection, name))[str(value)]
+                assert number == len(rows), name
+            best = await episode_lists.page(connection, EpisodeFilter(dimension="goal", low=max(goals)))
+            assert {score["goal"] for row in best for score in row.scores.values()} & {max(goals)}
+            assert await episode_lists.count(connection, EpisodeFilter(dimension="goal", low=max(goals) + 1)) == 0
+            assert await episode_lists.count(connection, EpisodeFilter(status="open")) == 0
+            middle = listing[1]
+            assert await episode_lists.neighbours(connection, EpisodeFilter(), middle) == (listing[0], listing[2])
+            assert await episodes.line_of(connection, ids[0]) == to_line(record).rstrip("\n")
+            with pytest.raises(UnknownNameError):
+                await episode_lists.values(connection, "record")
+            with pytest.raises(MissingError):
+                await episode_lists.one(connection, "unknown")
+        async with database.write() as connection:
+            with pytest.raises(ConflictError):
+                await episode_lists.remove(connection, ids[0])  # a run is kept whole
+            await episode_lists.remove(connection, loose)
+            with pytest.raises(MissingError):
+                await episode_lists.one(connection, loose)
+        await database.close()
+
+    asyncio.run(act())
+
+
+def test_an_episode_that_is_being_played_is_not_deleted(url: str) -> None:
+    async def act() -> None:
+        database = Database(url)
+        task = next(iter(naming.task_set("bargaining", 1, 0, "medium")))
+        what = LiveSpec(task=task, rules=Rules(), policies={"agent_0": "human", "agent_1": "boulware"}, tag="live")
+        async with database.write() as connection:
+            identity = await live.begin(connection, what)
+            assert [row.id for row in await episode_lists.page(connection, EpisodeFilter(status="open"))] == [identity]
+            assert (await episode_lists.one(connection, identity)).tags == ("live",)
+            with pytest.raises(ConflictError):
+                await episode_lists.remove(connection, identity)
+        await live.end(database, identity, "stopped", "enough")
+        async with database.write() as connection:
+            await episode_lists.remove(connection, identity)
+            assert await episode_lists.count(connection) == 0
+        await database.close()
+
+    asyncio.run(act())
+
+
+def test_runs_are_listed_stopped_and_continued(url: str) -> None:
+    async def act() -> None:
+        database = Database(url)
+        async with database.write() as connection:
+            ids = [await runs.add(connection, "{}", name=str(number), owner="me") for number in range(3)]
+            await tag_store.add(connection, "run", ids[0], ["pilot"])
+            assert [row.id for row in await runs.page(connection, limit=2)] == sorted(ids, reverse=True)[:2]
+            assert [row.id for row in await runs.page(connection, tag="pilot", status="queued", owner="me")] == [ids[0]]
+            await runs.ask_to_play(connection, ids[0])
+            await runs.ask_to_stop(connection, ids[0])  # before a worker has begun
+            assert (await runs.one(connection, ids[0])).status == "stopped"
+            with pytest.raises(ConflictError):
+                await runs.ask_to_stop(connection, ids[0])
+            await runs.ask_to_play(connection, ids[0])
+            await runs.change(connection, ids[0], status="running", played=2, cost=0.5)
+            with pytest.raises(ConflictError):
+                await runs.ask_to_play(connection, ids[0])
+            await runs.ask_to_stop(connection, ids[0])
+            row = await runs.one(connection, ids[0])
+            assert (row.status, row.played, row.cost) == ("running", 2, 0.5)  # its worker ends it
+            job = await jobs.claim(connection, "worker", (runs.PLAY,))
+            assert job is not None
+            assert await jobs.renew(connection, job, "worker") is True
+            for unknown in (runs.one, runs.ask_to_play, runs.ask_to_stop):
+                with pytest.raises(MissingError):
+                    await unknown(connection, "unknown")
+        await database.close()
+
+    asyncio.run(act())

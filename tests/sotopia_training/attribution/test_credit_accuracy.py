@@ -1,0 +1,229 @@
+"""The accuracy of attribution: its figures on rewards whose accuracy is known, and the study on a game of chance."""
+
+import csv
+import json
+import re
+import statistics
+
+import pytest
+from pydantic import ValidationError
+from sotopia_training.attribution.accuracy import ALL, RewardedAction, accuracies, nearest
+from sotopia_training.attribution.credit_accuracy import CreditAccuracySettings, run
+from sotopia_training.attribution.probes import Truth
+
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError
+from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world import Dimension, Evaluation, write_episodes
+from sotopia_env.world.episode import Score
+from sotopia_env.world.play.continuations import Continuations
+from tests.errors import raises
+from tests.sotopia_training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
+
+ADVANTAGES = {"a": (3.0, 1.0, -2.0), "b": (2.0, -2.0), "c": (-1.0, 0.5), "d": (1.0, -1.5)}
+"""Of the actions in one state each, by task."""
+
+
+def observed(reward, family="bargaining"):
+    return [
+        RewardedAction(family, task, f"{task}.t0", Truth((advantage, advantage)), reward(advantage))
+        for task, advantages in ADVANTAGES.items()
+        for advantage in advantages
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reward", "sign", "ranking"),
+    [
+        (lambda a: a, 1.0, 1.0),
+        (lambda a: 5.0 + 2 * a, 1.0, 1.0),
+        (lambda a: -a, 0.0, 0.0),
+        (lambda a: max(0.0, a), 8 / 9, 1.0),
+        (lambda a: a * a, 4 / 9, 2.5 / 6),
+    ],
+)
+def test_figures_of_rewards_of_known_accuracy(reward, sign, ranking):
+    """The fourth is a reward without a negative: its mean, 0.83, lies above that of the advantage of 0.5."""
+    (row,) = accuracies({("someone", "direct"): observed(reward)}, resamples=200, seed=0)
+    advantages = [advantage for group in ADVANTAGES.values() for advantage in group]
+    assert (row.actions, row.pairs) == (9, 6)
+    assert row.correlation.mean == pytest.approx(statistics.correlation(advantages, list(map(reward, advantages))))
+    assert row.sign.mean == pytest.approx(sign)
+    assert row.ranking.mean == pytest.approx(ranking)
+    assert row.ranking.low <= row.ranking.mean <= row.ranking.high
+
+
+def test_equal_rewards_are_chance():
+    (row,) = accuracies({("someone", "uniform"): observed(lambda _: 7.0)}, resamples=200, seed=0)
+    assert (row.correlation, row.sign.mean, row.ranking.mean) == (None, 0.5, 0.5)
+
+
+def test_what_the_measurement_does_not_decide_is_not_counted():
+    noisy = [RewardedAction("bargaining", "a", "a.t0", Truth((5.0, -4.0, 4.0, -5.0)), reward) for reward in (1.0, 2.0)]
+    (row,) = accuracies({("someone", "direct"): noisy}, resamples=100, seed=0)
+    assert (row.pairs, row.sign, row.ranking) == (0, None, None)
+
+
+def test_families_weigh_the_same_in_their_mean_and_seeds_fix_the_intervals():
+    right, wrong = observed(lambda a: a), observed(lambda a: -a, family="division")
+    table = {("x", "direct"): [*right, *right, *wrong], ("y", "direct"): [*right, *observed(lambda a: a, "division")]}
+    rows = accuracies(table, resamples=100, seed=3)
+    assert [(row.family, row.attributor) for row in nearest(rows, ["direct"])] == [(ALL, "y"), (ALL, "x")]
+    assert nearest(rows, ["direct"])[1].ranking.mean == pytest.approx(0.5)
+    assert rows == accuracies(table, resamples=100, seed=3)
+
+
+# --- the study ----------------------------------------------------------------------------------------------------
+
+
+def settings(tmp_path, **fields):
+    values = {
+        "runs": [str(tmp_path / "episodes.jsonl")],
+        "alternatives": [f"{HERE}:coin:p=1", f"{HERE}:coin:p=0"],
+        "evaluator": "verified",
+        "attributors": ["silence", "counterfactual"],
+        "methods": ["uniform", "direct", "gain"],
+        "counterfactual": {"samples": 16, "policies": {"coin": f"{HERE}:coin"}},
+        "output": str(tmp_path / "out"),
+    }
+    return CreditAccuracySettings.model_validate({**values, **fields})
+
+
+@pytest.fixture
+def coins(tmp_path):
+    write_episodes(tmp_path / "episodes.jsonl", play(6, seed=3))
+    return tmp_path
+
+
+def test_the_study_of_a_game_of_chance(coins):
+    """Whoever answers the offer gets 4 by assent and 0 by leaving: every method that sees the score ranks them."""
+    run(settings(coins))
+    figures = json.loads((coins / "out" / "done.json").read_text())
+    probed = [json.loads(line) for line in (coins / "out" / "probes.jsonl").read_text().splitlines()]
+    answers = [p for item in probed for p in item["probes"] if p["turn"] == 1]
+    assert len(answers) == 6 * 2  # the recorded answer is one of the two
+    assert len({p["episode"]["key"] for item in probed for p in item["probes"]}) == figures["probes"]
+    rows = {(row["attributor"], row["method"]): row for row in figures["accuracy"]}
+    assert set(rows) == {
+        ("none", "uniform"),
+        *((w, m) for w in ("silence", "counterfactual") for m in ("direct", "gain")),
+    }
+    assert rows["none", "uniform"]["pairs"] == 6
+    assert {row["ranking"]["mean"] for row in rows.values()} == {1.0}
+    assert rows["counterfactual", "gain"]["correlation"]["mean"] > 0.9
+    assert "Nearest of the four methods" in (coins / "out" / "report.md").read_text()
+    with (coins / "out" / "accuracy.csv").open(newline="") as file:
+        assert [row["family"] for row in csv.DictReader(file)] == ["other"] * 5
+    assert (coins / "out" / "accuracy.png").stat().st_size > 5000
+
+
+def test_a_killed_study_continues_with_the_same_result(coins, monkeypatch):
+    whole = settings(coins, output=str(coins / "whole"))
+    run(whole)
+    real, calls = Continuations.play, []
+
+    async def mortal(self, state, draw):
+        calls.append(state.key)
+        if len(calls) in (7, 60):
+            raise StoppedError
+        return await real(self, state, draw)
+
+    monkeypatch.setattr(Continuations, "play", mortal)
+    for _ in range(2):
+        with pytest.raises(StoppedError):
+            run(settings(coins))
+    run(settings(coins))
+    for name in ("probes.jsonl", "accuracy.csv"):
+        texts = [(coins / folder / name).read_text() for folder in ("whole", "out")]
+        assert [drop_times(text) for text in texts[:1]] == [drop_times(text) for text in texts[1:]]
+
+
+def drop_times(text):
+    """The text without the seconds that episodes took."""
+    if not text.startswith("{"):
+        return text
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [[{**probe, "episode": {**probe["episode"], "duration": 0}} for probe in line["probes"]] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "error", "fields"),
+    [
+        (play, {"alternatives": ["lineer"]}, UnknownNameError, {"field": "policy", "nearest": "linear"}),
+        (play, {"attributors": ["actz"]}, UnknownNameError, {"field": "attributor", "nearest": "acts"}),
+        (
+            play,
+            {"methods": ["gain"], "attributors": ["acts"]},
+            InvalidValueError,
+            {"field": "attributors", "got": '["acts"]'},
+        ),
+        (play, {"evaluator": "verified-moves"}, UnknownNameError, {"field": "evaluator", "nearest": "verified"}),
+        (play, {"runs": ["nowhere"]}, InvalidValueError, {"file": "nowhere"}),
+        (play, {"counterfactual": {}}, InvalidValueError, {"field": "counterfactual.policy", "got": "coin"}),
+        (lambda: [unverified()], {}, InvalidValueError, {"field": "counterfactual"}),
+        (lambda: [damaged()], {}, DamagedRecordError, {}),
+        (list, {}, InvalidValueError, {"field": "runs"}),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_made(tmp_path, make, changes, error, fields):
+    write_episodes(tmp_path / "episodes.jsonl", make())
+    with raises(error, **fields) as caught:
+        run(settings(tmp_path, **changes))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_language_model_is_judged_like_the_others(coins):
+    """One that calls every turn decisive gives every turn the whole score."""
+
+    def answer(request):
+        numbers = json.loads(
+            re.search(r'\{"weights": .*\}', request.messages[0]["content"])[0].replace("<0 to 3>", "3")
+        )
+        return json.dumps(numbers)
+
+    model = ScriptedChatModel(answer)
+    run(settings(coins, attributors=["llm:scripted/model"], methods=["uniform", "direct"]), lambda name: model)
+    figures = json.loads((coins / "out" / "done.json").read_text())["accuracy"]
+    assert [row["attributor"] for row in figures] == ["none", "llm:scripted/model"]
+    assert figures[0]["ranking"] == figures[1]["ranking"]
+
+
+class Undecided:
+    """An evaluator that never scores GOAL."""
+
+    name, parameters = "undecided", {}
+
+    def evaluate(self, episode):
+        scores = [Score(agent=agent, dimension=Dimension.KNOWLEDGE, value=1) for agent in episode.task.agents]
+        return Evaluation(evaluator=self.name, scores=tuple(scores))
+
+    async def evaluate_async(self, episode):
+        return self.evaluate(episode)
+
+
+def test_nothing_to_compare_is_said(coins, monkeypatch):
+    monkeypatch.setattr("sotopia_training.attribution.counterfactual.make_evaluator", lambda *_, **__: Undecided())
+    with raises(InvalidValueError, field="runs") as caught:
+        run(settings(coins, attributors=["silence"]))
+    assert "undecided" in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"dimension": "KNO"}, {"field": "dimension", "got": "KNO"}),
+        ({"counterfactual": {"samples": 1}}, {"field": "counterfactual.samples", "got": 1}),
+    ],
+)
+def test_what_has_no_truth_or_no_error_is_refused(coins, changes, fields):
+    with raises(ValidationError, **fields):
+        settings(coins, **changes)
+
+
+def test_the_seats_of_probes_are_those_who_acted(coins):
+    run(settings(coins, attributors=["silence"]))
+    probes = [
+        p for line in (coins / "out" / "probes.jsonl").read_text().splitlines() for p in json.loads(line)["probes"]
+    ]
+    actors = {p["episode"]["turns"][p["turn"]]["turn"]["actor"] for p in probes if p["turn"] == 1}
+    assert actors == {SELLER}

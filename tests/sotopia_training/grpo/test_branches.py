@@ -1,0 +1,136 @@
+"""Counterfactual credit in GRPO: gains in a game whose values are known, states that are shared, what is refused."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+from sotopia_training.grpo import multi_turn
+from sotopia_training.grpo import stage as grpo
+from sotopia_training.grpo.branches import Branches
+from sotopia_training.grpo.multi_turn import EpisodeRollout
+from sotopia_training.grpo.settings import RewardSettings
+from sotopia_training.grpo.situations import Situation, situations
+from sotopia_training.grpo.token_episodes import TokenPlayer
+from sotopia_training.models.tokenizers import answer_ids
+
+from sotopia_env import tasks
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError
+from sotopia_env.naming import make_evaluator
+from tests.errors import raises
+from tests.sotopia_training.attribution.test_counterfactual import Coin
+from tests.sotopia_training.conftest import BRIEF
+from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
+from tests.sotopia_training.played import haggling
+
+SELLER = "agent_1"
+WAIT = '{"action_type": "speak", "argument": "Well..."}'
+LEAVE = '{"action_type": "leave"}'
+DEAL = '{"action_type": "speak", "argument": "Agreed.", "move": {"accept": 1}}'
+"""The buyer offers 62 at once; assent is worth GOAL 4 to the seller, leaving 0."""
+
+
+class Answers:
+    """Returns its answers in turn and counts the prompts."""
+
+    def __init__(self, tokenizer, *texts):
+        self.prompts = []
+        self._tokenizer, self._texts = tokenizer, itertools.cycle(texts)
+
+    def __call__(self, prompts):
+        self.prompts += prompts
+        return [answer_ids(self._tokenizer, next(self._texts)) for _ in prompts], None
+
+
+class Mute(Coin):
+    """Offers once and fails after that."""
+
+    async def act(self, observation, seed):
+        if observation.turns:
+            raise PolicyError("the model is gone")
+        return await Coin.act(self, observation, seed)
+
+
+@pytest.fixture
+def player(tokenizer):
+    return TokenPlayer(tokenizer, BRIEF, make_evaluator("verified+rules"))
+
+
+def selling(partner=None):
+    return Situation(haggling(), SELLER, partner or Coin())
+
+
+def test_gains_are_what_the_closed_form_says(player, tokenizer):
+    """A policy that assents and leaves by turns may expect 2: assent gains 2, leaving loses 2."""
+    game = selling()
+    episodes = player.play([game] * 4, Answers(tokenizer, DEAL, LEAVE))
+    sample = Answers(tokenizer, DEAL, LEAVE)
+    gains, tokens = Branches(player, "goal", 4, -1.0).gains(episodes, sample)
+    assert gains == [{1: 2.0}, {1: -2.0}, {1: 2.0}, {1: -2.0}]
+    assert len(sample.prompts) == 4  # the state that all four share was played from once
+    assert tokens == sum(len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE, DEAL, LEAVE))
+
+
+def test_each_turn_is_credited_with_its_own_change(player, tokenizer):
+    """To wait and then assent: before, the policy leaves in half of the games; after waiting, in three of four."""
+    (episode,) = player.play([selling()], Answers(tokenizer, WAIT, DEAL))
+    assert [turn.turn for turn in episode.focal] == [1, 3]
+    branch = player.branch(episode, 1)
+    assert len(branch.logprobs) == len(branch.mask) == len(branch.completion) == episode.focal[1].start
+    sample = Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE, DEAL, LEAVE, LEAVE, LEAVE)
+    gains, _ = Branches(player, "goal", 4, -1.0).gains([episode], sample)
+    assert gains == [{1: 1.0 - 2.0, 3: 4.0 - 1.0}]
+    prompts = [[*episode.prompt, *episode.completion[: turn.start]] for turn in episode.focal]
+    assert sample.prompts == [prompts[0]] * 4 + [prompts[1]] * 4  # exactly what the episode was asked
+
+
+def test_an_impossible_answer_has_its_penalty_and_what_it_cost(player, tokenizer):
+    """In place of its gain the penalty would be a prize: a refused move that lost the game would beat a bad one."""
+    (episode,) = player.play([selling()], Answers(tokenizer, "hm", DEAL))
+    gains, _ = Branches(player, "goal", 2, -0.5).gains([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
+    assert gains == [{1: -4.5, 3: 4.0}]
+
+
+def test_what_has_no_score_has_no_gain(player, tokenizer):
+    broken = player.play([selling(Mute())], Answers(tokenizer, WAIT))
+    assert broken[0].failure
+    sample = Answers(tokenizer, DEAL)
+    assert Branches(player, "goal", 2, -1.0).gains(broken, sample) == ([{}], 0)
+    assert not sample.prompts
+
+
+def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monkeypatch):
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: Answers(tokenizer, DEAL, LEAVE))
+    monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
+    rollout = EpisodeRollout(player, [selling()], RewardSettings(credit="counterfactual", samples=2))
+    output = rollout([[{"role": "user", "content": "", multi_turn.KEY: "0"}]] * 2, SimpleNamespace(use_vllm=False))
+    lengths = [len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE)]
+    assert output[multi_turn.CREDITS] == [[(0, lengths[0], 2.0)], [(0, lengths[1], -2.0)]]
+    assert [facts["branch_tokens"] for facts in output["facts"]] == [sum(lengths) / 2] * 2
+
+
+# --- before a model is loaded ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scalarisation", "task", "got"),
+    [("REL", None, "relationship"), ("goal", tasks.starter_tasks()[0], "which has no outcome")],
+)
+def test_rewards_that_cannot_be_verified_are_refused(player, scalarisation, task, got):
+    situation_list = situations(SITUATIONS)
+    situation_list += [Situation(task, SELLER, Coin())] if task is not None else []
+    with raises(InvalidValueError, field="reward.credit") as caught:
+        EpisodeRollout(player, situation_list, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
+    assert caught.value.got.endswith(got)
+
+
+def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypatch):
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
+    reward = RewardSettings(scalarisation="REL", credit="counterfactual")
+    with raises(InvalidValueError, field="reward.credit"):
+        grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+
+
+def test_a_stage_trains_on_gains(cloned, tmp_path):
+    reward = RewardSettings(credit="counterfactual", samples=1)
+    grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+    assert (tmp_path / "out" / "done.json").is_file()

@@ -1,0 +1,161 @@
+"""The environment as TRL's tools and as its rollout function: moves bind, and no word of a partner trains."""
+
+import pytest
+from sotopia_training.grpo import seats
+from sotopia_training.models.loading import load_causal_lm
+from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
+from sotopia_training.models.tokenizers import load_tokenizer
+from sotopia_training.stage.settings import ModelSettings
+
+from sotopia_env import naming
+from sotopia_env.adapters import rows
+from sotopia_env.adapters.trl_tools import SeatTools
+
+TASKS = naming.task_set("bargaining", 1, 0, "easy")
+
+
+def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says():
+    row = next(rows(TASKS, "conceder:horizon=2"))
+    environment = SeatTools()
+    opening = environment.reset(**row, prompt="unused")
+    assert TASKS[0].scenario.seats[0].private_info in opening
+    answer = environment.speak("Let me begin.", {"propose": {"price": int(TASKS[0].scenario.outcome.issues[0].low)}})
+    assert "price $" in answer
+    assert environment.get_reward() == 0, "words do not bind"
+    number = max(environment._seat.table.observe("agent_0").moves.accept)
+    assert environment.speak("Deal!", {"accept": number}) == "The conversation is over."
+    assert environment._seat.table.stop.value == "settled"
+    assert environment.get_reward() == environment._seat.reward
+    assert environment.speak("Wait!") == "The conversation is over."
+    assert environment.reset(**row) == opening
+
+
+CALL = '<tool_call>\n{"name": "speak", "arguments": {"text": "How about $70?"}}\n</tool_call>'
+
+
+def taught(trainer, prompts):
+    """Teaches a blank model to call a tool, whatever it is asked."""
+    import torch
+
+    tokenizer = trainer.processing_class
+    answer = tokenizer.encode(f"{CALL}<|im_end|>", add_special_tokens=False)
+    rows = []
+    for prompt in prompts:
+        ids = tokenizer.apply_chat_template(
+            prompt, tools=trainer.tools, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        rows.append((torch.tensor([ids + answer]), torch.tensor([[-100] * len(ids) + answer])))
+    optimizer = torch.optim.AdamW(trainer.model.parameters(), 4e-3)
+    for _ in range(60):
+        loss = sum(trainer.model(input_ids=ids, labels=labels).loss for ids, labels in rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < 0.02 * len(rows):
+            return
+    raise AssertionError(f"the model did not learn to call a tool: {float(loss)}")
+
+
+@pytest.mark.timeout(300)
+def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(tmp_path, monkeypatch):
+    """The real trainer, its real reading of tool calls, and a model that makes them."""
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen3_chat_template
+
+    tokenizer = make_tiny_tokenizer([CALL] * 50 + [qwen3_chat_template], 600)
+    tokenizer.chat_template = qwen3_chat_template
+    blank = make_tiny_model(tmp_path / "blank", tokenizer, hidden=64, layers=2, heads=2, context=4096)
+    task = [{"role": "user", "content": "Act in this situation with the tools you have, one call at a time."}]
+    table = [{"prompt": task, **row} for row in rows(TASKS, "linear:horizon=2")]
+    trainer = GRPOTrainer(
+        load_causal_lm(ModelSettings(base=str(blank))),
+        args=GRPOConfig(
+            str(tmp_path / "out"),
+            per_device_train_batch_size=4,
+            num_generations=4,
+            max_completion_length=500,
+            max_steps=1,
+            temperature=0.2,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            logging_steps=1,
+        ),
+        train_dataset=Dataset.from_list(table),
+        processing_class=tokenizer,
+        environment_factory=SeatTools,
+    )
+    prompts = [row["prompt"][0]["content"] + SeatTools().reset(**row) for row in table]
+    taught(trainer, [[{"role": "user", "content": text}] for text in prompts])
+    played = []
+    play = trainer._tool_call_loop
+
+    def watched(*args):
+        played.append(play(*args))
+        return played[-1]
+
+    monkeypatch.setattr(trainer, "_tool_call_loop", watched)
+    trainer.train()
+    mask, completions, ids = played[0][:3]
+    assert len(completions) == 4
+    for marks, conversation, tokens in zip(mask, completions, ids, strict=True):
+        tool_messages = [message["content"] for message in conversation if message["role"] == "tool"]
+        own = tokenizer.decode([token for token, mark in zip(tokens, marks, strict=True) if mark])
+        other = tokenizer.decode([token for token, mark in zip(tokens, marks, strict=True) if not mark])
+        assert tool_messages
+        assert all(text in other and text not in own for text in tool_messages)
+        assert "How about $70?" in own
+    logged = trainer.state.log_history[0]
+    assert logged["tools/call_frequency"] >= 1
+    assert logged["tools/failure_frequency"] == 0
+    rewards = [environment.get_reward() for environment in trainer.environments]
+    assert logged["rewards/SeatTools/mean"] == pytest.approx(sum(rewards) / 4)
+
+
+def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    played = []
+
+    def rollout(prompts, trainer):
+        played.append(seats.rollout(prompts, trainer))
+        return played[-1]
+
+    prompts = [seats.prompt_row(row) for row in rows(TASKS, "linear")]
+    tokenizer = load_tokenizer(tiny_model)
+    trainer = GRPOTrainer(
+        load_causal_lm(ModelSettings(base=str(tiny_model))),
+        reward_funcs=[seats.episode_reward],
+        args=GRPOConfig(
+            str(tmp_path / "out"),
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_completion_length=24,
+            max_steps=1,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+        ),
+        train_dataset=Dataset.from_list(prompts),
+        processing_class=tokenizer,
+        rollout_func=rollout,
+    )
+    trainer.train()
+    output = played[0]
+    assert len(output["reward"]) == 4
+    for ids, mask, ends, credits in zip(
+        output["completion_ids"], output["env_mask"], output["turn_ends"], output["turn_rewards"], strict=True
+    ):
+        assert len(ids) == len(mask)
+        assert len(ends) == len(credits)
+        assert all(mask[end - 1] for end in ends), "a turn ends with a token of the model"
+        assert 0 in mask, "the partner's words are in the sequence and do not train"
+    short = seats.rollout([row["prompt"] for row in prompts], trainer, longest=300)
+    assert all(
+        0 < len(ids) <= 300 and mask[-1] for ids, mask in zip(short["completion_ids"], short["env_mask"], strict=True)
+    )
+    assert short["reward"] == [0, 0], "an episode that is too long ends, and nothing was agreed"

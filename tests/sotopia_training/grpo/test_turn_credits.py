@@ -1,0 +1,177 @@
+"""Turns with rewards of their own: losses fall on what brought them about, and the advantages reach TRL's loss."""
+
+import pytest
+import torch
+from datasets import Dataset
+from sotopia_training.attribution.by_outcome import make_attributor
+from sotopia_training.grpo import multi_turn
+from sotopia_training.grpo import stage as grpo
+from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_rewards
+from sotopia_training.grpo.settings import RewardSettings, trainer_arguments
+from sotopia_training.grpo.situations import Situation, situations
+from sotopia_training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
+from sotopia_training.models.loading import find_model, load_causal_lm
+from sotopia_training.models.tokenizers import answer_ids
+from sotopia_training.stage.settings import ModelSettings
+
+from sotopia_env import tasks
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import read_json
+from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.world.play.table import Table
+from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
+from tests.sotopia_training.conftest import SHORT
+from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
+from tests.sotopia_training.played import ACCEPT, haggling, played
+
+SELLER = "agent_1"
+LOSING = (40, "Hm, let me think.", "Come on.", ACCEPT)
+"""The seller, whose walk-away price is 50, accepts 40."""
+OFFER, GARBAGE = '{"action_type": "speak", "argument": "How about $70?"}', "hm"
+
+
+def episode_of(*acts, seat=SELLER):
+    """An evaluated episode of the given words with ``seat`` in training."""
+    done = played(haggling(), *acts)
+    focal = [FocalTurn(item.turn.index, 0, 1) for item in done.turns if item.turn.actor == seat]
+    situation = Situation(done.task, seat, make_policy("linear"))
+    return TokenEpisode(situation, Table.resume(done), focal=focal, evaluation=done.evaluation())
+
+
+# --- what turns are worth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("credit", "part"), [("prospect", 1.0), ("acts", 0.5), ("standing", 1.0)])
+def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
+    """As in the stage of utterance rewards: with a score below 0, important is what did harm."""
+    episode = episode_of(*LOSING)
+    score = float(episode.vector[5])  # FIN
+    assert score < 0
+    reward = RewardSettings(scalarisation="financial_and_material_benefits", credit=credit)
+    assert turn_rewards(make_attributor(credit), episode, reward) == pytest.approx({1: 0.0, 3: part * score})
+
+
+@pytest.mark.parametrize(("short", "name"), [("GOAL", "goal"), ("FIN", "financial_and_material_benefits")])
+def test_abbreviations_of_dimensions_are_their_names(short, name):
+    episode = episode_of(56, 68, 62, ACCEPT)
+    attributor = make_attributor("acts")
+    rewards = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
+    assert rewards == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))
+    assert rewards[3] > rewards[1] > 0
+
+
+# --- before a model is loaded ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_is_loaded(monkeypatch):
+    monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
+
+
+@pytest.mark.parametrize("credit", ["acts", "prospect"])
+def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, credit):
+    reward = RewardSettings(scalarisation="REL", credit=credit)
+    with raises(InvalidValueError, field="reward.credit"):
+        grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
+
+
+@pytest.mark.parametrize("credit", ["acts", "prospect"])
+def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(
+    cloned, tmp_path, nothing_is_loaded, credit
+):
+    verified, other = tasks.generate("bargaining", 2, 0, "easy")
+    without = other.scenario.model_copy(update={"outcome": None, "shared_data": {}})
+    bare = other.model_copy(update={"scenario": without, "id": "small-talk"})
+    TaskSet([verified, bare]).save(tmp_path / "tasks.jsonl")
+    mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
+    more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
+    with raises(InvalidValueError, field="reward.credit"):
+        grpo.run(multi_turn_settings(reward=RewardSettings(credit=credit), **more))
+
+
+def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
+    def refused(credit):
+        try:
+            EpisodeRollout(None, situations(SITUATIONS), RewardSettings(scalarisation="REL", credit=credit))
+        except InvalidValueError:
+            return True
+        return False
+
+    assert {credit: refused(credit) for credit in ("silence", "acts")} == {"silence": False, "acts": True}
+
+
+def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cloned, tmp_path, nothing_is_loaded):
+    reserved = tasks.generate("bargaining", SITUATIONS.count, SITUATIONS.task_seed, SITUATIONS.level)[-1]
+    TaskSet([reserved]).save(tmp_path / "kept.jsonl")
+    more = {"start_from": str(cloned), "output": str(tmp_path / "out")}
+    with raises(InvalidValueError, field="situations", got=reserved.id):
+        grpo.run(multi_turn_settings(evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
+
+
+# --- inside TRL -----------------------------------------------------------------------------------------------------
+
+
+def trainer_of(cloned, tokenizer, folder, situation_list):
+    """TRL's trainer as the stage makes it, with credits by turn, and its only step not taken yet."""
+    settings = multi_turn_settings(
+        start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), trainer={"loss_type": "bnpo"}
+    )
+    player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
+    trainer = trainer_class()(
+        model=load_causal_lm(ModelSettings(base=str(find_model(cloned)))),
+        args=trainer_arguments(settings, SHORT),
+        train_dataset=Dataset.from_list(prompt_rows(situation_list)),
+        processing_class=tokenizer,
+        reward_funcs=[episode_reward],
+        rollout_func=EpisodeRollout(player, situation_list, settings.reward),
+    )
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypatch):
+    """Two situations of four episodes, in which offers and garbage take turns."""
+    calls = []
+
+    def sample(prompts):
+        calls.append(len(prompts))
+        texts = [(OFFER, GARBAGE)[(row + len(calls)) % 2] for row in range(len(prompts))]
+        return [answer_ids(tokenizer, text) for text in texts], None
+
+    monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: sample)
+    situation_list = situations(SITUATIONS)[:2]
+    trainer = trainer_of(cloned, tokenizer, tmp_path / "out", situation_list)
+    inputs = [dict(row) for row in prompt_rows(situation_list) for _ in range(4)]
+    output = trainer._generate_and_score_completions(inputs)
+
+    assert sorted(trainer._metrics["train"]["turns/credit"])
+    advantages, mask = output["advantages"], output["completion_mask"] * output["tool_mask"]
+    assert advantages.shape == output["completion_ids"].shape
+    assert not advantages[mask == 0].any()
+    assert ((output["completion_mask"] == 1) & (output["tool_mask"] == 0)).any()  # partners' words
+    differing = 0
+    for row, values in zip(inputs, advantages, strict=True):
+        of_turn = {reward: values[start:end].unique() for start, end, reward in row["turn_credits"]}
+        assert all(len(unique) == 1 for unique in of_turn.values())
+        assert len({float(unique) for unique in of_turn.values()}) == len(of_turn)
+        differing += len(of_turn) > 1
+    assert differing
+    # Before the first step every ratio is 1, so the loss is the mean of what the tokens are worth.
+    wanted_loss = -(advantages * mask).sum() / mask.sum()
+    assert abs(wanted_loss) > 1e-3
+    assert torch.isclose(trainer._compute_loss(trainer.model, output), wanted_loss, atol=1e-5)
+
+
+def test_a_stage_trains_on_what_turns_secured(cloned, tmp_path):
+    grpo.run(
+        multi_turn_settings(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(credit="standing"))
+    )
+    history = read_json(tmp_path / "checkpoints" / "checkpoint-2" / "trainer_state.json")["log_history"]
+    credits = [entry["turns/credit"] for entry in history if "turns/credit" in entry]
+    assert len(credits) == 2
+    assert any(credits)
+    before, after = (load_causal_lm(ModelSettings(base=str(find_model(path)))) for path in (cloned, tmp_path))
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert not all(torch.equal(old, new) for old, new in pairs)

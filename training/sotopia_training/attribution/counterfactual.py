@@ -1,0 +1,251 @@
+"""Counterfactual credit: the value of each turn, measured by playing on from recorded states.
+
+A *state* is the record of an episode up to some turn. Its value is the mean score of ``samples`` continuations: each
+resumes the episode from the state and lets the recorded policies play to the end, with separate random draws
+(:mod:`sotopia_env.world.play.continuations`). The gain of turn t is
+
+    gain_t = value of the state after turn t - value of the state before turn t
+
+in the units of the score: the seat's expected score after the turn minus its expected score when its policy acts in
+that state, as VinePPO (Kazemnejad et al., arXiv 2410.01679) measures it for reasoning steps. The estimate is unbiased
+and needs no model of values. The gains of the turns of all seats sum to the score minus the value of the first state. A
+state may also end with a *forced* action, which was not recorded (:meth:`sotopia_env.world.play.table.Table.fork`).
+
+Cost: the continuations of an episode of T turns have about ``samples`` · T² / 2 turns, each of which asks a policy, as
+in a run. The values are stored in a journal with one line per state, and no state is measured twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Self
+
+from pydantic import Field
+
+from sotopia_env.chat_model import ModelPool
+from sotopia_env.concurrency import Progress
+from sotopia_env.foundation.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
+from sotopia_env.foundation.records import Record, canonical_json
+from sotopia_env.naming import make_evaluator, policy_of
+from sotopia_env.policies import Policy
+from sotopia_env.storage import Journal
+from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
+from sotopia_env.world.play.continuations import Continuations
+from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns, relative
+from sotopia_training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
+from sotopia_training.stage.access import work_with_models
+
+# --- states and continuations -------------------------------------------------------------------------------------
+
+
+def states_of(episode: Episode) -> Iterator[Episode]:
+    """Yields every state of an episode, from before its first turn to its end."""
+    return (episode.before(turn) for turn in range(len(episode.turns) + 1))
+
+
+class Measurement(Continuations):
+    """Continuations by the recorded policies, which measure the values of states.
+
+    Attributes:
+        settings: the settings of the measurement.
+        models: the language models of policies and judges.
+    """
+
+    def __init__(self, settings: CounterfactualSettings, models: ModelPool) -> None:
+        """Creates the evaluator; policies are created on first use and shared.
+
+        Raises:
+            UnknownNameError: ``settings.evaluator`` does not exist.
+        """
+        evaluator = make_evaluator(settings.evaluator, model_factory=models.judge)
+        super().__init__(self._policy, evaluator, settings.seed)
+        self.settings, self.models = settings, models
+        self._policies: dict[str, Policy] = {}
+
+    @property
+    def identity(self) -> str:
+        """The settings, besides the states, that determine the values of states, as text."""
+        evaluator = [self.evaluator.name, dict(self.evaluator.parameters)]
+        return canonical_json([self.settings.samples, self.settings.seed, evaluator])
+
+    def check(self, episode: Episode) -> None:
+        """Checks that the values of an episode's states can be measured.
+
+        Raises:
+            InvalidValueError: the task has no outcome, or a policy cannot be recreated from its record.
+            DamagedRecordError: the record does not replay.
+        """
+        if episode.task.protocol is None:
+            raise InvalidValueError(
+                field=COUNTERFACTUAL,
+                expected="episodes of verified tasks, whose continuations can be scored",
+                got=Verbatim(f"{episode.key!r} of task {episode.task.id!r}, which has no outcome"),
+                hint="use an attributor that is a language model",
+            )
+        replay(episode)
+        self.seats(episode)
+
+    def _policy(self, info: PolicyInfo) -> Policy:
+        identity = canonical_json([info.name, info.parameters])
+        if identity not in self._policies:
+            try:
+                self._policies[identity] = policy_of(info, self.models, specs=self.settings.policies)
+            except InvalidValueError as error:
+                hint = f"name policy {info.name!r} under {COUNTERFACTUAL}.policies"
+                raise InvalidValueError.of(error, within=COUNTERFACTUAL, hint=hint) from None
+        return self._policies[identity]
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+class StateValue(Record):
+    """The scores of the continuations of one state, whose mean is its value.
+
+    Attributes:
+        of: a hash of the state and the measurement.
+        episode: the key of the episode.
+        turn: the number of turns of the state.
+        scores: the scores of the continuations in their order, by agent id and dimension; a single one for a state in
+            which the episode has ended.
+        turns: the number of turns that the continuations added.
+        tokens: the number of tokens that models used for them; ``None`` if a server did not count them.
+        missing: the reason for the absence of scores; ``None`` if there are scores.
+    """
+
+    of: str
+    episode: str
+    turn: int
+    scores: dict[str, dict[str, tuple[float, ...]]] = Field(default_factory=dict)
+    turns: int = 0
+    tokens: int | None = 0
+    missing: str | None = None
+
+
+class StateValues:
+    """The values of states, measured by continuations and stored in a journal."""
+
+    def __init__(self, path: Path, continuations: Measurement) -> None:
+        """Opens the file ``path``; values that it holds already are kept, also those of other settings."""
+        self._continuations = continuations
+        self._journal = Journal(path, StateValue, lambda value: value.of)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.close()
+
+    def scores(self, state: Episode, seat: str, dimension: str) -> tuple[float, ...] | Unattributed:
+        """Returns the scores of a seat in the continuations of a measured state, or the reason for their absence."""
+        value = self._journal.get(self._identity(state))
+        if value is None or value.missing is not None:
+            return Unattributed("not measured" if value is None else f"not measured: {value.missing}")
+        evaluator = self._continuations.evaluator.name
+        return value.scores.get(seat, {}).get(dimension) or Unattributed(f"{evaluator} does not score {dimension}")
+
+    def cost(self) -> dict[str, int | None]:
+        """Returns the number of measured states, and the turns and tokens of their continuations."""
+        values = list(self._journal.values())
+        turns = sum(value.turns for value in values)
+        unknown = any(value.tokens is None for value in values)
+        tokens = None if unknown else sum(value.tokens or 0 for value in values)
+        return {"states": len(values), "turns": turns, "tokens": tokens}
+
+    def _identity(self, state: Episode) -> str:
+        seats = [[info.agent, info.name, info.parameters] for info in state.policies]
+        record = state.model_dump_json(include={"rules", "seed", "turns"})
+        text = canonical_json([state.task.content_hash, seats, record, self._continuations.identity])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def measure(self, states: Iterable[Episode], total: int) -> None:
+        """Measures the states that have no value yet; values that were measured before an error are kept.
+
+        Args:
+            states: the states to measure.
+            total: their number, for the progress bar.
+
+        Raises:
+            InvalidValueError: a policy cannot be recreated from its record.
+            BudgetExceededError: the limit is reached.
+            ModelRefusedError: a model refuses every request.
+            KeyboardInterrupt: a signal requested the stop.
+        """
+        models = self._continuations.models
+        progress = Progress(total, 0, None, "states", models.ledger)
+        pending, concurrency = self._pending(states, progress), self._continuations.settings.concurrency
+        work_with_models(pending, self._work, models, self._journal.path.parent, progress, concurrency)
+
+    def _pending(self, states: Iterable[Episode], progress: Progress) -> Iterator[tuple[Episode, str]]:
+        """Yields each state without scores once, with its identity; failed measurements are repeated."""
+        under_way: set[str] = set()
+        for state in states:
+            # Different episodes may share states, at least the first one.
+            of = self._identity(state)
+            value = self._journal.get(of)
+            if of in under_way or (value is not None and value.missing is None):
+                progress.advance(1)
+            else:
+                under_way.add(of)
+                yield state, of
+
+    async def _work(self, pending: tuple[Episode, str]) -> bool:
+        value = await self._measured(*pending)
+        self._journal.append(value)
+        return value.missing is None
+
+    async def _measured(self, state: Episode, of: str) -> StateValue:
+        value = StateValue(of=of, episode=state.key, turn=len(state.turns))
+        try:
+            ends = await self._continuations.samples(state, self._continuations.settings.samples)
+        except FATAL:
+            raise
+        except SotopiaError as error:  # a model failed, or a judge could not score
+            return value.model_copy(update={"missing": str(error)})
+        played = [item for end in ends for item in end.turns[value.turn :]]
+        usage = sum((item.generation.usage for item in played if item.generation is not None), Usage())
+        scores = _scores(end.evaluations[-1] for end in ends)
+        return value.model_copy(update={"scores": scores, "turns": len(played), "tokens": usage.tokens})
+
+
+def _scores(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, tuple[float, ...]]]:
+    scores: dict[str, dict[str, tuple[float, ...]]] = {}
+    for evaluation in evaluations:
+        for score in evaluation.scores:
+            of_seat, name = scores.setdefault(score.agent, {}), str(score.dimension)
+            of_seat[name] = (*of_seat.get(name, ()), score.value)
+    return scores
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """Rates turns by the gain between the values of the states around them; see the module.
+
+    Attributes:
+        values: the measured values of all states of the episodes.
+    """
+
+    values: StateValues
+    name: str = COUNTERFACTUAL
+
+    def applies(self, episode: Episode, score: SeatScore) -> bool:
+        """Always true: the dimensions that can be scored are known only from the measured states."""
+        return True
+
+    def attribute(
+        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
+    ) -> Importance | Unattributed:
+        """Returns the gains of every attributable turn, and A from them."""
+        means: dict[int, float] = {}
+        turns = attributable_turns(episode, seat)
+        for end in sorted({*turns, *(turn + 1 for turn in turns)}):
+            scores = self.values.scores(episode.before(end), seat, score.dimension)
+            if isinstance(scores, Unattributed):
+                return scores
+            means[end] = fmean(scores)
+        gains = {turn: means[turn + 1] - means[turn] for turn in turns}
+        return Importance(relative(gains, blame), gains=gains)

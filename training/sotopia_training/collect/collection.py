@@ -1,0 +1,271 @@
+"""Collection of training episodes: expert with expert, a model with itself, or an agent with a partner.
+
+The second step of SOTOPIA-π (arXiv 2403.08715, section 4): 100 scenarios a round, each played by ten pairs of
+characters. The result is an ordinary run directory, which can be resumed and compared; it also contains the tasks and
+the settings.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import Field
+
+from sotopia_env import naming
+from sotopia_env.chat_model import ModelPool
+from sotopia_env.concurrency import Stop
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.settings import Settings
+from sotopia_env.policies import Policy
+from sotopia_env.reports import OVERALL, seat_results
+from sotopia_env.runs import (
+    EpisodePlan,
+    EvaluationResult,
+    Orders,
+    PlayOptions,
+    RunResult,
+    WorkOptions,
+    evaluate_run_async,
+    run_episodes_async,
+)
+from sotopia_env.storage import read_run
+from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
+from sotopia_training.collect.task_generation import TaskSettings, make_tasks
+from sotopia_training.stage.access import run_with_models
+from sotopia_training.stage.directory import StageDirectory
+
+logger = logging.getLogger(__name__)
+
+
+class PlaySettings(PlayOptions):
+    """Settings of play, which several collections of one pipeline share.
+
+    ``orders`` is ``both`` by default: every pair plays once with each seat beginning. The paper has ten episodes for
+    ten pairs, which is ``alternate``. In self-play one policy holds all seats.
+
+    Attributes:
+        max_failed: the share of the episodes that may fail; if more fail, the stage is not complete.
+    """
+
+    orders: Orders = "both"
+    max_failed: float = Field(default=0.0, ge=0, le=1)
+
+
+class CollectionSettings(Settings):
+    """Settings of one collection.
+
+    Attributes:
+        agent: a policy by name, as ``sotopia rollout`` takes it: a scripted one, ``PROVIDER/MODEL``, or the directory
+            of a trained model.
+        partner: the policy in the other seats; by default the agent plays with itself.
+        tasks: the tasks to play.
+        evaluator: scores every episode when it ends; ``none`` leaves that to a later stage.
+        play: the settings of play.
+        output: the run directory.
+    """
+
+    agent: str
+    partner: str | None = None
+    tasks: TaskSettings = TaskSettings()
+    evaluator: str = "verified+rules"
+    play: PlaySettings = PlaySettings()
+    output: str
+
+
+@dataclass(frozen=True)
+class Participants:
+    """Policies and evaluator as objects; ``None`` creates the one that the settings name.
+
+    Attributes:
+        agent: the focal policy.
+        partner: the policy of the other seats.
+        evaluator: the evaluator of the episodes.
+    """
+
+    agent: Policy | None = None
+    partner: Policy | None = None
+    evaluator: Evaluator | None = None
+
+
+def run(settings: CollectionSettings, participants: Participants = Participants()) -> None:
+    """Collects episodes into ``output``; continues an interrupted collection, and does nothing if it is complete.
+
+    Raises:
+        InvalidValueError: a setting is invalid; raised before the first episode.
+        SotopiaError: the budget is spent, or too many episodes failed; the same call continues.
+    """
+    stage = StageDirectory(Path(settings.output), "collection", settings)
+    if stage.is_complete():
+        return
+    models = ModelPool(settings.play.models)
+    # Before the directory is created: a misspelt name leaves no files.
+    participants = _participants(settings, models, participants)
+    stage.open()
+    tasks = make_tasks(settings.tasks, stage.path)
+    plans = plan_collection(tasks, _matchup(participants), settings.play)
+    logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
+    result = _play(settings, plans, participants.evaluator, models)
+    judge = participants.evaluator
+    figures = {"planned": result.planned, "failed": len(result.failures), "unscored": result.unscored}
+    figures |= run_figures(settings.output, judge.name if judge else None)
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _summary(figures))
+
+
+def _participants(settings: CollectionSettings, models: ModelPool, overrides: Participants) -> Participants:
+    manner: Mapping[str, Any] = settings.play.manner
+
+    def make(policy: Policy | None, spec: str) -> Policy:
+        return policy if policy is not None else naming.make_policy(spec, models, manner)
+
+    partner = overrides.partner
+    # Without a partner the agent plays all seats: a second copy of its model would double the memory.
+    if partner is None and settings.partner is not None:
+        partner = make(None, settings.partner)
+    evaluator = overrides.evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
+    return Participants(make(overrides.agent, settings.agent), partner, evaluator)
+
+
+def _matchup(participants: Participants) -> tuple[Policy, ...]:
+    assert participants.agent is not None
+    return (participants.agent,) if participants.partner is None else (participants.agent, participants.partner)
+
+
+def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: PlaySettings) -> list[EpisodePlan]:
+    """Returns the plans of all episodes: every task with this matchup, in the orders and seats of ``play``.
+
+    Raises:
+        InvalidValueError: the plan has no episodes.
+    """
+    rules = Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin"))
+    return play.plans(tasks, [matchup], rules)
+
+
+def _play(
+    settings: CollectionSettings, plans: list[EpisodePlan], evaluator: Evaluator | None, models: ModelPool
+) -> RunResult:
+    play = settings.play
+
+    async def work(stop: Stop) -> RunResult:
+        return await run_episodes_async(
+            plans,
+            evaluator=evaluator,
+            run_dir=settings.output,
+            concurrency=play.concurrency,
+            timeout=play.timeout,
+            stop=stop,
+            ledger=models.ledger,
+        )
+
+    result = run_with_models(models, Path(settings.output), work)
+    # Failed episodes are not in the run, so the same command plays them again.
+    if len(result.failures) > play.max_failed * result.planned:
+        first = result.failures[0]
+        raise SotopiaError(
+            f"{settings.output}: {len(result.failures)} of {result.planned} episodes failed, the first with "
+            f"{first.kind}: {first.message}; the same command tries them again, or raise play.max_failed"
+        )
+    return result
+
+
+def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]:
+    """Returns the size of a run and, with an evaluator, the mean GOAL and overall score of each of its policies."""
+    turns = [len(episode.turns) for episode in read_run(run)]
+    figures: dict[str, Any] = {"episodes": len(turns), "turns": sum(turns)}
+    if evaluator is None:
+        return figures
+    by_policy: dict[str, dict[str, list[float]]] = {}
+    for row in seat_results(read_run(run), evaluator):
+        for metric in ("goal", OVERALL):
+            if metric in row.values:
+                by_policy.setdefault(row.policy, {}).setdefault(metric, []).append(row.values[metric])
+    means = {
+        policy: {metric: round(fmean(values), 4) for metric, values in metrics.items()}
+        for policy, metrics in by_policy.items()
+    }
+    return {**figures, "scores": means}
+
+
+class RatingSettings(WorkOptions):
+    """Settings of the evaluation of an existing run.
+
+    Attributes:
+        run: the directory of the run, whose episodes receive the evaluations.
+        evaluator: the name of the evaluator.
+        max_unscored: the share of the episodes that may remain unscored; if more do, the stage is not complete.
+        output: the stage's directory.
+    """
+
+    run: str
+    evaluator: str
+    max_unscored: float = Field(default=0.1, ge=0, le=1)
+    output: str
+
+
+def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
+    """Evaluates a run; continues an interrupted evaluation, and does nothing if it is complete.
+
+    Args:
+        settings: the settings of the stage.
+        evaluator: used instead of ``settings.evaluator``.
+
+    Raises:
+        InvalidValueError: the run or the evaluator does not exist.
+        SotopiaError: the budget is spent, or too many episodes remain unscored; the same call continues.
+    """
+    stage = StageDirectory(Path(settings.output), "rating", settings)
+    if stage.is_complete():
+        return
+    models = ModelPool(settings.models)
+    judge = evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
+    if judge is None:
+        raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
+    stage.open()
+    logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
+
+    async def work(stop: Stop) -> EvaluationResult:
+        return await evaluate_run_async(
+            settings.run,
+            judge,
+            concurrency=settings.concurrency,
+            timeout=settings.timeout,
+            stop=stop,
+            ledger=models.ledger,
+        )
+
+    result = run_with_models(models, stage.path, work)
+    if result.unscored > settings.max_unscored * result.episodes:
+        raise SotopiaError(
+            f"{settings.run}: {result.unscored} of {result.episodes} episodes are unscored, the first because "
+            f"{result.reason}; the same command asks again, or raise max_unscored"
+        )
+    figures = {"episodes": result.episodes, "unscored": result.unscored, **run_figures(settings.run, judge.name)}
+    stage.finish(figures)
+    logger.info("%s: complete; %s", stage.path, _summary(figures))
+
+
+def _summary(figures: Mapping[str, Any]) -> str:
+    """Returns the figures in one line."""
+    scores = figures.get("scores", {}).items()
+    means = [
+        f"{policy}: " + ", ".join(f"{name} {mean:.2f}" for name, mean in by_metric.items())
+        for policy, by_metric in scores
+    ]
+    return "; ".join([", ".join(f"{name} {value}" for name, value in figures.items() if name != "scores"), *means])
+
+
+__all__ = [
+    "CollectionSettings",
+    "Participants",
+    "PlaySettings",
+    "RatingSettings",
+    "plan_collection",
+    "rate",
+    "run",
+    "run_figures",
+]

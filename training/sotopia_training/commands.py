@@ -1,0 +1,263 @@
+"""The stages as commands: ``sotopia train STAGE --config NAME``, or ``python -m sotopia_training STAGE …``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import typer
+
+from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.settings import Settings
+from sotopia_training.stage.configurations import listed_configurations
+from sotopia_training.stage.script import DryRun, run_script
+
+
+@dataclass(frozen=True, slots=True)
+class StageCommand:
+    """The parts of a stage that the command line uses.
+
+    Attributes:
+        settings: the class of the stage's settings.
+        run: runs the stage.
+        check: raises on contradictory settings; for ``--check``.
+        forecast: returns the cost of the stage as text; for ``--dry-run``.
+    """
+
+    settings: type[Settings]
+    run: Callable[[Any], object]
+    check: Callable[[Any], object] | None = None
+    forecast: Callable[[Any, DryRun], str] | None = None
+
+
+def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
+    """Returns the forecast of a training stage, which includes a measured step if the dry run requests it."""
+
+    def text(settings: Any, dry_run: DryRun) -> str:
+        import torch
+
+        counted = stage.forecast(settings, dry_run.rows, dry_run.devices)
+        lines = [str(counted)]
+        # By default only on a GPU, where a step takes seconds.
+        if torch.cuda.is_available() if dry_run.probe is None else dry_run.probe:
+            lines.append(stage.probe(settings).text(counted.steps))
+        return "\n".join(lines) + "\n"
+
+    return text
+
+
+# Each function imports only its own stage: a wrong key must be reported without waiting for the other imports.
+
+
+def _tasks() -> StageCommand:
+    """Generates the tasks of a round, by verified families or by a language model from inspirations.
+
+    Called again, it continues; used inspirations are in `scenarios.jsonl` and are not used again.
+    """
+    from sotopia_training.collect import task_generation as stage
+
+    return StageCommand(stage.TaskGenerationSettings, stage.run)
+
+
+def _collect() -> StageCommand:
+    """Collects episodes: an expert with itself, a model with itself, or an agent with a partner.
+
+    Called again, it plays the missing episodes. `sotopia compare` reads the run directory.
+    """
+    from sotopia_training.collect import collection as stage
+
+    return StageCommand(stage.CollectionSettings, stage.run)
+
+
+def _rate() -> StageCommand:
+    """Evaluates every episode of a run: the ratings for the filters of SOTOPIA-π.
+
+    Called again, it evaluates the missing episodes.
+    """
+    from sotopia_training.collect import collection as stage
+
+    return StageCommand(stage.RatingSettings, stage.rate)
+
+
+def _filter() -> StageCommand:
+    """Selects episodes to train on by the filters of SOTOPIA-π; writes selections and a report per task."""
+    from sotopia_training.collect import filtering as stage
+
+    return StageCommand(stage.FilteringSettings, stage.run)
+
+
+def _bc() -> StageCommand:
+    """Behaviour cloning: fine-tunes a model on an expert's turns."""
+    from sotopia_training.fitting import behavior_cloning as stage
+
+    return StageCommand(stage.BehaviorCloningSettings, stage.run, stage.trainer_arguments, _forecast(stage))
+
+
+def _sr() -> StageCommand:
+    """Self-reinforcement: fine-tunes a cloned model on its own best turns."""
+    return _bc()
+
+
+def _pi() -> StageCommand:
+    """SOTOPIA-π from tasks to a table: generate, collect, rate, filter, train, evaluate, for any number of updates.
+
+    Called again, also after a kill, it continues the interrupted stage. The table is `summary.txt` in the output.
+    """
+    from sotopia_training.pi import pipeline as stage
+    from sotopia_training.pi.settings import PipelineSettings
+
+    return StageCommand(PipelineSettings, stage.run, stage.check)
+
+
+def _attribute() -> StageCommand:
+    """Attributes the scores of evaluated episodes to single turns.
+
+    Writes `attributions.jsonl` (one reward for each turn, dimension, attributor and method) and `report.md` into the
+    output directory. Answers of language models are kept when it is stopped.
+    """
+    from sotopia_training.attribution import stage
+
+    return StageCommand(stage.AttributionSettings, stage.run)
+
+
+def _credit_accuracy() -> StageCommand:
+    """Measures the accuracy of attribution, by forcing actions and playing on.
+
+    Writes `report.md`, `accuracy.csv` and `accuracy.png`, which compare the rewards of each method with the measured
+    worth of actions in states of recorded episodes.
+    """
+    from sotopia_training.attribution import credit_accuracy as stage
+
+    return StageCommand(stage.CreditAccuracySettings, stage.run)
+
+
+def _rewards() -> StageCommand:
+    """Combines attributed rewards into one value for each turn.
+
+    Writes `rows.jsonl` (the reward model's training data), `design.json` (the combination) and `rewards.png` (the
+    distribution of the values) into the output directory.
+    """
+    from sotopia_training.reward import rows as stage
+
+    return StageCommand(stage.RewardRowSettings, stage.run)
+
+
+def _rm() -> StageCommand:
+    """Reward model: learns the value of an utterance by regression."""
+    from sotopia_training.reward import model as stage
+
+    return StageCommand(stage.RewardModelSettings, stage.run, stage.trainer_arguments, _forecast(stage))
+
+
+def _grpo() -> StageCommand:
+    """Group-relative policy optimisation: single-turn with a reward model, or multi-turn in the environment."""
+    from sotopia_training.grpo import forecast, settings, stage
+
+    def check(values: settings.GRPOSettings) -> None:
+        settings.check(values)
+        settings.trainer_arguments(values)
+
+    return StageCommand(settings.GRPOSettings, stage.run, check, _forecast(forecast))
+
+
+def _evaluate() -> StageCommand:
+    """Evaluation: policies against partners, scored by judges, with paired tests against a baseline.
+
+    Policies, partners and judges may be added to an evaluation.
+    """
+    from sotopia_training.evaluation import evaluation as stage
+
+    return StageCommand(stage.EvaluationSettings, stage.run)
+
+
+def _harm() -> StageCommand:
+    """Toxicity, ethics and knowledge of models before and after training, on benchmarks of lm-eval.
+
+    Models may be added to a comparison.
+    """
+    from sotopia_training.harm import stage
+    from sotopia_training.harm.settings import HarmSettings
+
+    return StageCommand(HarmSettings, stage.run)
+
+
+STAGES: Mapping[str, Callable[[], StageCommand]] = {
+    "tasks": _tasks,
+    "collect": _collect,
+    "rate": _rate,
+    "filter": _filter,
+    "bc": _bc,
+    "sr": _sr,
+    "pi": _pi,
+    "attribute": _attribute,
+    "credit-accuracy": _credit_accuracy,
+    "rewards": _rewards,
+    "rm": _rm,
+    "grpo": _grpo,
+    "evaluate": _evaluate,
+    "harm": _harm,
+}
+"""The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
+_USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
+       {program} [STAGE] --list
+
+Runs a stage of training. NAME is a configuration of the package (--list), or a YAML file. The same command continues a
+stage that was stopped. `{program} STAGE --help` has the other options.
+
+stages:
+"""
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "python -m sotopia_training") -> int:
+    """Runs a stage, or lists stages or configurations, and returns the exit code of :func:`run_script`.
+
+    Args:
+        arguments: the stage and its options; by default those of the process.
+        program: the name of the command in its help.
+    """
+    # Not argparse: the stage's own parser reads the rest, and building it imports the stage.
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words and not words[0].startswith("-") else None
+    if name is not None and name not in STAGES:
+        sys.stderr.write(f"sotopia: {disarm(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
+        return 2
+    if "--list" in words:
+        sys.stdout.write(listed_configurations(name))
+        return 0
+    if name is None:
+        about = {stage: (function.__doc__ or "").splitlines()[0] for stage, function in STAGES.items()}
+        lines = [f"  {stage:{max(map(len, about))}}  {text}\n" for stage, text in about.items()]
+        sys.stdout.write(_USAGE.format(program=program) + "".join(lines))
+        return 0 if {"-h", "--help"} & {*words} else 2
+    return run_stage(name, words[1:], f"{program} {name}")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds ``train`` to the commands of ``sotopia``."""
+    app.command(
+        add_help_option=False,  # the options, `--help` among them, are those of the stages
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    )(train)
+
+
+def train(context: typer.Context) -> None:
+    """Run a training stage. Without a stage, list the stages; with `--list`, list the configurations.
+
+    \b
+    Examples:
+      sotopia train bc --config bc_tiny
+      sotopia train grpo --config mine.yaml --set trainer.max_steps=10 --dry-run
+    """
+    raise typer.Exit(main(context.args, "sotopia train"))
+
+
+def run_stage(name: str, arguments: Sequence[str], program: str | None = None) -> int:
+    """Runs one stage of :data:`STAGES`; arguments and exit code are those of :func:`run_script`."""
+    stage = STAGES[name]()
+    return run_script(
+        STAGES[name].__doc__, stage.settings, stage.run, arguments, stage.check, stage.forecast, program=program
+    )

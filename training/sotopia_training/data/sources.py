@@ -1,0 +1,160 @@
+"""Sources of training rows: run directories, with or without a selection, mixed with weights.
+
+A run is the output of ``sotopia rollout``; imported episodes are a ``.jsonl`` file of the same records. A selection is
+a JSON Lines file of ``{"episode", "seat", "why"}``, as the filters of SOTOPIA-π write it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.files import read_lines
+from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.settings import Settings
+from sotopia_env.storage import is_unscored, read_run
+from sotopia_env.world import Episode
+from sotopia_training.data.held_out import evaluation_scenarios
+from sotopia_training.data.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
+
+logger = logging.getLogger(__name__)
+_POLICY = "policy:"
+
+
+class SourceSettings(Settings):
+    """Episodes to train on.
+
+    Attributes:
+        run: a run directory, or a ``.jsonl`` file of episodes.
+        selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode. Sources may share one that
+            names episodes of all their runs.
+        seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
+        scored: whether to leave out episodes without an evaluation, or whose latest evaluation failed; false for data
+            without scores, such as human dialogues.
+        weight: the number of times each seat's turns in an episode are taken; a fraction takes all turns of that share
+            of the seats.
+    """
+
+    run: str
+    selection: str | None = None
+    seats: tuple[str, ...] | None = None
+    scored: bool = True
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+
+
+def source_rows(
+    sources: Sequence[SourceSettings], maker: RowMaker, evaluation_tasks: str | None = None
+) -> Iterator[Row]:
+    """Yields the rows of all sources, one source after the other.
+
+    Args:
+        sources: the sources, at least one.
+        maker: cuts the episodes into rows, and counts the turns of all sources.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; rows of its scenarios are refused.
+
+    Raises:
+        InvalidValueError: a source cannot be read or gives no row, or a row's scenario is reserved for evaluation.
+        UnknownNameError: no episode of a source has a seat of this name.
+        DamagedRecordError: a record cannot be read or replayed.
+    """
+    reserved = evaluation_scenarios(evaluation_tasks)
+    shared = {path: _SharedSelection(path, sources) for path in dict.fromkeys(s.selection for s in sources) if path}
+    for source in sources:
+        count = 0
+        rows = _rows(source, maker, shared.get(source.selection or ""))
+        for row in weighted(refuse_evaluation_scenarios(rows, reserved) if reserved else rows, source.weight):
+            count += 1
+            yield row
+        if not count and source.weight:
+            raise InvalidValueError("the run gives no rows", hint=maker.counts.text(), where=source.run)
+
+
+class _SharedSelection:
+    """A selection, and its episodes that the sources which share it have not read yet."""
+
+    def __init__(self, path: str, sources: Sequence[SourceSettings]) -> None:
+        self.path, self.pairs = path, read_selection(path)
+        self.keys = frozenset(key for key, _ in self.pairs)
+        self._missing = set(self.keys)
+        self._runs = [source.run for source in sources if source.selection == path]
+        self._unread = len(self._runs)
+
+    def note(self, keys: Iterable[str]) -> None:
+        """Notes the keys of a source's episodes; after the last source, raises if the selection names others."""
+        self._missing.difference_update(keys)
+        self._unread -= 1
+        if self._missing and not self._unread:
+            runs = ", ".join(self._runs)
+            raise InvalidValueError(field="episode", expected=f"one of {runs}", got=min(self._missing), where=self.path)
+
+
+def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[Row]:
+    for episode in _episodes(source, selection):
+        for seat in seats_of(episode, source.seats):
+            if selection is None or (episode.key, seat) in selection.pairs:
+                yield from maker.rows(episode, seat)
+
+
+def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Iterator[Episode]:
+    """Yields the episodes of a source; after the last one, raises for names and episodes that it does not contain."""
+    total, unscored = 0, 0
+    seats: set[str] = set()
+    keys: set[str] = set()
+    for episode in read_run(source.run):
+        total += 1
+        keys.add(episode.key)
+        seats.update(episode.task.agents, (f"{_POLICY}{info.name}" for info in episode.policies))
+        if source.scored and (episode.evaluation() is None or is_unscored(episode)):
+            unscored += 1
+        elif selection is None or episode.key in selection.keys:
+            yield episode
+    if not total:
+        raise InvalidValueError("the run has no episodes", where=source.run)
+    if unscored == total:
+        raise InvalidValueError(
+            f"all {total} episodes are unscored", hint="rate the run first, or set scored: false", where=source.run
+        )
+    if unscored:
+        logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, total)
+    if selection is not None:
+        selection.note(keys)
+    for name in source.seats or ():
+        # Seats differ between tasks: only a name that occurs in no episode is a mistake.
+        if name not in seats:
+            raise UnknownNameError(field="seats", got=name, valid=sorted(seats), where=source.run)
+
+
+def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:
+    """Returns the seats of an episode that ``seats`` names by agent id or ``policy:NAME``; all seats for ``None``."""
+    if seats is None:
+        return list(episode.task.agents)
+    names = set(seats)
+    policies = {info.agent: f"{_POLICY}{info.name}" for info in episode.policies}
+    return [agent for agent in episode.task.agents if agent in names or policies.get(agent) in names]
+
+
+def read_selection(path: str | Path) -> frozenset[tuple[str, str]]:
+    """Returns the (episode, seat) pairs of a selection.
+
+    Raises:
+        InvalidValueError: the file does not exist, or is empty.
+        DamagedRecordError: a line is not a pair; names the line.
+    """
+    if not Path(path).is_file():
+        raise InvalidValueError(expected="a selection (JSON Lines with episode and seat)", where=path)
+    pairs = frozenset(_pair(where, line) for where, line in read_lines(Path(path)))
+    if not pairs:
+        raise InvalidValueError("selects no episode", where=path)
+    return pairs
+
+
+def _pair(where: Where, line: str) -> tuple[str, str]:
+    try:
+        item = decode_json(line)
+        return str(item["episode"]), str(item["seat"])
+    except (ValueError, KeyError, TypeError):
+        raise DamagedRecordError(expected="an object with episode and seat", where=where) from None

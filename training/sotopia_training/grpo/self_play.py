@@ -1,0 +1,193 @@
+"""Self-play: each group of episodes is played against a script, a frozen policy or a past self, drawn by their shares.
+
+Past selves are copies of the policy in training, saved at its start and after every ``every`` steps. Those that the
+policy loses to more often are drawn more often (prioritised fictitious self-play). A draw depends only on the seed, the
+step and the situation, so that all processes and all episodes of a group have the same partner. Every past self that is
+drawn is a separate model in memory, on the device of the policy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sotopia_env.chat_model import ModelPool, make_model
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.foundation.json_text import read_json
+from sotopia_env.naming import make_policy
+from sotopia_env.policies import Policy
+from sotopia_env.world import Scalarisation
+from sotopia_training.grpo.situations import SelfPlaySettings, Situation
+from sotopia_training.grpo.token_episodes import TokenEpisode
+from sotopia_training.models.chat_model import Constrained
+from sotopia_training.models.loading import write_prompt_settings
+from sotopia_training.models.policy import load
+from sotopia_training.stage.settings import PromptSettings
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
+_RESULTS = "results.json"
+
+
+class SelfPlay:
+    """Draws partners, saves past selves to disk, and counts the losses to them."""
+
+    def __init__(
+        self,
+        settings: SelfPlaySettings,
+        folder: Path,
+        prompt: PromptSettings,
+        reward: Scalarisation,
+        models: ModelPool | None = None,
+        constrained: bool = False,
+    ) -> None:
+        """Creates the named partners; past selves are loaded when they are first drawn.
+
+        Args:
+            settings: the shares and the pool.
+            folder: the directory of the pool.
+            prompt: the prompt settings of the policy, which its past selves share.
+            reward: the reward that decides whether an episode is lost.
+            models: creates partners that are models on servers.
+            constrained: whether past selves answer under the schema of the possible actions, as the policy does.
+        """
+        self._constrained: Constrained = "on" if constrained else "off"
+        self._settings, self._folder, self._prompt, self._reward = settings, folder, prompt, reward
+        groups = (settings.scripts, settings.frozen)
+        self._named = [[make_policy(spec, models or make_model) for spec in group.policies] for group in groups]
+        self._loaded: dict[str, Policy] = {}
+        file = folder / _RESULTS
+        self.results: list[dict[str, Any]] = read_json(file) if file.is_file() else []
+
+    @property
+    def members(self) -> list[Path]:
+        """Directories of the past selves, oldest first."""
+        return self._saved_selves()[-self._settings.past.size :]
+
+    def _saved_selves(self) -> list[Path]:
+        """Returns all past selves on disk, oldest first: the members, and those that were members at a checkpoint."""
+        paths = [path for path in self._folder.glob("step_*") if path.suffix != ".unfinished"]
+        return sorted(paths, key=_step)
+
+    def loss_rate(self, member: str) -> float:
+        """Returns the policy's rate of losses to a past self; 1/2 before the first episode."""
+        # Laplace's rule of succession: no past self gets the rate 0, and with it never a chance to be drawn.
+        rows = [row for row in self.results if row["member"] == member]
+        return (1 + sum(row["lost"] for row in rows)) / (2 + sum(row["episodes"] for row in rows))
+
+    def with_partner(self, situation: Situation, number: int, step: int) -> Situation:
+        """Returns the situation with the partner drawn for it at this step.
+
+        Raises:
+            InvalidValueError: a past self was drawn, and the pool is empty.
+        """
+        digest = hashlib.sha256(f"{self._settings.seed}:{step}:{number}".encode()).digest()
+        return replace(situation, partner=self._drawn(random.Random(digest)))
+
+    def _drawn(self, rng: random.Random) -> Policy:
+        shares = (self._settings.scripts.share, self._settings.frozen.share, self._settings.past.share)
+        (kind,) = rng.choices(range(3), shares)
+        return rng.choice(self._named[kind]) if kind < 2 else self._past(rng)
+
+    def _past(self, rng: random.Random) -> Policy:
+        members = self.members
+        if not members:
+            raise InvalidValueError(field="self_play.past", expected=f"past selves in {self._folder}")
+        weights = [self.loss_rate(path.name) ** self._settings.past.priority for path in members]
+        (path,) = rng.choices(members, weights)
+        # Frees the memory of those that have left the pool.
+        for stale in self._loaded.keys() - {member.name for member in members}:
+            del self._loaded[stale]
+        if path.name not in self._loaded:
+            self._loaded[path.name] = load(path, name=path.name, constrained=self._constrained)
+        return self._loaded[path.name]
+
+    def note(self, episodes: Iterable[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
+        """Counts the episodes of all processes that were lost to past selves."""
+        names = {path.name for path in self.members}
+        results = [
+            (episode.situation.partner.name, self._lost(episode))
+            for episode in episodes
+            if not episode.failure and episode.situation.partner.name in names
+        ]
+        rows = gather(results)
+        for member in sorted({name for name, _ in rows}):
+            lost = [value for name, value in rows if name == member]
+            self.results.append({"step": step, "member": member, "episodes": len(lost), "lost": sum(lost)})
+
+    def _lost(self, episode: TokenEpisode) -> bool:
+        """Whether the focal seat's reward is below the mean of the others'."""
+        assert episode.evaluation is not None
+        others = [agent for agent in episode.table.task.agents if agent != episode.situation.seat]
+        values = [self._reward(episode.evaluation.vector(agent, self._reward.dimensions)) for agent in others]
+        return self._reward(episode.vector) < sum(values) / len(values)
+
+    def keep(self, trainer: Any, step: int) -> None:
+        """Saves the policy as a past self, and removes those that are no longer needed; called by every process."""
+        path = self._folder / f"step_{step}"
+        unfinished = path.with_suffix(".unfinished")
+        trainer.save_model(str(unfinished))
+        if trainer.is_world_process_zero():
+            shutil.rmtree(unfinished / "ref", ignore_errors=True)  # the KL reference, which TRL saves as well
+            write_prompt_settings(unfinished, self._prompt)
+            shutil.rmtree(path, ignore_errors=True)
+            unfinished.rename(path)
+            for old in set(self._saved_selves()) - self._needed(trainer.args.output_dir):
+                shutil.rmtree(old)
+            self.save_results()
+        trainer.accelerator.wait_for_everyone()
+
+    def _needed(self, checkpoints: str) -> set[Path]:
+        """Returns the members, and those at the time of every checkpoint, from which training may resume."""
+        # A resumed run must draw from the pool as it was at its checkpoint.
+        selves, size = self._saved_selves(), self._settings.past.size
+        moments = [int(path.name.rpartition("-")[2]) for path in Path(checkpoints).glob("checkpoint-*")]
+        pools = [[path for path in selves if _step(path) <= moment][-size:] for moment in moments]
+        return {path for pool in [*pools, selves[-size:]] for path in pool}
+
+    def save_results(self) -> None:
+        """Writes the results that determine the draws of past selves."""
+        write_text_atomically(self._folder / _RESULTS, json.dumps(self.results) + "\n")
+
+    def rewind(self, trainer: Any, step: int) -> None:
+        """Removes results and past selves that are later than the resumed step; saves the policy if none is left."""
+        self.results = [row for row in self.results if row["step"] < step]
+        if trainer.is_world_process_zero():
+            for path in self._saved_selves():
+                if _step(path) > step:
+                    shutil.rmtree(path)
+        trainer.accelerator.wait_for_everyone()
+        if step == 0 or not self.members:
+            self.keep(trainer, step)
+
+    def callback(self, trainer: Any) -> TrainerCallback:
+        """Returns the trainer's callback."""
+        from transformers import TrainerCallback
+
+        pool = self
+
+        class Pool(TrainerCallback):
+            def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                pool.rewind(trainer, state.global_step)
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.global_step % pool._settings.past.every == 0:
+                    pool.keep(trainer, state.global_step)
+
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.is_world_process_zero:
+                    pool.save_results()
+
+        return Pool()
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step_"))

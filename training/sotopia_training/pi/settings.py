@@ -1,0 +1,104 @@
+"""Settings of SOTOPIA-π's pipeline (:mod:`sotopia_training.pi.pipeline`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from sotopia_env.foundation.settings import Settings
+from sotopia_training.collect.collection import PlaySettings
+from sotopia_training.collect.selection import BCFilter, SRFilter
+from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
+from sotopia_training.fitting.arguments import FitSettings
+from sotopia_training.models.tiny_base import TinyBaseSettings
+from sotopia_training.stage.settings import ModelSettings, PromptSettings
+
+Update = Literal["bc", "sr"]
+
+
+class TrainingSettings(FitSettings):
+    """Training of one update, apart from the settings that the pipeline fills in; ``trainer`` is TRL's ``SFTConfig``.
+
+    Attributes:
+        validation: the share of the scenarios that is held out for the validation loss.
+    """
+
+    validation: float = Field(default=0.1, ge=0, lt=1)
+
+
+class SamplingSettings(Settings):
+    """Sampling of a trained model in play; see :func:`sotopia_training.models.policy.load`."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    quantization: Literal["none", "nf4"] = "none"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_batch: int = Field(default=64, ge=1)
+
+
+class ModelEvaluationSettings(Settings):
+    """The evaluation of every model: with one partner, on tasks that are never trained on.
+
+    Attributes:
+        tasks: the tasks of the evaluation; their scenarios are never trained on, with any characters.
+        partner: the policy of the other seats, the same for all models (SOTOPIA-π, section 4).
+        base: whether the model is also evaluated before training.
+        expert: whether the expert is also evaluated.
+        play: the orders, repeats and limits of the episodes.
+    """
+
+    tasks: TaskSource = TaskSource(source="starter")
+    partner: str
+    base: bool = True
+    expert: bool = True
+    play: PlaySettings = PlaySettings()
+
+
+class PipelineSettings(Settings):
+    """Settings of the pipeline.
+
+    Attributes:
+        model: the model to train; every update continues the previous one.
+        tiny: creates a random ``model.base`` in ``base/``.
+        start_from: output directory of an earlier stage, whose model is trained further.
+        prompt: format and limits of the model's prompts.
+        expert: the policy that behaviour cloning imitates.
+        updates: the updates in order; each collects, rates and filters its own tasks. ``bc`` learns from episodes of
+            the expert with itself, ``sr`` from those of the current model. More can be added to a complete pipeline.
+        tasks: the tasks of every update; each update has its own seeds, inspirations and scenarios. ``given`` tasks are
+            the same for every update.
+        evaluator: scores the collected episodes and the evaluations.
+        max_unscored: share of a collection's episodes that may remain without a rating.
+        play: orders, repeats and limits of the collected episodes.
+        sr_partner: partner of the model in the episodes for ``sr`` (its turns are not trained on); by default the model
+            itself.
+        bc_filter: selects the turns for behaviour cloning.
+        sr_filter: selects the turns for self-reinforcement.
+        bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
+        sr: training on the model's own episodes (B.5; the model after epoch 5, B.6).
+        sampling: the sampling of the trained model in play.
+        launch: the command that trains in separate processes, such as ``accelerate launch -m training bc``;
+            ``--config FILE`` is appended. Empty trains in this process.
+        evaluation: the evaluation of the models.
+        output: the directory that contains the directories of the steps.
+    """
+
+    model: ModelSettings
+    tiny: TinyBaseSettings | None = None
+    start_from: str | None = None
+    prompt: PromptSettings = PromptSettings()
+    expert: str
+    updates: tuple[Update, ...] = Field(default=("bc", "sr"), min_length=1)
+    tasks: TaskSettings = TaskSettings(families=FamilySettings())
+    evaluator: str = "verified+rules"
+    max_unscored: float = Field(default=0.1, ge=0, le=1)
+    play: PlaySettings = PlaySettings()
+    sr_partner: str | None = None
+    bc_filter: BCFilter = BCFilter()
+    sr_filter: SRFilter = SRFilter()
+    bc: TrainingSettings = TrainingSettings()
+    sr: TrainingSettings = TrainingSettings(keep=5)
+    sampling: SamplingSettings = SamplingSettings()
+    launch: tuple[str, ...] = ()
+    evaluation: ModelEvaluationSettings
+    output: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 
 from benchmarks.measure import Figure
-from sotopia_env.reports.interviews.sensitivity import variation_tests
+from sotopia_env.interviews.sensitivity import variation_tests
 
 TEMPLATES, INSTANCES = 40, 5
 WITHIN, WILD = 0.1, 0.3

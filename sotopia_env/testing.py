@@ -22,8 +22,9 @@ from sotopia_env import tasks
 from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.quoting import disarm, quote
-from sotopia_env.foundation.records import canonical_json, read_record
+from sotopia_env.foundation.records import read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score

@@ -27,9 +27,10 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, standing_rewards, state_values
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.foundation.files import write_text_atomically
-from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.json_text import canonical_json, decode_json
 from sotopia_env.foundation.prompts import fill
-from sotopia_env.foundation.records import Record, canonical_json, code_version
+from sotopia_env.foundation.records import Record
+from sotopia_env.foundation.versions import code_version
 from sotopia_env.foundation.waiting import all_at_once, wait
 from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies import Decision, Policy

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import FieldError
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 
 
 @contextmanager

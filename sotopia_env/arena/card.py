@@ -12,8 +12,8 @@ from pydantic import AfterValidator, PositiveInt
 from sotopia_env.arena.rows import HUMAN, Play, Row, play_of, policy_name
 from sotopia_env.arena.suites import FrozenSuite, Suite
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, excerpt
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import Line, Record, canonical_json, first_difference, not_blank
+from sotopia_env.foundation.json_text import canonical_json, decode_json, first_difference
+from sotopia_env.foundation.records import Line, Record, not_blank
 from sotopia_env.reports.seat_results import policy_labels
 
 CARD_FILE = "card.json"

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt
 
 from sotopia_env.arena.process import process
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import Line, Record, canonical_json
+from sotopia_env.foundation.json_text import canonical_json, decode_json
+from sotopia_env.foundation.records import Line, Record
 from sotopia_env.reports import SHARE, SeatResult, seat_results
 from sotopia_env.world.episode import Episode
 

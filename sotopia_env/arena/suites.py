@@ -20,7 +20,8 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
 from sotopia_env.foundation.files import read_text, write_text_atomically
-from sotopia_env.foundation.records import Line, Name, Record, canonical_json, read_record
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Line, Name, Record, read_record
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies import policy_identity

@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, decode_json
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.quoting import disarm
-from sotopia_env.foundation.records import code_version, invalid_part
+from sotopia_env.foundation.validation import invalid_part
+from sotopia_env.foundation.versions import code_version
 
 
 def _refused(error: typer.BadParameter) -> str | None:

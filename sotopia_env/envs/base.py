@@ -20,8 +20,8 @@ from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.quoting import disarm, disarm_line
-from sotopia_env.foundation.records import canonical_json
 from sotopia_env.outcomes import Menu, OutcomeResult
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason

@@ -3,9 +3,8 @@
 Without a language model: :class:`VerifiedOutcome` computes the exact outcome of tasks that have one (GOAL and FIN);
 :class:`RuleEvaluator` scores all seven dimensions by counting words; :func:`default_evaluator` combines the two;
 :class:`Diligence` scores from moves whether an agent worked for its result. With a language model: :class:`LLMJudge`,
-:class:`Ensemble` of judges, and :class:`SpokenOutcome` for agreements in words alone. :class:`InterviewEvaluator` asks
-the policies themselves, and judges, which goals were reached. Importing this package loads neither word lists nor the
-model client; the first use does.
+:class:`Ensemble` of judges, and :class:`SpokenOutcome` for agreements in words alone. Importing this package loads
+neither word lists nor the model client; the first use does.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
-    from sotopia_env.evaluators.interview import InterviewEvaluator
     from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
     from sotopia_env.evaluators.judge.document import document
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 # Imported on first use: these modules load the model client, which evaluators without a model do not need.
 _LAZY: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
-    "interview": ("InterviewEvaluator",),
     "judge.attacks": ("ATTACKS", "plant"),
     "judge.dimensions_file": ("load_dimensions",),
     "judge.document": ("document",),
@@ -70,7 +67,6 @@ __all__ = [
     "ComputedEvaluator",
     "Diligence",
     "Ensemble",
-    "InterviewEvaluator",
     "LLMJudge",
     "Manner",
     "Prompt",

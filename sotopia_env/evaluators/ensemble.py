@@ -10,7 +10,7 @@ from typing import Any
 from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
 from sotopia_env.evaluators.judge.question import AskingEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError, check_whole
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension, Dimension

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import package_versions
+from sotopia_env.foundation.versions import package_versions
 
 DISTRIBUTION = "sotopia-env"
 _ROOT = Path(__file__).parents[2]

@@ -1,11 +1,12 @@
 """A strict reader of JSON from outside: unique keys, finite numbers, at most :data:`MOST_LEVELS` levels.
 
 Every problem with a text is reported as one type of exception, including a number with 5,000 digits and a thousand
-nested brackets.
+nested brackets. Beside it: canonical JSON, and the first difference of two values.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -14,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from sotopia_env.foundation.errors import FieldError, InvalidValueError, Verbatim, Where, excerpt
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, Verbatim, Where, excerpt, joined
 from sotopia_env.foundation.files import read_text
 
 MOST_LEVELS = 100
@@ -206,3 +207,37 @@ _NEAR_END = 64  # characters; longer than any token that may be cut off, except 
 _FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
 """Reads one value inside a text (``raw_decode``), by the rules of :func:`parse_json`."""
+
+
+_MISSING = object()
+
+
+def canonical_json(value: Any) -> str:
+    """Returns the canonical JSON of ``value``, for hashes and comparisons: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+_MAX_DIFFERENCE = 100  # characters of each value
+
+
+def first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, str, str]:
+    """Returns the path and both values of the first difference of two JSON values, at most 100 characters of each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = [key for key in sorted({*ours, *theirs}) if ours.get(key, _MISSING) != theirs.get(key, _MISSING)]
+        key = keys[0]
+        return first_difference(joined(where, key), ours.get(key, _MISSING), theirs.get(key, _MISSING))
+    if isinstance(ours, list) and isinstance(theirs, list):
+        pairs = enumerate(itertools.zip_longest(ours, theirs, fillvalue=_MISSING))
+        index, (left, right) = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
+        return first_difference(f"{where}.{index}", left, right)
+    texts = ["nothing" if value is _MISSING else canonical_json(value) for value in (ours, theirs)]
+    if max(map(len, texts)) <= _MAX_DIFFERENCE:
+        return where, texts[0], texts[1]
+    equal = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))
+    start = max(0, equal - _MAX_DIFFERENCE // 2)
+    return where, _cut(texts[0], start), _cut(texts[1], start)
+
+
+def _cut(text: str, start: int) -> str:
+    end = start + _MAX_DIFFERENCE
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, excerpt, joined
-from sotopia_env.foundation.records import invalid_part
+from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.foundation.yaml_text import parse_yaml, read_yaml
 
 

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Valid
 from pydantic.fields import FieldInfo
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.source import RawRecord
 

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidTaskError, InvalidValueError
 from sotopia_env.foundation.files import replacement
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.importers import Conversion, FileCount, Product, ProductKind, Remark
 from sotopia_env.runs.plan import set_hash
 from sotopia_env.storage import RUN, RunConfig, RunManifest

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
 # Consecutive episodes of a file mostly share their task; a bound keeps files of millions of tasks from filling memory.

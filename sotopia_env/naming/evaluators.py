@@ -11,13 +11,13 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
-from sotopia_env.evaluators.interview import InterviewEvaluator
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, check_members
+from sotopia_env.interviews.evaluator import InterviewEvaluator
 from sotopia_env.naming.grammar import (
     BOOLEAN,
     NUMBER,

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
-from sotopia_env.foundation.records import canonical_json, explain
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.validation import explain
 from sotopia_env.naming.models import MODEL_PLUGINS, with_directories
 from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.yaml_text import read_document
 from sotopia_env.naming import grammar
 from sotopia_env.naming.plugins import Plugins

@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError, json_excerpt
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, decode_json
 
 # A runaway or hostile move is refused by its size, before it is processed. Lengths are in characters.
 LONGEST_CLAIM = 200

@@ -38,7 +38,8 @@ from sotopia_env.foundation.errors import (
     Where,
 )
 from sotopia_env.foundation.files import read_lines
-from sotopia_env.foundation.records import Name, Record, invalid, read_record
+from sotopia_env.foundation.records import Name, Record, read_record
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.reports.agreement import cohens_kappa
 from sotopia_env.world.action import Action, ActionType

@@ -24,9 +24,9 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.prompts import fill, load
 from sotopia_env.foundation.quoting import disarm, disarm_line, quote
-from sotopia_env.foundation.records import canonical_json
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError, field_validator
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import read_text
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import JsonObject, Record, invalid
+from sotopia_env.foundation.records import JsonObject, Record
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.world.action import ParseFailure, parse, to_json
 
 PLACEHOLDER = "{{observation}}"

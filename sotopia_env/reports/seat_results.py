@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, decode_json
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns

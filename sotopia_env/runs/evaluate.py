@@ -17,7 +17,8 @@ from sotopia_env.chat_model import Ledger
 from sotopia_env.concurrency import Progress, Stop, blocking, check_limits, work_through
 from sotopia_env.evaluators.evaluator import JudgePanel
 from sotopia_env.foundation.errors import ModelRefusedError, check_members
-from sotopia_env.foundation.records import Record, canonical_json
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Record
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.storage.directory import RunDirectory, read_run
 from sotopia_env.storage.journal import Journal

@@ -16,8 +16,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, check_whole
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import canonical_json, first_difference
+from sotopia_env.foundation.json_text import canonical_json, decode_json, first_difference
 from sotopia_env.naming import make_policy
 from sotopia_env.storage.manifest import Named, RunConfig, RunManifest, named
 from sotopia_env.world.answers import Configured

@@ -27,8 +27,8 @@ from sotopia_env.foundation.errors import (
     Where,
     check_members,
 )
-from sotopia_env.foundation.records import invalid
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.naming import imported_code
 from sotopia_env.policies.lengths import Measured, length_warnings
 from sotopia_env.runs.admission import Admission

@@ -11,18 +11,10 @@ from pydantic import Field, ValidationError
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim
 from sotopia_env.foundation.files import read_text
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import (
-    JsonObject,
-    Record,
-    canonical_json,
-    code_version,
-    explain,
-    first_difference,
-    package_versions,
-    read_record,
-    source_revision,
-)
+from sotopia_env.foundation.json_text import canonical_json, decode_json, first_difference
+from sotopia_env.foundation.records import JsonObject, Record, read_record
+from sotopia_env.foundation.validation import explain
+from sotopia_env.foundation.versions import code_version, package_versions, source_revision
 from sotopia_env.world.answers import Configured, settings_of
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, Evaluation, RecordedTurn, SchemaVersion

@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 from sotopia_env.foundation.errors import ConstraintError, InvalidValueError, Where
 from sotopia_env.foundation.files import read_text
-from sotopia_env.foundation.records import canonical_json, read_record
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import read_record
 from sotopia_env.tasks.builtin import everyday_cast, starter_cast
 from sotopia_env.tasks.checks import check
 from sotopia_env.tasks.open_scenario import OpenScenario, renamed

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidTaskError, Verbatim, Where
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes import (
     AdditiveWorth,
     BallotRules,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.world.scenario import Scenario, Task
 
 

@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import JsonObject, Line, Name, Record, invalid
+from sotopia_env.foundation.records import JsonObject, Line, Name, Record
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.tasks.forms import MARKER, RecordForm, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text

@@ -18,7 +18,8 @@ from pydantic import AfterValidator, Field, model_validator
 from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.foundation.files import read_lines, write_text_atomically
 from sotopia_env.foundation.quoting import disarm
-from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, code_version, read_record
+from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, read_record
+from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition

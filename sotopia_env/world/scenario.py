@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import (
     Label,
     Line,
@@ -28,7 +29,6 @@ from sotopia_env.foundation.records import (
     SortedObject,
     SourcedRecord,
     TextMap,
-    canonical_json,
     json_or_value,
     no_pose,
     not_blank,

@@ -30,8 +30,9 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.files import read_text, write_text_atomically
-from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import MOST_CHARACTERS, Record, canonical_json, invalid
+from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.foundation.records import MOST_CHARACTERS, Record
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 

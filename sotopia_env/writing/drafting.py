@@ -25,7 +25,8 @@ from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError,
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.prompts import fill, load
 from sotopia_env.foundation.quoting import disarm, quote
-from sotopia_env.foundation.records import JsonObject, Record, explain, read_record
+from sotopia_env.foundation.records import JsonObject, Record, read_record
+from sotopia_env.foundation.validation import explain
 from sotopia_env.storage import Journal
 from sotopia_env.world.observation import ChatMessage
 

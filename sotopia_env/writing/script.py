@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.storage import Journal
 from sotopia_env.tasks import Template, instantiate

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.prompts import load
-from sotopia_env.foundation.records import Name, invalid
+from sotopia_env.foundation.records import Name
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.reward import CustomDimension

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError, Where, excerpt
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.writing.drafting import Drafter, Written, open_written
 from sotopia_env.writing.inspirations import Inspiration, queues, take_evenly, unused
 from sotopia_env.writing.kinds import Writing

@@ -25,10 +25,10 @@ from sotopia_env.foundation.errors import (
     SotopiaError,
     excerpt,
 )
-from sotopia_env.foundation.records import invalid_of
+from sotopia_env.foundation.validation import invalid_of
+from sotopia_env.world.taskset import FIELD_NAMES
 from sotopia_studio.problems import ConflictError, ForbiddenError, LimitError, MissingError, UnauthorizedError
 from sotopia_studio.store.engine import UNREACHABLE
-from sotopia_env.world.taskset import FIELD_NAMES
 
 logger = logging.getLogger(__name__)
 PROBLEM = "application/problem+json"

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import Histogram
 
-from sotopia_env.foundation.records import code_version
+from sotopia_env.foundation.versions import code_version
 from sotopia_studio import answers
 from sotopia_studio.api import ROUTERS as API
 from sotopia_studio.api.bodies import ERRORS

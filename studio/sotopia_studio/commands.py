@@ -57,8 +57,8 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise SotopiaError(f"the studio needs {', '.join(missing)}: {install_command('serve')}")
-    from sotopia_studio.settings import ServiceSettings
     from sotopia_env.foundation.settings import overridden, read_values, settings_of
+    from sotopia_studio.settings import ServiceSettings
 
     values: dict[str, Any] = overridden({} if config is None else read_values(config), changes, "--set")
     if database is not None:

@@ -19,15 +19,16 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
-from sotopia_env.world.play.policy import Decision, Policy
-from sotopia_env.foundation.records import JsonObject, Record, canonical_json, read_record
-from sotopia_studio.problems import ConflictError, ForbiddenError
-from sotopia_studio.store import episodes, events, jobs, tables
-from sotopia_studio.store.engine import Database
-from sotopia_env.world.play.table import Table
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import JsonObject, Record, read_record
 from sotopia_env.world import NO_ACTION, Action, ActionType, Episode, Evaluator, Generation, RecordedTurn, Rules, Task
 from sotopia_env.world.answers import PARTICIPANT
 from sotopia_env.world.episode import EpisodeError, PolicyInfo
+from sotopia_env.world.play.policy import Decision, Policy
+from sotopia_env.world.play.table import Table
+from sotopia_studio.problems import ConflictError, ForbiddenError
+from sotopia_studio.store import episodes, events, jobs, tables
+from sotopia_studio.store.engine import Database
 
 ADVANCE = "advance"
 """The job that lets the policies of a live episode act."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.storage import read_run
+from sotopia_env.world.play.table import Table
 from sotopia_studio.pages import conversation
 from sotopia_studio.pages.episodes import one_file
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.store.engine import Database
 from sotopia_studio.work.batch import import_run
-from sotopia_env.storage import read_run
-from sotopia_env.world.play.table import Table
 
 
 def export(paths: Sequence[Path], out: Path) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError, Where
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.taskset import YAML_KEYS

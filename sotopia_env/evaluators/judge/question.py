@@ -20,7 +20,7 @@ from sotopia_env.foundation.errors import (
     ModelRefusedError,
     check_whole,
 )
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.world.episode import Episode, Evaluation
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, excerpt
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import EpisodeError, Generation

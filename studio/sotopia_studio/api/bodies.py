@@ -10,13 +10,12 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.world import Character, Episode, Scenario, Task
 from sotopia_studio.store.episode_lists import EpisodeRow
 from sotopia_studio.store.jobs import JobState
 from sotopia_studio.store.kinds import DimensionList, KnownPair, RecordT
 from sotopia_studio.store.runs import RunRow
-from sotopia_env.world import Character, Episode, Scenario, Task
 
 T = TypeVar("T")
 After = Annotated[str, Query(description="Id of the last item of the page before.", max_length=80)]

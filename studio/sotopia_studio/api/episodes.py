@@ -12,6 +12,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.episode import Episode, read_episode
 from sotopia_studio import live
 from sotopia_studio.api.bodies import (
     Body,
@@ -27,8 +29,6 @@ from sotopia_studio.problems import ForbiddenError, MissingError
 from sotopia_studio.store import episode_lists, episodes, events
 from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.episode_lists import EpisodeFilter, EpisodeRow
-from sotopia_env.world import Action, Observation
-from sotopia_env.world.episode import Episode, read_episode
 
 router = APIRouter(tags=["episodes"], route_class=StrictRoute)
 _UPLOADS = 10_000

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.world import Character, RelationshipKind, Scenario, Task, admissible_seatings
 from sotopia_studio.api.bodies import (
     After,
     Body,
@@ -39,7 +40,6 @@ from sotopia_studio.store.kinds import (
     KnownPair,
 )
 from sotopia_studio.store.library import Item
-from sotopia_env.world import Character, RelationshipKind, Scenario, Task, admissible_seatings
 
 router = APIRouter(tags=["library"], route_class=StrictRoute)
 _MOST_CASTINGS = 1_000

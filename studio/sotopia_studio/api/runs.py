@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.records import JsonObject
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.runs import RunSpec
 from sotopia_env.runs.forecast import RunForecast, StandInModels, forecast
 from sotopia_studio.api.bodies import After, Body, Limit, Page, StrictRoute, json_answer, page_text
@@ -27,7 +28,6 @@ from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.kinds import TASKS
 from sotopia_studio.store.runs import RunRow
 from sotopia_studio.work import names
-from sotopia_env.foundation.settings import settings_of
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
 _LOOK = 0.5

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from sqlalchemy import func, select
 
 from sotopia_env import naming, tasks
-from sotopia_env.foundation.records import code_version
+from sotopia_env.foundation.versions import code_version
 from sotopia_studio.api.bodies import Body, StrictRoute
 from sotopia_studio.auth import Reader
 from sotopia_studio.context import ServicesDep

@@ -16,6 +16,8 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import POLICY_NAMES
 from sotopia_env.runs import EpisodePlan
 from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
+from sotopia_env.world import Rules, Task, seat_characters
+from sotopia_env.world.reward import CustomDimension
 from sotopia_studio import live
 from sotopia_studio.api.bodies import Body, StrictRoute
 from sotopia_studio.auth import Principal, Reader, Runner
@@ -31,8 +33,6 @@ from sotopia_studio.studies import opening
 from sotopia_studio.work import names
 from sotopia_studio.work.drafting import DraftSpec, ask_to_draft
 from sotopia_studio.work.evaluating import EvaluationSpec, ask_to_evaluate
-from sotopia_env.world import Rules, Task, seat_characters
-from sotopia_env.world.reward import CustomDimension
 
 LINK = "link"
 """In place of a policy: the seat of a person who gets a personal link to it."""

@@ -16,8 +16,8 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.json_text import decode_json, parse_json
-from sotopia_env.foundation.records import canonical_json, invalid
+from sotopia_env.foundation.json_text import canonical_json, decode_json, parse_json
+from sotopia_env.foundation.validation import invalid
 from sotopia_studio import answers, auth, live
 from sotopia_studio.api.bodies import Body
 from sotopia_studio.api.simulate import Simulation, begin_all

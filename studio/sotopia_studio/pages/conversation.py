@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.outcomes import Claims, TableView, Votes
-from sotopia_studio.live import LiveEpisode
-from sotopia_studio.store import episodes
-from sotopia_env.world.play.table import Table
 from sotopia_env.world import ActionType, Evaluation, Task, Turn
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.episode import RecordedTurn
 from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RANGES, Dimension
+from sotopia_studio.live import LiveEpisode
+from sotopia_studio.store import episodes
 
 COLOURS = 6
 """Hues of seats in the style sheet; they repeat after that."""

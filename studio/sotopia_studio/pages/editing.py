@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import FieldError
-from sotopia_env.foundation.records import invalid_part
+from sotopia_env.foundation.validation import invalid_part
 from sotopia_studio.context import Services
 from sotopia_studio.store import library
 from sotopia_studio.store.kinds import DIMENSION_LISTS

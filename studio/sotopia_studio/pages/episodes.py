@@ -12,7 +12,9 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.records import code_version, invalid
+from sotopia_env.foundation.validation import invalid
+from sotopia_env.foundation.versions import code_version
+from sotopia_env.world.play.table import Table
 from sotopia_studio import live
 from sotopia_studio.api.episodes import existing_episode, resume_episode, stop_episode
 from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
@@ -25,7 +27,6 @@ from sotopia_studio.pages.rendering import STATIC, fragment, render
 from sotopia_studio.store import comments, episode_lists, episodes, events, jobs
 from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.episode_lists import EpisodeFilter
-from sotopia_env.world.play.table import Table
 
 router = APIRouter()
 _MENUS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")

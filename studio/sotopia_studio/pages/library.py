@@ -14,6 +14,8 @@ from fastapi.responses import RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.foundation.yaml_text import parse_yaml
+from sotopia_env.world import Character, RelationshipKind, Scenario, Task
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import Edited, edited, lines, words
@@ -31,8 +33,6 @@ from sotopia_studio.store.kinds import (
     Kind,
     KnownPair,
 )
-from sotopia_env.world import Character, RelationshipKind, Scenario, Task
-from sotopia_env.foundation.yaml_text import parse_yaml
 
 router = APIRouter()
 PAGES: Mapping[str, Kind[Any]] = {

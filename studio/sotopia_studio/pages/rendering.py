@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from sotopia_env.foundation.records import code_version
+from sotopia_env.foundation.versions import code_version
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"

@@ -10,7 +10,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.runs import RunSpec
+from sotopia_env.storage import read_failures
 from sotopia_studio.api import runs as api
 from sotopia_studio.api.runs import NewRun
 from sotopia_studio.api.simulate import Forecast, NewEvaluation, evaluate_run
@@ -21,8 +23,6 @@ from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episode_lists, jobs, runs
 from sotopia_studio.store.episode_lists import EpisodeFilter
-from sotopia_env.foundation.settings import settings_of
-from sotopia_env.storage import read_failures
 
 router = APIRouter()
 _NUMBERS = ("n", "repeats", "seed", "max_turns")

@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.seat_form import TermField, action_choices, move_choices, read_action, term_fields
+from sotopia_env.world import Observation, TurnOrder
 from sotopia_studio import auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
@@ -24,7 +25,6 @@ from sotopia_studio.pages.editing import seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events
-from sotopia_env.world import Observation, TurnOrder
 
 router = APIRouter()
 

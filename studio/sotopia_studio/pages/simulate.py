@@ -15,7 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import decode_json, parse_json
-from sotopia_env.foundation.records import Record, invalid
+from sotopia_env.foundation.records import Record
+from sotopia_env.foundation.validation import invalid
+from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
+from sotopia_env.world import Rules, Task, TurnOrder
+from sotopia_env.world.reward import CustomDimension
 from sotopia_studio.api import simulate as api
 from sotopia_studio.api.simulate import Forecast, Simulation
 from sotopia_studio.auth import Reader, Runner
@@ -27,9 +31,6 @@ from sotopia_studio.store import episode_lists, jobs, library
 from sotopia_studio.store.episodes import PERSON
 from sotopia_studio.store.kinds import CHARACTERS, DIMENSION_LISTS, SCENARIOS, TASKS
 from sotopia_studio.work.drafting import DraftSpec, ask_to_draft
-from sotopia_env.world import Rules, Task, TurnOrder
-from sotopia_env.world.reward import CustomDimension
-from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
 
 router = APIRouter()
 _RULES = TypeAdapter(Rules)

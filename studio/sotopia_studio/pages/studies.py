@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.yaml_text import parse_yaml
 from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import ServicesDep, public_address
@@ -16,7 +17,6 @@ from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
 from sotopia_studio.studies import export, opening, play
 from sotopia_studio.studies.settings import AnnotateStudy, PlayStudy, study_of
-from sotopia_env.foundation.yaml_text import parse_yaml
 
 router = APIRouter()
 EXAMPLES = {

@@ -9,8 +9,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_studio.store import tables
 from sotopia_studio.store.engine import insert_for
 

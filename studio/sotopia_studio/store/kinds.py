@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field, model_validator
 from sqlalchemy import Table
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.records import Line, Name, Record, TextMap, canonical_json
-from sotopia_studio.store import tables
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Line, Name, Record, TextMap
 from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_studio.store import tables
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 

@@ -21,6 +21,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.records import read_record
+from sotopia_env.world import Cast, Scenario, Task
+from sotopia_env.world.reward import CustomDimension
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import tables
 from sotopia_studio.store import tags as tag_store
@@ -36,8 +38,6 @@ from sotopia_studio.store.kinds import (
     KnownPair,
     RecordT,
 )
-from sotopia_env.world import Cast, Scenario, Task
-from sotopia_env.world.reward import CustomDimension
 
 PAGE = 50
 """Items on a page of a list, unless another number is asked for."""

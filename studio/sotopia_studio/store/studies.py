@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import tables
 

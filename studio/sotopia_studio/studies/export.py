@@ -24,12 +24,12 @@ from sotopia_env.people import (
 from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, fingerprint
 from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
 from sotopia_env.reports import Report
+from sotopia_env.world import Episode
 from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.forms import Question
 from sotopia_studio.studies.interviews import INTERVIEW
 from sotopia_studio.studies.rating import GOLD_SLOT, REASONING, scores_of
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, ValidateStudy
-from sotopia_env.world import Episode
 
 COLUMNS = ("study", "participant", "external", "item", "slot", "state", "seconds", "agent", "question", "answer")
 CODEBOOK = {

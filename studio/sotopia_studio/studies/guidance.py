@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people.sheet import DimensionGuide, dimension_guides
 from sotopia_env.foundation.records import Record
-from sotopia_studio.studies.settings import AnnotateStudy
 from sotopia_env.foundation.yaml_text import read_yaml
+from sotopia_env.people.sheet import DimensionGuide, dimension_guides
+from sotopia_studio.studies.settings import AnnotateStudy
 
 _HERE = Path(__file__).parent
 

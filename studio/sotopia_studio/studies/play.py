@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
-from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
@@ -21,7 +21,6 @@ from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.studies.forms import Section
 from sotopia_studio.studies.interviews import interview_form, is_interview
 from sotopia_studio.studies.settings import PERSON, PlayStudy
-from sotopia_env.world import Rules, Task
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""

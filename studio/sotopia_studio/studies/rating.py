@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
+from sotopia_env.world import Episode, Task
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.studies.forms import Question, Section
 from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title
 from sotopia_studio.studies.settings import AnnotateStudy, ValidateStudy
-from sotopia_env.world import Episode, Task
 
 REASONING = ".reasoning"
 """Suffix of the answer with the rationale of a score."""

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.records import invalid_part
-from sotopia_studio.studies.forms import Question, Section, check_names
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.world.reward import CustomDimension
+from sotopia_studio.studies.forms import Question, Section, check_names
 
 PERSON = "person"
 """The partner of a play study whose partners are other participants."""

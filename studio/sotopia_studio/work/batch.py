@@ -16,15 +16,15 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.foundation.errors import Where
 from sotopia_env.foundation.records import read_record
 from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes_async
+from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
+from sotopia_env.storage.manifest import EPISODES
+from sotopia_env.world import Episode, RecordedTurn
+from sotopia_env.world.episode import read_episode
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import names
-from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
-from sotopia_env.storage.manifest import EPISODES
-from sotopia_env.world import Episode, RecordedTurn
-from sotopia_env.world.episode import read_episode
 
 _LOOK = 0.5
 """Seconds between two readings of the run directory."""

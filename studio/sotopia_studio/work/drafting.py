@@ -7,13 +7,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.naming.models import with_directories
-from sotopia_env.foundation.records import Record, canonical_json, read_record
+from sotopia_env.writing import Drafter, simulation_question
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import jobs, tables
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import names
-from sotopia_env.writing import Drafter, simulation_question
 
 DRAFT = "draft"
 """The job that drafts simulations."""

@@ -12,6 +12,7 @@ from sotopia_env.concurrency import Stop
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.runs import evaluate_episode, evaluate_run
+from sotopia_env.storage import check_run, read_manifest
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, events, jobs, runs, tables
@@ -19,7 +20,6 @@ from sotopia_studio.store.engine import Database
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import names
 from sotopia_studio.work.batch import index
-from sotopia_env.storage import check_run, read_manifest
 
 EVALUATE = "evaluate"
 """The job that adds an evaluation to an episode or to all episodes of a run."""

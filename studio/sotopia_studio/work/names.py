@@ -19,16 +19,16 @@ from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import replacement
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.naming.grammar import split, split_options
 from sotopia_env.naming.plugins import installed_only
-from sotopia_env.world.play.policy import Policy
 from sotopia_env.runs.spec import RunSpec
-from sotopia_studio.settings import ServiceSettings
-from sotopia_studio.store.episodes import PERSON
 from sotopia_env.world import Evaluator
 from sotopia_env.world.answers import Configured
+from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.reward import CustomDimension
-from sotopia_env.foundation.yaml_text import to_yaml
+from sotopia_studio.settings import ServiceSettings
+from sotopia_studio.store.episodes import PERSON
 
 _OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
 """What makes a name read a file, or send prompts and keys to an address."""

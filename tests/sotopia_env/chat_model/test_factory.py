@@ -9,7 +9,7 @@ import pytest
 from sotopia_env.chat_model import Price, check, make_model
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.extras import install_command
-from sotopia_env.foundation.records import package_versions
+from sotopia_env.foundation.versions import package_versions
 from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, WAYS
 from tests.sotopia_env.chat_model.test_contract import ask

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sotopia_env.foundation.records import code_version
+from sotopia_env.foundation.versions import code_version
 from sotopia_env.naming import POLICY_NAMES, described_policies
 from tests.sotopia_env.cli.test_cli import COMMANDS, sotopia
 

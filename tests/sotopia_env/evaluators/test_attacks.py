@@ -18,12 +18,13 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
-from sotopia_env.evaluators import InterviewEvaluator, LLMJudge
+from sotopia_env.evaluators import LLMJudge
 from sotopia_env.evaluators.judge.attacks import ATTACKS, Attack, best_verdict, plant
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.records import Record
+from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import MAX_ARGUMENT_LENGTH
 from sotopia_env.world.episode import Episode

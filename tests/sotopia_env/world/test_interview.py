@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidTaskError
-from sotopia_env.foundation.records import invalid
+from sotopia_env.foundation.validation import invalid
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.world import Scenario, Task, goal_truth
 from sotopia_env.world.interview import GoalType, Need

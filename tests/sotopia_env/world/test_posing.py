@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Rubric
-from sotopia_env.foundation.records import explain
+from sotopia_env.foundation.validation import explain
 from sotopia_env.people.sheet import transcript_text
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.examples import read_examples

@@ -29,7 +29,8 @@ from pydantic import Field
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Progress
 from sotopia_env.foundation.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
-from sotopia_env.foundation.records import Record, canonical_json
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Record
 from sotopia_env.naming import make_evaluator, policy_of
 from sotopia_env.policies import Policy
 from sotopia_env.storage import Journal

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from sotopia_env.foundation.records import Record, canonical_json
+from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.foundation.records import Record
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.policies import Policy
 from sotopia_env.storage import Journal

@@ -18,8 +18,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.foundation.records import invalid_part
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.validation import invalid_part
 
 PAPER: Mapping[str, JsonValue] = {
     "learning_rate": 5e-5,

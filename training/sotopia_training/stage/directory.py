@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.files import write_text_atomically
-from sotopia_env.foundation.json_text import read_json
-from sotopia_env.foundation.records import first_difference, package_versions, source_revision
+from sotopia_env.foundation.json_text import first_difference, read_json
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.versions import package_versions, source_revision
 
 logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.reports.agreement import cohens_kappa
-from sotopia_env.reports.intervals import Bounds, Estimate, estimate
-from sotopia_env.reports.interviews.rows import (
+from sotopia_env.interviews.rows import (
     GOAL_MEASURES,
     MAJORITY,
     GoalRow,
@@ -26,7 +24,9 @@ from sotopia_env.reports.interviews.rows import (
     Vote,
     interview_rows,
 )
-from sotopia_env.reports.interviews.sensitivity import Variation, between_templates, deviations, variation_tests
+from sotopia_env.interviews.sensitivity import Variation, between_templates, deviations, variation_tests
+from sotopia_env.reports.agreement import cohens_kappa
+from sotopia_env.reports.intervals import Bounds, Estimate, estimate
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.answers import INFORMATION, INFORMATION_MEASURES
@@ -57,7 +57,7 @@ class Completion:
         estimate: the mean of the measure.
         psi: the mean over templates of the standard deviation over their instances; ``None`` if no template has two.
         between: the share of the variance of all instances that lies between templates, on which the χ² test depends
-            (:func:`~sotopia_env.reports.interviews.sensitivity.between_templates`).
+            (:func:`~sotopia_env.interviews.sensitivity.between_templates`).
     """
 
     policy: str
@@ -200,7 +200,7 @@ def interview_report(
         episodes: episodes that were evaluated by the same interview.
         evaluator: the name of the interview; by default the one that all episodes share.
         measure: the main measure; by default the first of
-            :data:`~sotopia_env.reports.interviews.rows.GOAL_MEASURES` that has values.
+            :data:`~sotopia_env.interviews.rows.GOAL_MEASURES` that has values.
 
     Raises:
         InvalidValueError: there are no episodes, or the episodes do not share one interview.

@@ -6,9 +6,9 @@ from dataclasses import astuple, fields, replace
 from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.interviews.report import PARTS, InterviewReport
+from sotopia_env.interviews.sensitivity import Variation
 from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure, paper_style
-from sotopia_env.reports.interviews.report import PARTS, InterviewReport
-from sotopia_env.reports.interviews.sensitivity import Variation
 from sotopia_env.reports.sheet import ESTIMATE, Report, Sheet, show_percent
 
 if TYPE_CHECKING:

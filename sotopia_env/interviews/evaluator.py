@@ -16,8 +16,6 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.evaluator import Basis
-from sotopia_env.evaluators.judge.goals import PROMPTS as JUDGE_PROMPTS
-from sotopia_env.evaluators.judge.goals import judge_goals
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, check_model, tag
 from sotopia_env.foundation.errors import (
@@ -30,8 +28,10 @@ from sotopia_env.foundation.errors import (
     Verbatim,
     check_members,
 )
-from sotopia_env.foundation.records import canonical_json
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
+from sotopia_env.interviews.goals import PROMPTS as JUDGE_PROMPTS
+from sotopia_env.interviews.goals import judge_goals
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.world.answers import (
     ANSWERED,

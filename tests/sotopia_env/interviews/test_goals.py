@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from sotopia_env.evaluators import InterviewEvaluator, View
+from sotopia_env.evaluators import View
 from sotopia_env.evaluators.evaluator import measures
-from sotopia_env.evaluators.judge.goals import read_yes_no
 from sotopia_env.evaluators.judge.verdict import Refusal
 from sotopia_env.foundation.errors import (
     ContextLengthError,
@@ -16,6 +15,8 @@ from sotopia_env.foundation.errors import (
     ModelCallError,
     UnknownNameError,
 )
+from sotopia_env.interviews import InterviewEvaluator
+from sotopia_env.interviews.goals import read_yes_no
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Evaluation, Evaluator

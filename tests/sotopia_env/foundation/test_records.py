@@ -9,9 +9,11 @@ import pytest
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticKnownError, core_schema
 
-from sotopia_env.foundation import records
+from sotopia_env.foundation import versions
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where, check_members
-from sotopia_env.foundation.records import Record, invalid, invalid_part, package_versions, read_record
+from sotopia_env.foundation.records import Record, read_record
+from sotopia_env.foundation.validation import invalid, invalid_part
+from sotopia_env.foundation.versions import package_versions
 from sotopia_env.policies import Policy
 from sotopia_env.storage.manifest import RunManifest
 from sotopia_env.world.episode import Evaluator
@@ -81,7 +83,7 @@ def test_a_package_without_metadata_has_no_version(monkeypatch):
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(records, "version", missing)
+    monkeypatch.setattr(versions, "version", missing)
     assert {name: version for name, version in package_versions().items() if version is not None}.keys() == {"python"}
     assert package_versions()["litellm"] is None
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sotopia_env.evaluators import Composite, InterviewEvaluator, VerifiedOutcome, View
+from sotopia_env.evaluators import Composite, VerifiedOutcome, View
 from sotopia_env.foundation.errors import EvaluationError, ModelCallError
+from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.naming import make_evaluator
 from sotopia_env.policies import LLMPolicy, UniformRandom
 from sotopia_env.runs import EpisodePlan, run_episodes

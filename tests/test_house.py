@@ -96,6 +96,25 @@ def test_importing_opens_no_socket_no_file_of_the_users_and_nothing_heavy(tmp_pa
     assert run.stderr == ""
 
 
+LOADED = """
+import json, sys
+import sotopia_env
+print(json.dumps({name: getattr(module, "__file__", "") for name, module in sys.modules.items()}))
+"""
+
+
+def test_importing_the_environment_loads_the_environment_alone():
+    """At most 95 modules and 16,500 lines of ours, and none of the rooms that play, store, report or reach a model."""
+    process = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    files = {
+        name: Path(file) for name, file in json.loads(process.stdout).items() if name.split(".")[0] == "sotopia_env"
+    }
+    others = ("chat_model", "storage", "naming", "runs", "reports", "policies", "people", "writing", "concurrency")
+    assert {name for name in files if name.split(".")[1:2] and name.split(".")[1] in others} == set()
+    assert len(files) <= 95
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files.values()) <= 16_500
+
+
 def test_the_front_door_is_exactly_what_is_listed():
     import sotopia_env
 

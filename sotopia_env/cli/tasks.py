@@ -26,7 +26,7 @@ from sotopia_env.foundation.quoting import disarm
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
 
 if TYPE_CHECKING:
-    from sotopia_env.tasks import Material
+    from sotopia_env.tasks.lint import Material
 
 
 def register(app: typer.Typer) -> None:
@@ -126,7 +126,7 @@ def stats(
     """
     from sotopia_env.reports.charts import check_formats
     from sotopia_env.reports.task_reports import composition_chart, composition_report
-    from sotopia_env.tasks import composition
+    from sotopia_env.tasks.composition import composition
 
     if out is not None:
         need("tasks stats --out", "matplotlib")
@@ -194,7 +194,7 @@ def sample_tasks(
       sotopia tasks sample starter --split train --out train.jsonl
       sotopia tasks sample official.jsonl --only published-hard --out hard.jsonl
     """
-    from sotopia_env.tasks import read_selection
+    from sotopia_env.tasks.selection import read_selection
 
     if out.suffix != ".jsonl":
         raise InvalidValueError(field="--out", expected="a .jsonl file", got=str(out))
@@ -276,7 +276,8 @@ def validate_tasks(
       sotopia tasks validate everyday everyday-groups --strict --balance
     """
     from sotopia_env.reports.task_reports import composition_report
-    from sotopia_env.tasks import composition, lint
+    from sotopia_env.tasks.composition import composition
+    from sotopia_env.tasks.lint import lint
 
     for source in sources:
         task_rules(source)  # raises errors in the rules, which a YAML file may contain besides the tasks
@@ -299,7 +300,7 @@ def validate_tasks(
 
 
 def _read_all(sources: Iterable[str]) -> Material:
-    from sotopia_env.tasks import Material, read_material
+    from sotopia_env.tasks.lint import Material, read_material
 
     whole = Material()
     for source in sources:

@@ -9,8 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from sotopia_env.evaluators import RuleEvaluator, VerifiedOutcome
 from sotopia_env.evaluators.evaluator import Basis, measures, weakest
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.world.episode import Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, Dimension, RewardVector, Scalarisation

@@ -18,6 +18,7 @@ import gymnasium
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict
 from sotopia_env.envs.defaults import with_defaults
+from sotopia_env.envs.names import resolve
 from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_options, read_seed
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
@@ -205,13 +206,9 @@ def read_partners(partner: object) -> Partners:
 
 def read_policy(value: object) -> Policy:
     """Returns the policy that ``value`` is or names."""
-    if isinstance(value, str):
-        # Imported lazily: names need plug-ins and model clients, policy objects do not.
-        from sotopia_env.naming import make_policy
-
-        return make_policy(value)
-    check_members("partner", "a policy or the name of one", value, Policy)
-    return cast(Policy, value)
+    policy = resolve("partner", value) if isinstance(value, str) else value
+    check_members("partner", "a policy or the name of one", policy, Policy)
+    return cast(Policy, policy)
 
 
 class Waiter:

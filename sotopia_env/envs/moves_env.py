@@ -21,8 +21,8 @@ from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
 from sotopia_env.envs.options import EnvOptions
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, check_whole
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies import FixedDemand
 from sotopia_env.policies.negotiators.bidding import Bids
+from sotopia_env.policies.negotiators.concession import FixedDemand
 from sotopia_env.tasks import phrase
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.episode import Episode

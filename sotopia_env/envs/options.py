@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 import numpy as np
 
 from sotopia_env.envs.fresh_tasks import FreshTasks
+from sotopia_env.envs.names import resolve
 from sotopia_env.foundation.errors import (
     InvalidValueError,
     UnknownKeywordError,
@@ -164,13 +165,13 @@ class CheckedOptions:
 
     def _read_named(self, name: str) -> TaskSet | FreshTasks:
         try:
-            tasks = _tasks_called(name)
-        except UnknownNameError:
-            from sotopia_env.naming import SHIPPED
-            from sotopia_env.tasks import FAMILIES
-
-            names = [*(task.id for task in self.samples), *SHIPPED, "all", *FAMILIES]
-            raise UnknownNameError(field="options['task']", got=name, valid=names) from None
+            tasks = resolve("task", name)
+        except UnknownNameError as error:
+            if error.got != name:  # the name is valid, and one of its options is not
+                raise
+            nearest = nearest_name(name, [task.id for task in self.samples]) or error.nearest
+            expected = f"the id of a task, or {error.expected}"
+            raise UnknownNameError(field="options['task']", expected=expected, got=name, nearest=nearest) from None
         try:
             return _read_tasks(tasks, self.seats)[0]
         except InvalidValueError:
@@ -194,7 +195,9 @@ class EpisodeOptions(NamedTuple):
 
 
 def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks, int]:
-    tasks = _tasks_called(value) if isinstance(value, str) else [value] if isinstance(value, Task | Scenario) else value
+    tasks = (
+        resolve("task", value) if isinstance(value, str) else [value] if isinstance(value, Task | Scenario) else value
+    )
     if isinstance(tasks, Sequence) and tasks and all(isinstance(item, Scenario) for item in tasks):
         tasks = TaskStream(tasks, seed=0)
     if isinstance(tasks, TaskStream):
@@ -218,25 +221,14 @@ def _read_tasks(value: object, seats: int | None) -> tuple[TaskSet | FreshTasks,
     return _with_seats(tasks, count), count
 
 
-def _tasks_called(name: str) -> TaskSet | TaskStream:
-    """The tasks that the command line knows by ``name``, without end where they are generated."""
-    # Imported lazily: only names need it, and it loads families and plug-ins.
-    from sotopia_env.naming import episode_tasks
-
-    return episode_tasks(name)
-
-
 def _with_seats(tasks: Sequence[Task], seats: int) -> TaskSet:
     return TaskSet([task for task in tasks if len(task.agents) == seats])
 
 
 def _read_evaluator(value: object) -> Evaluator:
-    if isinstance(value, str):
-        from sotopia_env.naming import make_evaluator
-
-        return make_evaluator(value)
-    check_members("evaluator", "an object that is an Evaluator, or a name", value, Evaluator)
-    return cast(Evaluator, value)
+    evaluator = resolve("evaluator", value) if isinstance(value, str) else value
+    check_members("evaluator", "an object that is an Evaluator, or a name", evaluator, Evaluator)
+    return cast(Evaluator, evaluator)
 
 
 def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:

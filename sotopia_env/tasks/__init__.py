@@ -15,7 +15,6 @@ from sotopia_env.tasks.builtin import (
 )
 from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
 from sotopia_env.tasks.checks import check, warnings
-from sotopia_env.tasks.composition import composition
 from sotopia_env.tasks.families import (
     FAMILIES,
     LEVELS,
@@ -27,12 +26,10 @@ from sotopia_env.tasks.families import (
     generate,
     register_family,
 )
-from sotopia_env.tasks.lint import Material, lint, read_material
 from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.tasks.phrases import phrase, share
 from sotopia_env.tasks.procedural import Source, TaskStream, stream
-from sotopia_env.tasks.selection import SELECTIONS, Selection, read_selection
 from sotopia_env.tasks.task_files import CASTINGS, OpenTasks, load, read_task_file
 from sotopia_env.tasks.templates import (
     Template,
@@ -48,21 +45,17 @@ __all__ = [
     "DRAWN",
     "FAMILIES",
     "LEVELS",
-    "SELECTIONS",
     "STARTER",
     "Draft",
     "Family",
-    "Material",
     "OpenScenario",
     "OpenTasks",
     "Phrases",
-    "Selection",
     "Source",
     "TaskStream",
     "Template",
     "cast_scenarios",
     "check",
-    "composition",
     "draw_characters",
     "draw_relationship",
     "everyday_cast",
@@ -74,12 +67,9 @@ __all__ = [
     "family_of",
     "generate",
     "instantiate",
-    "lint",
     "load",
     "phrase",
     "read_cast",
-    "read_material",
-    "read_selection",
     "read_task_file",
     "read_templates",
     "register_family",

@@ -21,7 +21,8 @@ from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, load
 from sotopia_env.foundation.records import Line
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.tasks import OpenScenario, cast_scenarios, check, lint
+from sotopia_env.tasks import OpenScenario, cast_scenarios, check
+from sotopia_env.tasks.lint import lint
 from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, PRONOUNS, WORD_LIMIT, gendered_words
 from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
 from sotopia_env.world.scenario import ADULT

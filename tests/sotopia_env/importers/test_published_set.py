@@ -8,7 +8,7 @@ from sotopia_env import tasks
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers import ProductKind
 from sotopia_env.importers.importing import import_files
-from sotopia_env.tasks import read_selection
+from sotopia_env.tasks.selection import read_selection
 from sotopia_env.world import Cast, RelationshipKind, Rules
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.observation import observe

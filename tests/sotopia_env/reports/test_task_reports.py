@@ -12,8 +12,9 @@ from sotopia_env.reports.hard import hard_tasks
 from sotopia_env.reports.task_reports import card, composition_chart, composition_report
 from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks import composition, everyday_group_tasks, everyday_tasks, read_selection, starter_tasks
-from sotopia_env.tasks.composition import verified_share
+from sotopia_env.tasks import everyday_group_tasks, everyday_tasks, starter_tasks
+from sotopia_env.tasks.composition import composition, verified_share
+from sotopia_env.tasks.selection import read_selection
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.tasks import everyday_templates, instantiate, lint, read_material, starter_cast
-from sotopia_env.tasks.lint import BUILT_IN
+from sotopia_env.tasks import everyday_templates, instantiate, starter_cast
+from sotopia_env.tasks.lint import BUILT_IN, lint, read_material
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates
 from sotopia_env.world.scenario import Relationship, Scenario, Task
 from sotopia_env.world.taskset import seat_characters

@@ -48,7 +48,12 @@ def test_the_log_is_one_table():
 
 
 def test_the_file_tree_names_files_that_exist():
-    tree = CONTRIBUTING[CONTRIBUTING.index("## Where things are") :].partition("\ntraining/")[0]
-    names = re.findall(r"\b([a-z_0-9]+\.py)\b", tree)
-    assert names
-    assert [name for name in names if not (ROOT / "sotopia_env" / name).exists()] == []
+    tree = CONTRIBUTING[CONTRIBUTING.index("## Where things are") :].split("```")[1]
+    packages = {
+        "sotopia_env": tree.partition("\ntraining/")[0],
+        "training/sotopia_training": tree.partition("\ntraining/")[2],
+    }
+    for package, part in packages.items():
+        names = re.findall(r"(?<=[ (])([a-z_0-9]+(?:\.py|/))(?= )", part.partition("\nstudio/")[0])
+        assert names
+        assert [name for name in names if not list((ROOT / package).rglob(name.rstrip("/")))] == []

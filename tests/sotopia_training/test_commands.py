@@ -24,7 +24,7 @@ def installed(tmp_path):
     site = tmp_path / "site"
     for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         if (ROOT / package).is_dir():
-            shutil.copytree(ROOT / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             site.mkdir(exist_ok=True)
             shutil.copy(ROOT / package, site / package)
@@ -49,12 +49,12 @@ def run(site, *command):
 
 
 def test_an_installed_package_runs_a_stage_by_name_in_an_empty_folder(installed):
-    checked = run(installed, "-m", "training", "evaluate", "--config", "evaluate_verified", "--check")
+    checked = run(installed, "-m", "sotopia_training", "evaluate", "--config", "evaluate_verified", "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
     through = run(installed, "-m", "sotopia_env.cli.app", "train", "bc", "--config", "bc_tiny", "--set", "trainor=1")
     assert (through.returncode, "trainer" in through.stderr) == (2, True)
     listing = run(installed, "-m", "sotopia_env.cli.app", "train", "--list").stdout
-    assert str(installed / "training" / "configs") in listing
+    assert str(installed / "sotopia_training" / "configs") in listing
     assert "sotopia train bc --config bc_qwen_7b\n" in listing
 
 

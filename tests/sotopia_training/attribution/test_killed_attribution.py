@@ -30,7 +30,7 @@ def recorded(folder: Path) -> Path:
 def attribute(config: dict[str, Any], folder: Path) -> subprocess.Popen[str]:
     file = folder / "attribute.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-    command = [sys.executable, "-m", "training", "attribute", "--config", str(file)]
+    command = [sys.executable, "-m", "sotopia_training", "attribute", "--config", str(file)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 

@@ -109,7 +109,7 @@ def test_a_probe_is_a_real_step_at_full_length(stage, cloned, expert_run, tmp_pa
 def test_a_dry_run_on_a_cpu_measures_when_it_is_asked_to(cloned, expert_run, tmp_path):
     config = tmp_path / "bc.yaml"
     config.write_text(cloning(cloned, expert_run, tmp_path / "out", max_steps=7).model_dump_json())
-    command = [sys.executable, "-m", "training", "bc", "--config", str(config), "--dry-run", "--rows", "70"]
+    command = [sys.executable, "-m", "sotopia_training", "bc", "--config", str(config), "--dry-run", "--rows", "70"]
     process = subprocess.run([*command, "--probe"], capture_output=True, text=True, check=True)
     counted, measured = process.stdout.splitlines()
     assert "70 rows, 7 optimiser steps" in counted

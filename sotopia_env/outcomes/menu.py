@@ -18,9 +18,6 @@ LONGEST_ENUM = 64
 MOST_DIVISIONS = 24
 """The maximum number of divisions of items that the schema lists."""
 
-from_fields = tuple.__new__
-"""``from_fields(Offer, (…))`` is ``Offer(…)`` with every field in its order, at a third of the time."""
-
 
 class Offer(NamedTuple):
     """An open proposal. A named tuple, like all records here that are built on every turn, at a third of the cost.

@@ -73,7 +73,7 @@ class Move:
     content: Any
 
     def __post_init__(self) -> None:
-        if self.kind.__class__ is not MoveKind:
+        if not isinstance(self.kind, MoveKind):
             kind = KINDS.get(self.kind) if isinstance(self.kind, str) else None
             if kind is None:
                 raise InvalidMoveError(field="move", got=self.kind, valid=KINDS)

@@ -85,17 +85,16 @@ class Action:
     wait: Annotated[int | None, Field(exclude_if=operator.not_)] = None
 
     def __post_init__(self) -> None:
-        # Exact classes are tested first: an action is built on every turn, nearly always from members and a tuple.
-        if self.action_type.__class__ is not ActionType:
+        if not isinstance(self.action_type, ActionType):
             kind = _BY_VALUE.get(self.action_type) if isinstance(self.action_type, str) else None
             if kind is None:
                 raise InvalidActionError(field="action_type", got=self.action_type, valid=_BY_VALUE)
             object.__setattr__(self, "action_type", kind)
         if problem := _text_problem(self.argument):
             raise problem
-        if self.to.__class__ is not tuple or (self.to and not all(isinstance(name, str) for name in self.to)):
+        if not isinstance(self.to, tuple) or not all(isinstance(name, str) for name in self.to):
             raise InvalidActionError(field="to", expected="a tuple of agent ids", got=self.to)
-        if self.move is not None and self.move.__class__ is not Move:
+        if self.move is not None and not isinstance(self.move, Move):
             if not isinstance(self.move, Mapping):
                 raise InvalidActionError(field="move", expected="a Move, a mapping or None", got=type(self.move))
             object.__setattr__(self, "move", read_move(self.move))

@@ -232,27 +232,31 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     effect, hidden = (None, None) if result is None else (result.text, result.hidden)
     index = len(state.turns)
     turn = Turn(index, state.round, actor, counted, violation, veiled, attempted, effect, hidden)
-    turns = (*state.turns, turn)
     left = state.left | {actor} if counted.action_type is _LEAVE else state.left
-    silent_run = _count_silence(state, actor, counted)
     settled = state.settled_after
     # Only a table that has changed can have become settled.
     if settled is None and table is not state.table and _settled(state.task, table):
         settled = index + 1
     tables = state.tables if state.table is None else (*state.tables, basis)
-    # As a tuple: ``_replace`` would make a dict of the fields first, on every turn.
-    after: EpisodeState = tuple.__new__(EpisodeState, (
-        state.task, state.rules, state.seed, turns, state.round, state.waiting[1:], left, silent_run, None,
-        table, tables, state.round_table, settled, state.appointments,
-    ))  # fmt: skip
+    after = state._replace(
+        turns=(*state.turns, turn),
+        waiting=state.waiting[1:],
+        left=left,
+        silent_run=_count_silence(state, actor, counted),
+        table=table,
+        tables=tables,
+        settled_after=settled,
+    )
     following = None if after.waiting else _next_round(after)
     stop = _stop(after, following)
     if stop is not None:
         return after._replace(waiting=(), stop=stop)
-    return after if following is None else tuple.__new__(EpisodeState, (
-        *after[:4], following.number, following.agents, left, silent_run, None,
-        table, tables, table, settled, following.appointments,
-    ))  # fmt: skip
+    if following is None:
+        return after
+    # The table of this moment is what every seat sees for the whole of a veiled round.
+    return after._replace(
+        round=following.number, waiting=following.agents, round_table=table, appointments=following.appointments
+    )
 
 
 def _next_round(state: EpisodeState) -> NextRound:

@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.outcomes.amounts import listed
 from sotopia_env.outcomes.issues import Seats
-from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer, from_fields
+from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, offer_number
 from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import Terms
@@ -88,7 +88,7 @@ class Agreement(Protocol[AgreementState]):
                 offers = tuple([offer for offer in offers if offer.number != number])
             elif seat not in accepted and seat not in rejected:
                 answers = (*answers, number)
-        return from_fields(Menu, (True, answers, answers, own, (), False, False, (), self.space, offers))
+        return Menu(propose=True, accept=answers, reject=answers, withdraw=own, space=self.space, offers=offers)
 
     def apply(
         self,
@@ -137,7 +137,7 @@ class Agreement(Protocol[AgreementState]):
         audience = None if visible_to is None else self._audience(state, seat, visible_to)
         offers, last, absent, _ = state
         move, number, latest = Move(PROPOSE, terms), last + 1, self.latest
-        new: Offer = from_fields(Offer, (number, seat, terms, audience, (seat,), NO_SEATS))
+        new = Offer(number, seat, terms, audience, accepted=(seat,))
         others, equal = [], False
         for offer in offers:
             _, proposer, offered, to, _, _ = offer
@@ -153,13 +153,12 @@ class Agreement(Protocol[AgreementState]):
                     return self._after_assent(state, offer, seat), self._effect(move, phrase, terms)
             if not (is_own or latest):
                 others.append(offer)
-        after: AgreementState = from_fields(AgreementState, ((*others, new), number, absent, ()))
+        after = AgreementState((*others, new), number, absent)
         phrase = f"offers (#{number}): {{}}" if audience is None else f"offers to some (#{number}): {{}}"
-        effect = from_fields(Effect, (move, phrase, None, terms, self.space))
-        return self._with_agreement(after, new) if equal else after, effect
+        return self._with_agreement(after, new) if equal else after, self._effect(move, phrase, terms)
 
     def _effect(self, move: Move, phrase: str, terms: Terms) -> Effect:
-        return from_fields(Effect, (move, phrase, None, terms, self.space))
+        return Effect(move, phrase, terms=terms, space=self.space)
 
     def _audience(self, state: AgreementState, seat: str, visible_to: Collection[str]) -> frozenset[str] | None:
         audience = frozenset(visible_to) | {seat}
@@ -180,15 +179,15 @@ class Agreement(Protocol[AgreementState]):
 
     def _with_agreement(self, state: AgreementState, offer: Offer) -> AgreementState:
         """The state after an assent to ``offer``, one of the open offers of ``state``."""
-        _, _, terms, audience, assents, _ = offer
+        assents = offer.accepted
         # Seats whose offers cross in a simultaneous round have bound themselves to the same terms without accepting
         # each other's offer, so the assents to equal offers count together.
-        equals = [other for other in state.offers if other.terms == terms and other.audience == audience]
+        equals = [one for one in state.offers if (one.terms, one.audience) == (offer.terms, offer.audience)]
         if len(equals) > 1:
             assents = tuple({agent for other in equals for agent in other.accepted})
         if not self._suffice(assents):
             return state
-        return from_fields(AgreementState, ((), state.last, state.absent, tuple(equals)))
+        return AgreementState((), state.last, state.absent, agreed=tuple(equals))
 
     def _offer(self, state: AgreementState, seat: str, move: Move, basis: AgreementState) -> Offer:
         number = offer_number(move.kind, move.content)
@@ -237,8 +236,7 @@ class Agreement(Protocol[AgreementState]):
         return self._after_assent(state, offer, seat), self._effect(move, f"{phrase} ({{}})", offer.terms)
 
     def _after_assent(self, state: AgreementState, offer: Offer, seat: str) -> AgreementState:
-        number, proposer, terms, audience, assents, rejected = offer
-        accepted: Offer = from_fields(Offer, (number, proposer, terms, audience, (*assents, seat), rejected))
+        accepted = offer._replace(accepted=(*offer.accepted, seat))
         return self._with_agreement(_exchanged(state, offer, accepted), accepted)
 
     def _reject(self, state: AgreementState, seat: str, offer: Offer) -> tuple[AgreementState, Effect]:
@@ -287,8 +285,7 @@ class Agreement(Protocol[AgreementState]):
         result = self._result(state, seat) if settled else ""
         absent = seat in state.absent
         offers = [self._open_offer(offer, seat) for offer in state.offers if seat is None or offer.visible_to(seat)]
-        fields = (self.kind, settled, self.space, () if absent else tuple(offers), None, None, result)
-        return from_fields(TableView, fields)
+        return TableView(self.kind, settled, self.space, () if absent else tuple(offers), result=result)
 
     def _result(self, state: AgreementState, seat: str | None) -> str:
         # A seat outside the audience of a private offer learns that something was agreed, but not what.
@@ -298,7 +295,7 @@ class Agreement(Protocol[AgreementState]):
 
     def _open_offer(self, offer: Offer, seat: str | None) -> OpenOffer:
         is_open = seat is not None and offer.open_to(seat)
-        return from_fields(OpenOffer, (offer, self._in_order, self.quorum, is_open))
+        return OpenOffer(offer, self._in_order, self.quorum, is_open)
 
 
 def _exchanged(state: AgreementState, offer: Offer, successor: Offer | None) -> AgreementState:

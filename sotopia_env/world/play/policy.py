@@ -32,9 +32,9 @@ class Decision:
     errors: tuple[EpisodeError, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.action.__class__ is not Action:
+        if not isinstance(self.action, Action):
             raise PolicyError(f"action: expected an Action, got {excerpt(self.action)}")
-        if self.generation is not None and self.generation.__class__ is not Generation:
+        if self.generation is not None and not isinstance(self.generation, Generation):
             raise PolicyError(f"generation: expected a Generation or None, got {excerpt(self.generation)}")
 
 

@@ -272,6 +272,13 @@ def check_whole(field: str, value: object, low: int, high: int | None = None) ->
         raise InvalidValueError(field=field, expected=f"a whole number {bounds}", got=value)
 
 
+def check_number(field: str, value: object, low: float, high: float) -> None:
+    """Raises :class:`InvalidValueError` unless ``value`` is a number (and not a ``bool``) within inclusive bounds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:  # type: ignore[operator]  # a number by now
+        raise InvalidValueError(field=field, expected=f"a number from {low:g} to {high:g}", got=value)
+
+
 class _Excerpts(reprlib.Repr):
     """Short representations of values that may be huge, or whose own ``repr`` fails."""
 

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
-from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, check_members
 from sotopia_env.interviews.evaluator import InterviewEvaluator
 from sotopia_env.naming.grammar import (
-    BOOLEAN,
-    NUMBER,
-    WHOLE,
     WORD,
-    WORDS,
     Reader,
     options_of,
     read_options,
+    readers_of,
     split,
     split_call,
     split_options,
@@ -105,7 +101,7 @@ def make_evaluator(
         members = [_make_one(name, model_factory, policies) for name in split(spec, "+")]
         return members[0] if len(members) == 1 else Composite(members)
     aggregate, inner = call
-    arguments = read_options(f"evaluator {aggregate!r}", options, {"quorum": WHOLE})
+    arguments = read_options(f"evaluator {aggregate!r}", options, readers_of(Ensemble, but=("aggregate",)))
     members = [_make_one(name, model_factory, policies) for name in split(inner, "+")]
     # A majority and a quorum are defined for judges only, each of which may fail to answer.
     if all(isinstance(member, LLMJudge) for member in members):
@@ -134,13 +130,16 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
     # ``judge`` without a colon may be another package's entry point; with a colon it is the built-in judge in any case.
     if kind not in _WITH_MODEL or ":" not in name:
         return _plugin(name, model_factory)
-    make, readers = _WITH_MODEL[kind]
+    if not model:
+        raise InvalidValueError(field="evaluator", expected=f"a model's name after '{kind}:'", got=f"{kind}:")
+    make = _WITH_MODEL[kind]
+    readers = {**readers_of(make), **_ADDRESS}
     arguments = read_options(f"evaluator {head!r}", options, readers)
     # The address belongs to the model, not to the evaluator.
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
     with options_of(f"evaluator {head!r}", readers):
-        return make(model, model_factory, **arguments)
+        return make(model_factory(model), **arguments)
 
 
 def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
@@ -154,29 +153,18 @@ def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
 
 def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> InterviewEvaluator:
     owner = f"evaluator {head!r}"
-    arguments = read_options(owner, options, _INTERVIEW_OPTIONS)
+    interviewee_reader = Reader(_interviewee, "POLICY or (AGENT=POLICY,…)")
+    readers = {**readers_of(InterviewEvaluator), **_ADDRESS, "interviewee": interviewee_reader}
+    arguments = read_options(owner, options, readers)
     if "api_base" in arguments:
         make = partial(make, api_base=arguments.pop("api_base"))
-    with options_of(owner, _INTERVIEW_OPTIONS):
+    with options_of(owner, readers):
         judges = [make(name) for name in words(head.partition(":")[2])]
         # Temperature 0 by default: an answer is a measurement and should be reproducible.
-        manner = {"temperature": 0.0, **{key: arguments[key] for key in _SAMPLING if key in arguments}}
+        manner = {"temperature": 0.0, **{key: arguments[key] for key in readers_of(Manner) if key in arguments}}
         seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
         interviewee = seats.get(_EVERY_SEAT, seats or None)
         return InterviewEvaluator(judges, policies=interviewees(policies, make), interviewee=interviewee, **arguments)
-
-
-def _judge(model: str, make: ModelFactory, **arguments: Any) -> LLMJudge:
-    if not model:
-        raise InvalidValueError(field="evaluator", expected="a model's name after 'judge:'", got="judge:")
-    return LLMJudge(make(model), **arguments)
-
-
-def _spoken_outcome(model: str, make: ModelFactory, **arguments: Any) -> SpokenOutcome:
-    if not model:
-        expected = "a model's name after 'spoken-outcome:'"
-        raise InvalidValueError(field="evaluator", expected=expected, got="spoken-outcome:")
-    return SpokenOutcome(make(model), **arguments)
 
 
 def _interviewee(text: str) -> dict[str, str]:
@@ -190,23 +178,6 @@ def _interviewee(text: str) -> dict[str, str]:
 
 
 _INTERVIEW = "interview"
-_SAMPLING: Mapping[str, Reader] = {"temperature": NUMBER, "reasks": WHOLE, "max_tokens": WHOLE, "api_base": WORD}
-_JUDGE_OPTIONS: Mapping[str, Reader] = {
-    "dimensions": WORDS,
-    "custom": Reader(load_dimensions, "a YAML file"),
-    "bands": BOOLEAN,
-    "per": WORD,
-    **_SAMPLING,
-    "replicate": WHOLE,
-}
 _EVERY_SEAT = ""
-_INTERVIEW_OPTIONS: Mapping[str, Reader] = {
-    "interviewee": Reader(_interviewee, "POLICY or (AGENT=POLICY,…)"),
-    "views": WORDS,
-    "deciding": WORD,
-    **_SAMPLING,
-}
-_WITH_MODEL: Mapping[str, tuple[Callable[..., Evaluator], Mapping[str, Reader]]] = {
-    "judge": (_judge, _JUDGE_OPTIONS),
-    "spoken-outcome": (_spoken_outcome, {**_SAMPLING, "replicate": WHOLE, "words_only": BOOLEAN}),
-}
+_WITH_MODEL: Mapping[str, Callable[..., Evaluator]] = {"judge": LLMJudge, "spoken-outcome": SpokenOutcome}
+_ADDRESS: Mapping[str, Reader] = {"api_base": WORD}

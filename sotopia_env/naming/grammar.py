@@ -3,16 +3,21 @@
 Commas, plus signs and words between names are separators only outside parentheses. A value in parentheses may contain
 commas: ``dimensions=(goal,secret)``. Heads and values may contain colons (``ollama/llama3:8b``, URLs): the options
 begin at the first colon that is followed by ``key=``.
+
+The options are the keyword parameters of the class or function that the name stands for: its signature is the only
+declaration of them, and an annotation decides how a text is read (:func:`readers_of`).
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.json_text import decode_json
@@ -36,8 +41,10 @@ class Reader:
 
 
 def optional(reader: Reader) -> Reader:
-    """Returns a reader that also accepts ``none``."""
-    return Reader(lambda text: None if text.lower() == "none" else reader.read(text), f"{reader.expected} or 'none'")
+    """Returns a reader that also accepts ``none`` and, as in YAML, ``null``."""
+    return Reader(
+        lambda text: None if text.lower() in ("none", "null") else reader.read(text), f"{reader.expected} or 'none'"
+    )
 
 
 def _json_or_text(text: str) -> Any:
@@ -61,6 +68,71 @@ def words(text: str) -> tuple[str, ...]:
 
 
 WORDS = Reader(words, "comma-separated words in parentheses")
+
+
+# In this order: a value that may be a file or a text is a file in a name, and a whole number is a float, too.
+_READERS: Mapping[Any, Reader] = {
+    bool: BOOLEAN,
+    Path: PATH,
+    float: NUMBER,
+    int: WHOLE,
+    tuple: WORDS,
+    str: WORD,
+    dict: JSON,
+}
+
+
+def parameters_of(factory: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    """Returns the parameters of a class or function, with annotations as types where their names are known.
+
+    Raises:
+        TypeError, ValueError: the factory has no signature.
+    """
+    try:
+        return tuple(inspect.signature(factory, eval_str=True).parameters.values())
+    except NameError:
+        # An annotation that only type checkers import; such annotations remain texts.
+        return tuple(inspect.signature(factory).parameters.values())
+
+
+def readers_of(factory: Callable[..., Any], but: Container[str] = ()) -> dict[str, Reader]:
+    """Returns a reader for every keyword parameter of a class or function that can be written in a name.
+
+    Parameters without a known annotation are read as JSON if possible, otherwise as text. Parameters that are objects,
+    such as a model or a function, cannot be written.
+
+    Args:
+        factory: the class or function.
+        but: the names of parameters that are not options.
+    """
+    keywords = [p for p in parameters_of(factory) if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    readers = {p.name: _reader_of(p.annotation) for p in keywords if p.name not in but}
+    return {name: reader for name, reader in readers.items() if reader is not None}
+
+
+def _reader_of(annotation: Any) -> Reader | None:
+    kinds = set(_kinds(annotation))
+    reader = next((reader for kind, reader in _READERS.items() if kind in kinds), None)
+    return optional(reader) if reader is not None and NoneType in kinds else reader
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yields the types in an annotation as keys of :data:`_READERS`; ``dict`` stands for any JSON value."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        for member in arguments:
+            yield from _kinds(member)
+    elif origin is Literal:
+        yield from map(type, arguments)
+    elif origin in (list, tuple, Sequence, Iterable):
+        members = {kind for member in arguments for kind in _kinds(member)}
+        yield tuple if str in members else dict if members & set(_READERS) else origin
+    elif isinstance(annotation, str) or annotation in (Any, object, inspect.Parameter.empty, list, tuple):
+        yield dict
+    elif isinstance(annotation, type) and issubclass(annotation, str):
+        yield str
+    else:
+        yield dict if origin is Mapping else origin or annotation
 
 
 def split(text: str, separator: str = ",") -> list[str]:

@@ -13,9 +13,10 @@
   slash is a directory if it exists, and a model ``PROVIDER/MODEL`` otherwise; but ``local/…`` and other names that
   begin with a well-known provider are always models.
 
-Each form may be followed by ``:key=value,…``. The object is called with these values as keyword arguments (parsed as
-JSON if possible, otherwise as text), with a directory as ``path``, and with those of the caller's arguments (such as
-settings of the command line and a model factory) that its signature names.
+Each form may be followed by ``:key=value,…``. The object is called with these values as keyword arguments (read as the
+annotations of its signature say, see :func:`~sotopia_env.naming.grammar.readers_of`), with a directory as ``path``, and
+with those of the caller's arguments (such as settings of the command line and a model factory) that its signature
+names.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from sotopia_env.foundation.errors import (
     check_members,
 )
 from sotopia_env.moved import present_name
-from sotopia_env.naming.grammar import JSON, read_options, split_options
+from sotopia_env.naming.grammar import JSON, parameters_of, read_options, readers_of, split_options
 
 logger = logging.getLogger(__name__)
 _INSTALLED_ONLY: ContextVar[bool] = ContextVar("installed_only", default=False)
@@ -116,6 +117,7 @@ class Plugins(Generic[T]):
         factory = self._opener(directory["path"]) if directory else self._named(head)
         if factory is None:
             self._check_unmarked(head)
+            self._check_pairs(head)
             return None
         value = self._call(head, factory, options, directory, arguments)
         check_members(f"{self.kind} {head!r}", f"a {self.kind} from this factory", value, self.protocol)
@@ -145,6 +147,15 @@ class Plugins(Generic[T]):
         """Raises UnknownNameError for an unmarked directory that ``./`` in front of the name would open."""
         if "/" not in head and Path(head).is_dir() and self._opener(Path(head)) is not None:
             raise UnknownNameError("there is no such name", field=self.kind, got=head, nearest=f"./{head}")
+
+    def _check_pairs(self, head: str) -> None:
+        """Raises InvalidValueError for an entry point that is followed by something other than options."""
+        name, _, rest = head.partition(":")
+        if name in self.names:
+            where, hint = Where(record=f"{self.kind} {name!r}"), ""
+            if Path(rest).expanduser().is_dir():
+                hint = f"the directory alone is a name, too: {rest}"
+            raise InvalidValueError(expected="comma-separated key=value pairs", got=rest, hint=hint, where=where)
 
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):
@@ -217,12 +228,12 @@ class Plugins(Generic[T]):
         if _is_from_standard_library(factory):
             raise InvalidValueError(expected="a factory outside the standard library", got=factory, where=where)
         try:
-            parameters = inspect.signature(factory).parameters.values()
+            parameters = parameters_of(factory)
         except (TypeError, ValueError) as error:
             raise InvalidValueError(f"the factory's signature is unknown ({_line(error)})", where=where) from error
         names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        settings = read_options(owner, options, dict.fromkeys(names, JSON), JSON if takes_all else None)
+        settings = read_options(owner, options, readers_of(factory), JSON if takes_all else None)
         # Options of the name override the caller's arguments.
         keywords = {key: value for key, value in arguments.items() if key in names} | settings | directory
         missing = _missing(parameters, keywords)

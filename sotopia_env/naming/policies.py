@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -12,15 +11,10 @@ from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_members
 from sotopia_env.naming.grammar import (
-    BOOLEAN,
-    NUMBER,
-    PATH,
-    WHOLE,
-    WORD,
     Reader,
-    optional,
     options_of,
     read_options,
+    readers_of,
     split,
     split_call,
     split_options,
@@ -68,19 +62,9 @@ POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
 POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy)
 """The policies of other packages."""
 
-LLM_OPTIONS: Mapping[str, Reader] = {
-    "format": WORD,
-    "temperature": optional(NUMBER),
-    "max_tokens": optional(WHOLE),
-    "reasks": WHOLE,
-    "on_unusable": WORD,
-    "context_limit": optional(WHOLE),
-    "examples": PATH,
-    "template": PATH,
-    "send_seed": BOOLEAN,
-    "logprobs": BOOLEAN,
-    "name": WORD,
-}
+LLM_OPTIONS: Mapping[str, Reader] = readers_of(LLMPolicy)
+"""The options of a language model's policy."""
+
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
 _MOST_CANDIDATES = 1024  # candidates of one turn, which are requested concurrently
@@ -128,6 +112,7 @@ def make_policy(
         model, options = split_options(spec)
         owner = f"policy {model!r}"
         settings = read_options(owner, options, LLM_OPTIONS)
+        _check_manner(manner or {})
         with options_of(owner, LLM_OPTIONS):
             return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
     names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
@@ -139,12 +124,17 @@ def make_policy(
     )
 
 
+def _check_manner(manner: Mapping[str, Any]) -> None:
+    for key in manner:
+        if key not in LLM_OPTIONS:
+            raise UnknownNameError("unknown setting", field=f"manner.{key}", got=key, valid=LLM_OPTIONS)
+
+
 def _built_in(name: str, options: str) -> Policy:
-    # The types of the default parameters select the readers, so that a policy declares its parameters only once.
-    default: Policy = BUILT_IN[name]()
-    readers = {key: WHOLE if isinstance(value, int) else NUMBER for key, value in default.parameters.items()}
-    changes = read_options(f"policy {name!r}", options, readers)
-    return dataclasses.replace(default, **changes) if changes else default  # type: ignore[type-var]
+    # Without ``name``: records find a built-in policy by the name of its kind.
+    make = BUILT_IN[name]
+    policy: Policy = make(**read_options(f"policy {name!r}", options, readers_of(make, but=("name",))))
+    return policy
 
 
 def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str, Any]) -> BestOfNPolicy:

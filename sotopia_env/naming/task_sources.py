@@ -32,13 +32,6 @@ SHIPPED: Mapping[str, Callable[[], TaskSet]] = {
 TASK_PLUGINS: Plugins[Any] = Plugins("tasks", "sotopia.tasks", object)
 """The task sources of other packages: factories of a :class:`~sotopia_env.tasks.Family` or a sequence of tasks."""
 
-_OPTIONS: Mapping[str, grammar.Reader] = {
-    "n": grammar.WHOLE,
-    "seed": grammar.WHOLE,
-    "level": grammar.WORD,
-    "split": grammar.WORD,
-    "cast": grammar.WORD,
-}
 _MOST_CASTINGS = 3  # castings that the warning about them lists
 
 
@@ -166,6 +159,12 @@ def episode_tasks(source: str, seed: int = 0, level: str = "medium") -> TaskSet 
         if isinstance(material, tasks.OpenTasks):
             return material.stream(request.arguments["seed"], request.arguments["level"])
     return task_set(source, None, seed, level)
+
+
+_OPTIONS: Mapping[str, grammar.Reader] = {
+    **grammar.readers_of(task_set, but=("source", "refused")),
+    "cast": grammar.WORD,
+}
 
 
 def _log_castings(request: _SourceRequest, material: tasks.OpenTasks, selection: TaskSet) -> None:

@@ -26,6 +26,7 @@ from sotopia_env.foundation.errors import (
     ModelCallError,
     ModelRefusedError,
     PolicyError,
+    check_number,
     check_whole,
 )
 from sotopia_env.policies.agent_prompt import (
@@ -106,8 +107,8 @@ class LLMPolicy:
         check_whole("reasks", self.reasks, 0)
         if self.max_tokens is not None:
             check_whole("max_tokens", self.max_tokens, 1)
-        if self.temperature is not None and not 0 <= self.temperature <= 2:
-            raise InvalidValueError(field="temperature", expected="a number from 0 to 2", got=self.temperature)
+        if self.temperature is not None:
+            check_number("temperature", self.temperature, 0, 2)
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
             raise InvalidValueError(field="count_tokens", expected="a context_limit with it")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.evaluator import Basis
+from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Prompt, Rubric
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
@@ -40,7 +42,8 @@ class LLMJudge(ModelEvaluator):
     Args:
         model: the judge.
         dimensions: dimensions of the seven, by name or abbreviation; all by default.
-        custom: custom dimensions (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
+        custom: custom dimensions, or the path of a YAML file with them
+            (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
         bands: whether to describe the bands of each range. In the paper this did not improve agreement with people.
         per: one call per ``"episode"`` or per ``"agent"``.
         temperature: the sampling temperature.
@@ -58,7 +61,7 @@ class LLMJudge(ModelEvaluator):
         model: ChatModel,
         *,
         dimensions: Sequence[Dimension | str] = DIMENSIONS,
-        custom: Sequence[CustomDimension] = (),
+        custom: Sequence[CustomDimension] | Path = (),
         bands: bool = False,
         per: Per = "episode",
         temperature: float = 0.0,
@@ -68,7 +71,7 @@ class LLMJudge(ModelEvaluator):
     ) -> None:
         if per not in _PER:
             raise UnknownNameError(field="per", got=per, valid=_PER)
-        self.rubric = Rubric.of(dimensions, custom, bands)
+        self.rubric = Rubric.of(dimensions, load_dimensions(custom) if isinstance(custom, Path) else custom, bands)
         self.per = per
         self._axes = self.rubric.axes
         settings = {

@@ -18,6 +18,7 @@ from sotopia_env.foundation.errors import (
     InvalidValueError,
     ModelCallError,
     ModelRefusedError,
+    check_number,
     check_whole,
 )
 from sotopia_env.foundation.json_text import canonical_json
@@ -46,9 +47,7 @@ class Manner:
     replicate: int = 0
 
     def __post_init__(self) -> None:
-        numeric = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
-        if not (numeric and 0 <= self.temperature <= 2):
-            raise InvalidValueError(field="temperature", expected="a number from 0 to 2", got=self.temperature)
+        check_number("temperature", self.temperature, 0, 2)
         check_whole("reasks", self.reasks, 0)
         check_whole("replicate", self.replicate, 0)
         if self.max_tokens is not None:

@@ -11,7 +11,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.errors import InvalidValueError, Where, check_number, check_whole
 from sotopia_env.policies.negotiators.bidding import Bids
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON, Negotiator, elapsed
 from sotopia_env.world.observation import Observation
@@ -184,10 +184,10 @@ class RandomOffers(Negotiator):
 
 def check(policy: str, field: str, value: float, low: float, high: float) -> None:
     """Raises :class:`InvalidValueError` unless ``value`` lies from ``low`` to ``high``; counts must be whole."""
-    whole = field in ("horizon", "steps")
-    # ``True`` is an ``int`` in Python, but a typing error in a configuration.
-    numeric = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not numeric or not low <= value <= high:
-        kind = "a whole number" if whole else "a number"
-        where = Where(record=f"policy {policy!r}")
-        raise InvalidValueError(field=field, expected=f"{kind} from {low:g} to {high:g}", got=value, where=where)
+    try:
+        if field in ("horizon", "steps"):
+            check_whole(field, value, int(low), int(high))
+        else:
+            check_number(field, value, low, high)
+    except InvalidValueError as error:
+        raise InvalidValueError.of(error, where=Where(record=f"policy {policy!r}")) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_optional_evaluator
 from sotopia_env.naming.grammar import (
@@ -19,11 +21,13 @@ from sotopia_env.naming.grammar import (
     WORDS,
     optional,
     read_options,
+    readers_of,
     split,
     split_call,
     split_names,
     split_options,
 )
+from sotopia_env.world.reward import CustomDimension, Dimension
 from tests.errors import raises
 
 
@@ -79,6 +83,50 @@ def test_a_comma_before_a_key_belongs_to_the_name_before_it() -> None:
 )
 def test_a_call_is_a_head_with_parentheses(name: str, call: tuple[str, str] | None) -> None:
     assert split_call(name) == call
+
+
+def owner(
+    model: ChatModel,
+    *,
+    warmth: float | None = None,
+    count: int = 1,
+    form: Literal["none", "short"] = "short",
+    names: Sequence[Dimension | str] = (),
+    matrix: Sequence[int] = (),
+    source: str | Path | None = None,
+    flag: bool | None = None,
+    rest: Any = None,
+    table: Mapping[str, int] | None = None,
+    tokens: Callable[[str], int] | None = None,
+    examples: Sequence[CustomDimension] = (),
+    untyped=0,
+) -> None: ...
+
+
+def owner_for_type_checkers(count: int = 1, later: NotImported | None = None) -> None: ...  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("warmth=1,count=2", {"warmth": 1.0, "count": 2}),
+        ("warmth=none,form=none", {"warmth": None, "form": "none"}),
+        ("flag=null", {"flag": None}),
+        ("names=(goal, secret),matrix=([1,2])", {"names": ("goal", "secret"), "matrix": [1, 2]}),
+        ("source=a/b.txt", {"source": Path("a/b.txt")}),
+        ("rest=x,untyped=2,table={}", {"rest": "x", "untyped": 2, "table": {}}),
+    ],
+)
+def test_the_annotations_of_a_signature_read_the_options(text: str, values: dict[str, Any]) -> None:
+    assert read_options("p", text, readers_of(owner)) == values
+
+
+def test_an_annotation_with_an_unknown_name_makes_every_option_json_or_text() -> None:
+    assert read_options("p", "count=2,later=x", readers_of(owner_for_type_checkers)) == {"count": 2, "later": "x"}
+
+
+def test_objects_and_excluded_parameters_are_not_options() -> None:
+    assert not {"model", "tokens", "examples", "count"} & set(readers_of(owner, but=("count",)))
 
 
 READERS = {"n": WHOLE, "x": optional(NUMBER), "yes": BOOLEAN, "word": WORD, "list": WORDS, "file": PATH}

@@ -163,6 +163,8 @@ MISUSE: list[tuple[str, type[SotopiaError], dict[str, object]]] = [
     ("ecko", UnknownNameError, {"field": "policy", "nearest": "echo"}),
     ("echo:txt=1", UnknownNameError, {"field": "txt", "nearest": "text", "record": "policy 'echo'"}),
     ("echo:text=1,text=2", InvalidValueError, {"field": "text", "record": "policy 'echo'"}),
+    ("echo:times=often", InvalidValueError, {"field": "times", "got": "often", "record": "policy 'echo'"}),
+    ("echo:/some/folder", InvalidValueError, {"got": "/some/folder", "record": "policy 'echo'"}),
     ("echo:text=1,times", InvalidValueError, {"got": "times", "record": "policy 'echo'"}),
     ("broken", UnknownNameError, {"got": "no_such_name", "record": "policy plugged_in:no_such_name"}),
     ("plugged_in:Ecko", UnknownNameError, {"got": "Ecko", "nearest": "Echo"}),

@@ -499,6 +499,7 @@ def test_it_keeps_the_promises_of_a_policy():
     [
         ({"format": "chatt"}, UnknownNameError, {"field": "format", "nearest": "chat"}),
         ({"temperature": -0.1}, InvalidValueError, {"field": "temperature"}),
+        ({"temperature": "hot"}, InvalidValueError, {"field": "temperature"}),
         ({"temperature": float("nan")}, InvalidValueError, {"field": "temperature"}),
         ({"max_tokens": 0}, InvalidValueError, {"field": "max_tokens"}),
         ({"reasks": -1}, InvalidValueError, {"field": "reasks"}),
@@ -539,8 +540,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # By name
-def named(spec: str) -> LLMPolicy:
-    return make(spec, lambda name: ScriptedChatModel([], name=name))
+def named(spec: str, manner=None) -> LLMPolicy:
+    return make(spec, lambda name: ScriptedChatModel([], name=name), manner)
 
 
 @pytest.mark.parametrize(
@@ -582,6 +583,12 @@ def test_a_name_with_a_slash_is_a_model(spec, name, changed):
 def test_names_are_checked(spec, fields):
     with raises(InvalidValueError, **fields):
         named(spec)
+
+
+def test_shared_settings_are_options_of_a_models_policy():
+    assert named("local/x", {"temperature": 0.5}).temperature == 0.5
+    with raises(UnknownNameError, field="manner.temprature", nearest="temperature"):
+        named("local/x", {"temprature": 0.5})
 
 
 def test_a_model_of_ones_own_needs_a_base_url():

@@ -198,9 +198,13 @@ def passes_on(target: Callable[..., Any]) -> Callable[[_Factory], _Factory]:
     """
 
     def decorated(factory: _Factory) -> _Factory:
-        signature = inspect.signature(factory)
+        signature = inspect.signature(factory, eval_str=True)
         own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
-        keywords = [item for item in inspect.signature(target).parameters.values() if item.kind is item.KEYWORD_ONLY]
+        keywords = [
+            item
+            for item in inspect.signature(target, eval_str=True).parameters.values()
+            if item.kind is item.KEYWORD_ONLY
+        ]
         more = [item for item in keywords if item.name not in signature.parameters]
         factory.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
         return factory

@@ -12,18 +12,20 @@ from functools import partial
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.document import document
-from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint
+from sotopia_env.evaluators.judge.prompt import Prompt, fingerprint, judge_text
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ModelEvaluator, remarks
 from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_of, read_agreement, with_outcome
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
+
+load = reader(__package__)
 
 
 class SpokenOutcome(ModelEvaluator):
@@ -61,8 +63,8 @@ class SpokenOutcome(ModelEvaluator):
         replicate: int = 0,
         words_only: bool = False,
     ) -> None:
-        texts = ("spoken_outcome_closing", "spoken_outcome_needs", "judge_data_rule", "judge_data", "judge_reask")
-        prompt = fingerprint(load("spoken_outcome"), *texts)
+        own = ("spoken_outcome", "spoken_outcome_closing", "spoken_outcome_needs")
+        prompt = fingerprint(*map(load, own), *map(judge_text, ("judge_data_rule", "judge_data", "judge_reask")))
         self.words_only = words_only
         # Absent by default: a new parameter would change the names of recorded evaluations.
         parameters = {"words_only": True} if words_only else {}
@@ -148,7 +150,7 @@ def _instructions(task: Task) -> str:
     turns = ", ".join(f'"{agent}": …' for agent in task.agents)
     text = fill(
         load("spoken_outcome"),
-        data_rule=load("judge_data_rule"),
+        data_rule=judge_text("judge_data_rule"),
         issues=issues,
         needs=_needs(task),
         form=f'{{"reasoning": "…", "agreement": {{"terms": {{{terms}}}, "turns": {{{turns}}}}}}}',

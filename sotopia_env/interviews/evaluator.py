@@ -30,9 +30,9 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.interviews.goals import PROMPTS as JUDGE_PROMPTS
-from sotopia_env.interviews.goals import judge_goals
+from sotopia_env.interviews.goals import judge_goals, prompt_texts
 from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.policies.agent_prompt import prompt_text
 from sotopia_env.world.answers import (
     ANSWERED,
     COVERAGE,
@@ -148,7 +148,8 @@ class InterviewEvaluator(AskingEvaluator):
         self._name = "interview" if is_plain else f"interview({names})#{tag(tagged)}"
 
     def _describe(self) -> dict[str, Any]:
-        prompts = [f"interview_{name}" for name in _PROMPTS] + [*JUDGE_PROMPTS] * bool(self.judges)
+        texts = [prompt_text(f"interview_{name}") for name in _PROMPTS]
+        texts += prompt_texts() if self.judges else ()
         others = self._interviewee
         if isinstance(others, Mapping):
             interviewee: Any = {agent: _described(policy) for agent, policy in others.items()}
@@ -162,7 +163,7 @@ class InterviewEvaluator(AskingEvaluator):
             "temperature": self.manner.temperature,
             "reasks": self.manner.reasks,
             "max_tokens": self.manner.max_tokens,
-            "prompt": fingerprint("", *prompts),
+            "prompt": fingerprint("", *texts),
         }
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:

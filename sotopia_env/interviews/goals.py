@@ -8,15 +8,20 @@ from typing import Any, NamedTuple
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.judge.document import document
-from sotopia_env.evaluators.judge.prompt import Prompt, closed_object
+from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, judge_text
 from sotopia_env.evaluators.judge.question import JudgeAnswer, Manner, ask
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.foundation.errors import FieldError, json_excerpt
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.world.episode import Episode
 
-PROMPTS = ("judge_goals", "judge_data_rule", "judge_goals_form", "judge_goals_closing", "judge_data")
-"""The prompt texts of these questions."""
+load = reader(__package__)
+
+
+def prompt_texts() -> tuple[str, ...]:
+    """Returns the texts that these questions are made of."""
+    goals, form, closing = map(load, ("judge_goals", "judge_goals_form", "judge_goals_closing"))
+    return goals, judge_text("judge_data_rule"), form, closing, judge_text("judge_data")
 
 
 class GoalVerdict(NamedTuple):
@@ -57,7 +62,7 @@ async def judge_goals(
 def _system(about: str, goals: int) -> str:
     entries = ", ".join(f'"{number}": {{"reasoning": "…", "answer": "yes"}}' for number in range(1, goals + 1))
     form = fill(load("judge_goals_form"), form=f'{{"answers": {{{entries}}}}}')
-    return fill(load("judge_goals"), data_rule=load("judge_data_rule"), form=form, about=about)
+    return fill(load("judge_goals"), data_rule=judge_text("judge_data_rule"), form=form, about=about)
 
 
 def verdicts_schema(goals: int) -> dict[str, Any]:

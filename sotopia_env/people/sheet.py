@@ -17,9 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from sotopia_env.evaluators.judge.prompt import judge_text
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
 from sotopia_env.foundation.files import csv_text, read_text, write_text_atomically
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.outcomes import describe_space, describe_worth
@@ -28,6 +29,8 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from sotopia_env.world.scenario import Task
+
+load = reader(__package__)
 
 logger = logging.getLogger(__name__)
 
@@ -295,7 +298,7 @@ class DimensionGuide(NamedTuple):
 def dimension_guides(custom: Iterable[CustomDimension] = ()) -> dict[str, DimensionGuide]:
     """Returns the annotators' instructions for the seven dimensions and custom ones, by name."""
     # The judge's own prompts: agreement is comparable only if both sides follow the same instructions.
-    seven = {d.value: DimensionGuide(*RANGES[d], disarm(load(f"judge_{d.value}").strip())) for d in DIMENSIONS}
+    seven = {d.value: DimensionGuide(*RANGES[d], disarm(judge_text(f"judge_{d.value}").strip())) for d in DIMENSIONS}
     return seven | {d.name: DimensionGuide(d.low, d.high, disarm(d.instruction.strip())) for d in custom}
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm, disarm_line, quote
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
@@ -33,6 +33,9 @@ from sotopia_env.policies.function_calls import instruction
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
+from sotopia_env.world.perception.briefing import briefing_text
+
+load = reader(__package__)
 
 Format = Literal["chat", "single", "brief", "tools"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -45,7 +48,8 @@ _ECHO = 4_000
 _REASON = 500
 # The role and the delimiters that a chat template adds to each message.
 _TOKENS_PER_MESSAGE = 4
-_LONG_PROMPTS = ("briefing", "answer", "move", "private", "timing", "agent_reask", "agent_example")
+_BRIEFING_PROMPTS = ("briefing", "answer", "move", "private", "timing")
+_LONG_PROMPTS = (*_BRIEFING_PROMPTS, "agent_reask", "agent_example")
 _TOOL_PROMPTS = ("answer_tools", "binding", "agent_functions", "agent_reask_tools")
 _PROMPTS: Mapping[Format, tuple[str, ...]] = {
     "chat": _LONG_PROMPTS,
@@ -83,7 +87,7 @@ class AgentPrompt:
     @property
     def hashes(self) -> Mapping[str, str]:
         """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name."""
-        texts = {name: load(name) for name in _PROMPTS[self.format]} | {"template": self.template}
+        texts = {name: prompt_text(name) for name in _PROMPTS[self.format]} | {"template": self.template}
         texts["examples"] = canonical_json([example.model_dump(mode="json") for example in self.examples])
         return {name: _hash(text) for name, text in texts.items()}
 
@@ -194,6 +198,11 @@ def _user(text: str) -> ChatMessage:
 
 def _assistant(text: str) -> ChatMessage:
     return {"role": "assistant", "content": text}
+
+
+def prompt_text(name: str) -> str:
+    """Returns a text of agents' prompts, or of the briefing, by the name of its file."""
+    return briefing_text(name) if name in _BRIEFING_PROMPTS else load(name)
 
 
 def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatMessage]:

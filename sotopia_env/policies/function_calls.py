@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm_line
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, parse
 from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
+
+load = reader(__package__)
 
 _WORDS, _TO, _WAIT = "words", "to", "wait"
 

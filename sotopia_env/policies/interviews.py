@@ -8,12 +8,14 @@ from dataclasses import fields
 from typing import Any
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm_line, quote
 from sotopia_env.policies.small_talk import long_words
 from sotopia_env.world.action import ParseFailure, json_objects
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Observation
+
+load = reader(__package__)
 
 _KEY = "answer"
 

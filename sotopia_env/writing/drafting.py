@@ -23,12 +23,14 @@ from sotopia_env.concurrency import Progress, Stop, work_through
 from sotopia_env.evaluators import Manner, Refusal, read_object
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.foundation.files import read_lines
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.foundation.records import JsonObject, Record, read_record
 from sotopia_env.foundation.validation import explain
 from sotopia_env.storage import Journal
 from sotopia_env.world.observation import ChatMessage
+
+load = reader(__package__)
 
 logger = logging.getLogger(__name__)
 MANNER = Manner(temperature=1.0, reasks=2)

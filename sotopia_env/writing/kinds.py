@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.records import Line
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.tasks import OpenScenario, cast_scenarios, check
@@ -30,6 +30,8 @@ from sotopia_env.world.taskset import Cast, TaskSet
 from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.inspirations import Inspiration, plain
 from sotopia_env.writing.likeness import nearest_text
+
+load = reader(__package__)
 
 _NUMBERED = re.compile(r"\b(agent|person|participant|character|player|speaker)[ _-]?([0-9]|[AB])\b", re.IGNORECASE)
 _PRONOUNS = {"woman": "she/her", "man": "he/him", "nonbinary": "they/them"}

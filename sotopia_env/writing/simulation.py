@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.prompts import load
+from sotopia_env.foundation.prompts import reader
 from sotopia_env.foundation.records import Name
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.outcomes import OutcomeSpec
@@ -21,6 +21,8 @@ from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.turn_order import TurnOrder
 from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.kinds import check_task, checked_rules
+
+load = reader(__package__)
 
 _RULES = {"turn_order", "max_silent_turns", "end_when_settled"}
 _SCENARIO = ("id", "context", "seats", "private_messages", "max_turns", "outcome")

@@ -17,8 +17,10 @@ from typing import Any, Literal, NamedTuple
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.world.observation import ChatMessage
+
+load = reader(__package__)
 
 logger = logging.getLogger(__name__)
 

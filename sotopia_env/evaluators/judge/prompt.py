@@ -15,10 +15,13 @@ from typing import Any
 from sotopia_env.evaluators.judge.document import Document
 from sotopia_env.evaluators.judge.verdict import Axis
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension, dimension
+
+judge_text = reader(__package__)
+"""Returns a prompt text of the judge by the name of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class Prompt:
         """
         closing = self.closing
         if complaint:
-            closing = f"{closing}\n\n{fill(load('judge_reask'), complaint=quote(complaint))}"
-        text = fill(load("judge_data"), mark=self.document.mark, data=self.document.text, closing=closing)
+            closing = f"{closing}\n\n{fill(judge_text('judge_reask'), complaint=quote(complaint))}"
+        text = fill(judge_text("judge_data"), mark=self.document.mark, data=self.document.text, closing=closing)
         return ({"role": "system", "content": self.system}, {"role": "user", "content": text})
 
 
@@ -94,14 +97,14 @@ class Rubric:
         return (*standard, *(Axis(c.name, c.low, c.high, disarm(c.instruction.strip())) for c in self.custom))
 
     def _instruction(self, dimension: Dimension) -> str:
-        text = load(f"judge_{dimension.value}")
-        return f"{text}\n{load(f'judge_bands_{dimension.value}')}" if self.bands else text
+        text = judge_text(f"judge_{dimension.value}")
+        return f"{text}\n{judge_text(f'judge_bands_{dimension.value}')}" if self.bands else text
 
     def system(self, agents: Sequence[str]) -> str:
         """Returns the instructions for judging ``agents``."""
         axes = self.axes
         return fill(
-            load("judge"),
+            judge_text("judge"),
             agents=", ".join(agents),
             dimensions="\n\n".join(_describe(axis) for axis in axes),
             form=_form(agents, axes),
@@ -120,24 +123,28 @@ class Rubric:
     @property
     def fingerprint(self) -> str:
         """A hash of the whole prompt except the episode (16 hex digits)."""
-        return fingerprint(self.system(("agent",)), "judge_data", "judge_closing", "judge_reask")
+        return fingerprint(self.system(("agent",)), *map(judge_text, ("judge_data", "judge_closing", "judge_reask")))
 
 
 @lru_cache(maxsize=256)
 def _instructions(rubric: Rubric, agents: tuple[str, ...]) -> tuple[str, str, Mapping[str, Any]]:
     """The system message, the closing text and the schema, which are the same for all episodes with these agents."""
-    closing = fill(load("judge_closing"), agents=", ".join(agents))
+    closing = fill(judge_text("judge_closing"), agents=", ".join(agents))
     return rubric.system(agents), closing, rubric.schema(agents)
 
 
-def fingerprint(text: str, *prompts: str) -> str:
-    """Returns a hash of ``text`` and of the prompt files with the names ``prompts`` (16 hex digits)."""
-    return hashlib.sha256("\0".join([text, *map(load, prompts)]).encode()).hexdigest()[:16]
+def fingerprint(*texts: str) -> str:
+    """Returns a hash of the texts that a prompt is made of (16 hex digits)."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
 def _describe(axis: Axis) -> str:
     text = fill(
-        load("judge_dimension"), name=axis.name, low=str(axis.low), high=str(axis.high), instruction=axis.instruction
+        judge_text("judge_dimension"),
+        name=axis.name,
+        low=str(axis.low),
+        high=str(axis.high),
+        instruction=axis.instruction,
     )
     # Indented, so that no line of an instruction looks like the heading of another dimension.
     return text.replace("\n", "\n  ")

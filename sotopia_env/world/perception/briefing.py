@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm
 from sotopia_env.outcomes import (
     AgreementRules,
@@ -22,6 +22,9 @@ from sotopia_env.outcomes import (
 )
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
+
+briefing_text = reader(__package__)
+"""Returns a text of the briefing by the name of its file."""
 
 _ACQUAINTANCE = ("age", "gender", "occupation", "pronouns", "public_info", "public_attributes")
 _CLOSE = (
@@ -113,7 +116,7 @@ def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], react
     """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task and turn order."""
     key = ("briefing", agent, action_types, reactive)
     if key not in task.memo:
-        task.memo[key] = _brief(task, agent, action_types, load("timing") if reactive else "")
+        task.memo[key] = _brief(task, agent, action_types, briefing_text("timing") if reactive else "")
     entry: Briefing = task.memo[key]
     return entry
 
@@ -127,11 +130,11 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         recipients = {key: partner.agent for partner, _ in partners for key in (partner.agent, partner.name)}
     profile = describe(own, OWN_FIELDS)
     answer = fill(
-        load("answer"),
+        briefing_text("answer"),
         form=_answer_form(task, action_types),
         types=", ".join(f'"{kind.value}"' for kind in action_types),
-        private=load("private") if recipients else "",
-        move="" if task.protocol is None else load("move"),
+        private=briefing_text("private") if recipients else "",
+        move="" if task.protocol is None else briefing_text("move"),
     )
     spec = scenario.outcome
     worth = None if spec is None else spec.worth[seat]
@@ -180,7 +183,7 @@ def _head(task: Task, seat: int, profile: str, others: str) -> str:
     wishes += [f"Hint: {hint}" for hint in side.hints]
     wishes += [f"Only you know: {side.private_info}"] if side.private_info else []
     return fill(
-        load("briefing"),
+        briefing_text("briefing"),
         context=disarm(_indent(task.scenario.context)),
         name=disarm(task.characters[seat].name),
         profile=disarm(profile),

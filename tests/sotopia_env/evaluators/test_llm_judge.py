@@ -15,7 +15,7 @@ from sotopia_env.foundation.errors import (
     ModelCallError,
     UnknownNameError,
 )
-from sotopia_env.foundation.prompts import load
+from sotopia_env.foundation.prompts import reader
 from sotopia_env.runs.play import evaluate_episode
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import Action
@@ -26,6 +26,8 @@ from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import SPEAK, act, secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import ClosingModel, data_of, honest, requirements, verdict
 from tests.sotopia_env.factories import task
+
+load = reader("sotopia_env.evaluators.judge")
 
 SALARY = CustomDimension(name="salary", low=1, high=5, instruction="How close did it come to its salary?\nBe strict.")
 HELLO = transcript("Hello.", "Good evening.")

@@ -3,7 +3,7 @@
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.foundation.prompts import fill, load
+from sotopia_env.foundation.prompts import fill, reader
 from tests.errors import raises
 
 
@@ -20,4 +20,4 @@ def test_placeholders_must_match_exactly(values):
 
 def test_unknown_prompts_are_refused_with_a_hint():
     with raises(UnknownNameError, field="prompt", nearest="briefing"):
-        load("briefings")
+        reader("sotopia_env.world.perception")("briefings")

@@ -11,9 +11,8 @@ import jsonschema
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.foundation.prompts import load
 from sotopia_env.policies import LLMPolicy
-from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
+from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt, prompt_text
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
@@ -307,7 +306,7 @@ def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format
 
 def last_words(name: str) -> str:
     """The last part of a prompt text that is in every prompt made of it as it is."""
-    return [part for part in re.split(r"\{\{\w+\}\}|\n|\"|\w+: ", load(name)) if len(part) > 12][-1]
+    return [part for part in re.split(r"\{\{\w+\}\}|\n|\"|\w+: ", prompt_text(name)) if len(part) > 12][-1]
 
 
 def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted():

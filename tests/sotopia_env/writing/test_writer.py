@@ -12,7 +12,7 @@ from sotopia_env.chat_model import ChatReply
 from sotopia_env.evaluators import Manner
 from sotopia_env.foundation.errors import InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.prompts import load
+from sotopia_env.foundation.prompts import reader
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Character, RelationshipKind, Scenario
 from sotopia_env.writing import (
@@ -32,6 +32,8 @@ from sotopia_env.writing import (
 from sotopia_env.writing.kinds import check_task, to_scenario
 from tests.errors import raises
 from tests.sotopia_env.factories import character
+
+load = reader("sotopia_env.writing")
 
 
 def situation(context, **changes):

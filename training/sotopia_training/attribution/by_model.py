@@ -33,12 +33,14 @@ from sotopia_env.evaluators import (
     refusal,
     tag,
 )
+from sotopia_env.evaluators.judge.prompt import judge_text
 from sotopia_env.foundation.errors import EvaluationError, FieldError, UnknownNameError
-from sotopia_env.foundation.prompts import fill
+from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import disarm
 from sotopia_env.world import RANGES, Dimension, Episode
 from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns
-from sotopia_training.prompts import load
+
+load = reader(__package__)
 
 Scale = Literal["three", "ten"]
 SCALES: Mapping[str, int] = MappingProxyType({"three": 3, "ten": 10})
@@ -173,7 +175,7 @@ def _fingerprint(scale: str) -> str:
     """A hash (16 hex digits) of all prompt texts, without the episode."""
     names = ["attribution", f"attribution_scale_{scale}", "attribution_particulars_goal", "attribution_closing"]
     names += ["attribution_key", "attribution_key_closing", *(f"attribution_{d.value}" for d in Dimension)]
-    return fingerprint("\0".join(map(load, names)), "judge_data", "judge_reask")
+    return fingerprint(*map(load, names), *map(judge_text, ("judge_data", "judge_reask")))
 
 
 def read_weights(text: str, turns: Sequence[int], scale: Scale) -> dict[int, float] | Refusal:

@@ -7,9 +7,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.prompts import reader
 from sotopia_env.foundation.settings import Settings
-from sotopia_training import prompts
 from sotopia_training.models.trained_model import Device, Dtype, Quantization
+
+load = reader(__package__)
 
 TOXICITY = "toxicity"
 """The measure whose values come from a classifier that reads what a model has written."""
@@ -129,9 +131,9 @@ class HarmSettings(Settings):
         """Returns the text of a system prompt; ``None`` for the name ``none``."""
         if name == "none":
             return None
-        return self.prompts[name] if name in self.prompts else prompts.load(f"harm_{name}")
+        return self.prompts[name] if name in self.prompts else load(f"harm_{name}")
 
 
 Built = Literal["benign", "adversarial", "jailbreak"]
 BUILT_IN: tuple[Built, ...] = ("benign", "adversarial", "jailbreak")
-"""The names of the system prompts in ``sotopia_training/prompts/harm_*.txt``."""
+"""The names of the system prompts in ``prompts/harm_*.txt``."""

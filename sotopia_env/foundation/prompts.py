@@ -1,4 +1,4 @@
-"""Prompt texts, stored as data files beside this module, and the function that fills in their placeholders.
+"""Prompt texts, which are data files of the packages that use them, and the function that fills in their placeholders.
 
 A placeholder is ``{{name}}``. Substitution is a single pass, so a placeholder inside a value is not replaced.
 """
@@ -6,6 +6,7 @@ A placeholder is ``{{name}}``. Substitution is a single pass, so a placeholder i
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 
@@ -15,18 +16,26 @@ _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
 @cache
-def load(name: str, package: str = __name__) -> str:
-    """Returns the text of ``<name>.txt`` in ``package``, by default this one.
+def reader(package: str) -> Callable[[str], str]:
+    """Returns the function that returns the text of ``prompts/<name>.txt`` in a package, and reads it once.
+
+    Args:
+        package: the package's full name, in its own modules ``__package__``.
 
     Raises:
-        UnknownNameError: the package does not contain this file.
+        UnknownNameError: (the function) the package does not contain this file.
     """
-    folder = files(package)
-    try:
-        return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
-    except FileNotFoundError:
-        names = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
-        raise UnknownNameError(field="prompt", got=name, valid=names) from None
+
+    @cache
+    def load(name: str) -> str:
+        folder = files(package) / "prompts"
+        try:
+            return (folder / f"{name}.txt").read_text(encoding="utf-8").strip("\n")
+        except FileNotFoundError:
+            names = sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".txt"))
+            raise UnknownNameError(field="prompt", got=name, valid=names) from None
+
+    return load
 
 
 def fill(template: str, **values: str) -> str:

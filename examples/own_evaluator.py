@@ -5,6 +5,7 @@ python examples/own_evaluator.py
 
 from sotopia_env import Episode, Evaluation, Score, Task, tasks
 from sotopia_env.evaluators import ComputedEvaluator, VerifiedOutcome
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world.reward import CustomDimension
 
@@ -18,7 +19,7 @@ class Openness(ComputedEvaluator):
         """Returns which of the seven dimensions it scores: none."""
         return {}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Scores every agent."""
         scores = []
         for agent in episode.task.agents:
@@ -34,7 +35,7 @@ def main() -> None:
     """Plays three divisions, and prints both scores of each seat."""
     plans = plan_episodes(tasks.generate("division", 3, seed=2), [("linear", "sharer")], both_seats=False)
     for episode in run_episodes(plans, evaluator=VerifiedOutcome(), progress=False).episodes:
-        opened = Openness().evaluate(episode)
+        opened = wait(Openness().evaluate(episode))
         outcome = episode.evaluations[-1].outcome
         assert outcome is not None
         for share, score in zip(outcome.shares, opened.scores, strict=True):

@@ -21,7 +21,7 @@ LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, th
 async def total(judge: LLMJudge, episode: Episode) -> float | str:
     """Returns the sum of agent_0's seven scores, or the reason why the episode could not be scored."""
     try:
-        evaluation: Evaluation = await judge.evaluate_async(episode)
+        evaluation: Evaluation = await judge.evaluate(episode)
         return float(evaluation.vector("agent_0").sum())
     except SotopiaError as error:
         return str(error)

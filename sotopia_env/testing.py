@@ -21,7 +21,7 @@ from typing import Any
 from sotopia_env import tasks
 from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
-from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim, check_members
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.quoting import disarm, quote
 from sotopia_env.foundation.records import read_record
@@ -133,7 +133,7 @@ class FixedEvaluator:
         values = [{d.value: value for d, value in scores.items()} for scores in (self.scores, *self.by_seat)]
         return {"scores": values[0], "by_seat": values[1:]}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the fixed scores.
 
         Raises:
@@ -148,10 +148,6 @@ class FixedEvaluator:
             for dimension in DIMENSIONS
         ]
         return Evaluation(evaluator=self.name, parameters=dict(self.parameters), scores=tuple(scores))
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns the fixed scores, as :meth:`evaluate` does."""
-        return self.evaluate(episode)
 
 
 def state_after(task: Task, *actions: Action | str, rules: Rules | None = None, seed: int = 0) -> EpisodeState:
@@ -169,6 +165,13 @@ def _sample_tasks() -> list[Task]:
     return [*tasks.generate("bargaining", 1, seed=0), *tasks.generate("group_decision", 1, seed=0)]
 
 
+def _check_members(value: object, protocol: type) -> None:
+    try:
+        check_members(protocol.__name__.lower(), f"a {protocol.__name__}", value, protocol)
+    except InvalidValueError as error:
+        raise AssertionError(str(error)) from None
+
+
 def check_policy(policy: Policy, *, task: Task | None = None, turns: int = 6, repeatable: bool = False) -> None:
     """Plays the policy against itself for a few turns in every turn order, and checks its contract.
 
@@ -181,6 +184,7 @@ def check_policy(policy: Policy, *, task: Task | None = None, turns: int = 6, re
     Raises:
         AssertionError: the policy violates the contract; the message says how.
     """
+    _check_members(policy, Policy)
     assert isinstance(policy.name, str), f"name: expected text, got {policy.name!r}"
     assert policy.name, "name: expected text, got none"
     policy_identity(policy)
@@ -222,9 +226,10 @@ def check_evaluator(evaluator: Evaluator, episode: Episode | None = None) -> Eva
     if episode is None:
         leave = Action(ActionType.LEAVE)
         episode = Episode.of_state(state_after(_sample_tasks()[0], "Good morning.", "The same to you.", leave))
+    _check_members(evaluator, Evaluator)
     assert isinstance(evaluator.name, str), f"name: expected text, got {evaluator.name!r}"
     canonical_json(dict(evaluator.parameters))
-    result = asyncio.run(evaluator.evaluate_async(episode))
+    result = asyncio.run(evaluator.evaluate(episode))
     assert isinstance(result, Evaluation), f"{evaluator.name}: expected an Evaluation, got {type(result).__name__}"
     assert result.evaluator == evaluator.name, f"expected an evaluation by {evaluator.name!r}, got {result.evaluator!r}"
     strangers = sorted(set(result.by_agent) - set(episode.task.agents))

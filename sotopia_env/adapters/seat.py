@@ -36,7 +36,6 @@ from sotopia_env.world import (
     Action,
     ChatMessage,
     Episode,
-    Evaluation,
     Evaluator,
     FunctionCall,
     Generation,
@@ -93,7 +92,7 @@ class Seats(Mapping[str, "Seat"]):
         self.table = table
         self.reasks = reasks
         self._partners, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
-        self._evaluation: Evaluation | None = None
+        self._payments: Mapping[str, Payment] = {}
         self._make()
         self._seats = {agent: Seat(self, agent) for agent in agents}
 
@@ -152,9 +151,9 @@ class Seats(Mapping[str, "Seat"]):
         return len(self._seats)
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """The latest evaluation of the episode as it is now; ``None`` if there is none."""
-        return None if self.table.evaluation is None else self._evaluation
+    def payments(self) -> Mapping[str, Payment]:
+        """The payment of every agent for the episode as it is now; empty if it is not evaluated."""
+        return {} if self.table.evaluation is None else self._payments
 
     async def play(self) -> list[Seat]:
         """Lets the partners act until a seat has to, and evaluates the episode when it has ended.
@@ -179,9 +178,9 @@ class Seats(Mapping[str, "Seat"]):
         Raises:
             EvaluationError: it could not be scored.
         """
-        if self.evaluation is None:
-            self._evaluation = None  # if it cannot be scored, an earlier one must not count
-            self._evaluation = await self.table.evaluate(self.payment.evaluator)
+        if not self.payments:
+            self._payments = {}  # if it cannot be scored, earlier ones must not count
+            self._payments = await self.payment.pay(self.table)
 
     def _make(self) -> None:
         self._policies = {agent: read_policy(partner) for agent, partner in self._partners.items()}
@@ -392,11 +391,7 @@ class Seat:
 
     @property
     def _payment(self) -> Payment | None:
-        evaluation = self.seats.evaluation
-        if evaluation is None:
-            return None
-        outcome, number = evaluation.outcome, self.table.task.seat_of[self.agent]
-        return self.seats.payment.pay(evaluation, self.agent, lambda _: outcome.shares[number] if outcome else 0.0)
+        return self.seats.payments.get(self.agent)
 
 
 def _text(answer: str | Mapping[str, Any]) -> str:

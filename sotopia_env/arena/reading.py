@@ -16,6 +16,7 @@ from sotopia_env.arena.suites import SUITE_FILE, Suite
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError, Verbatim
 from sotopia_env.foundation.files import read_text
 from sotopia_env.foundation.records import read_record
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import EVALUATOR_NAMES, make_evaluator
 from sotopia_env.reports.seat_results import recorded_evaluator
 from sotopia_env.storage import RUN, read_failures, read_manifest, read_run
@@ -153,7 +154,7 @@ class _Selection:
         if self.evaluator is None or episode.evaluation(self.evaluator.name) is not None:
             return episode
         try:
-            return episode.with_evaluation(self.evaluator.evaluate(episode))
+            return episode.with_evaluation(wait(self.evaluator.evaluate(episode)))
         except EvaluationError as error:
             return episode.with_evaluation(Evaluation(evaluator=self.evaluator.name, unscored=str(error)))
 

@@ -7,7 +7,7 @@ calling conventions, one agent at a time or all in parallel.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Unpack
 
@@ -16,18 +16,18 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from sotopia_env.envs.episode_reward import EpisodeReward, Payment
+from sotopia_env.envs.episode_reward import EpisodeReward, Payment, outcome_on
 from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.quoting import disarm, disarm_line
-from sotopia_env.outcomes import Menu, OutcomeResult
+from sotopia_env.foundation.waiting import Waiter
+from sotopia_env.outcomes import Menu
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, StopReason
-from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Generation
+from sotopia_env.world.episode import Episode, Evaluator, Generation
 from sotopia_env.world.observation import Observation
-from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.perception.rendering import extend_lines, render_turn
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import HIGH, LOW, zero_vector
@@ -106,6 +106,7 @@ class EpisodeEnv:
         # Every task is checked now, so that no episode is played for a reward that cannot be computed.
         self._reward, *_ = [self._reward_in(task, self.options.evaluator) for task in self.options.samples]
         self._failure: EvaluationError | None = None
+        self._waiter = Waiter()
         # The number of turns already written in mode "human".
         self._output: int | None = None
 
@@ -234,7 +235,8 @@ class EpisodeEnv:
         return None
 
     def close(self) -> None:
-        """Does nothing: the environment holds no window, file or connection."""
+        """Closes the event loop in which evaluators were waited for."""
+        self._waiter.close()
 
     def _checked(self, agent: str) -> str:
         if not isinstance(agent, str) or agent not in self.possible_agents:
@@ -284,13 +286,7 @@ class EpisodeEnv:
     def _result(self) -> StepResult:
         """Returns the values for the current state; evaluates an episode that has ended."""
         stop = self.episode_state.stop
-        return self._running_result() if stop is None else self._final_result(stop, self._evaluate)
-
-    def _evaluate(self) -> Evaluation:
-        return self.table.evaluate_now(self._reward.evaluator)
-
-    async def _evaluate_async(self) -> Evaluation:
-        return await self.table.evaluate(self._reward.evaluator)
+        return self._running_result() if stop is None else self._waiter.wait(self._pay())
 
     def _render_if_human(self) -> None:
         if self.render_mode == "human":
@@ -300,16 +296,28 @@ class EpisodeEnv:
         agents = self.possible_agents
         return StepResult(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
 
-    def _final_result(self, stop: StopReason, evaluate: Callable[[], Evaluation]) -> StepResult:
-        agents, payments, infos = self.possible_agents, self._pay(evaluate), self._infos()
+    async def _pay(self) -> StepResult:
+        """Evaluates the episode, which has ended; zeros without an evaluation, which ``on_unscored`` may refuse."""
+        payments: Mapping[str, Payment] = {}
+        try:
+            payments = await self._reward.pay(self.table)
+        except EvaluationError as error:
+            self._failure = error
+        except FATAL as error:
+            self._failure = EvaluationError(f"{self._reward.evaluator.name}: {type(error).__name__}: {error}")
+        return self._final_result(payments)
+
+    def _final_result(self, payments: Mapping[str, Payment]) -> StepResult:
+        stop = self.episode_state.stop
+        assert stop is not None
+        agents, infos = self.possible_agents, self._infos()
         if self.options.infos == "full":
             self._add_results(infos, payments, stop)
-        # Without payments the evaluation failed: zeros, which ``on_unscored`` may then turn into an error.
         rewards = {agent: payment.reward for agent, payment in payments.items()} or self._no_rewards()
         terminations, truncations = dict.fromkeys(agents, not stop.truncated), dict.fromkeys(agents, stop.truncated)
         return StepResult(rewards, terminations, truncations, infos)
 
-    def _add_results(self, infos: dict[str, InfoDict], payments: dict[str, Payment], stop: StopReason) -> None:
+    def _add_results(self, infos: dict[str, InfoDict], payments: Mapping[str, Payment], stop: StopReason) -> None:
         for agent, outcome in zip(infos, self._outcomes(), strict=False):
             infos[agent]["outcome"] = outcome
         for agent, info in infos.items():
@@ -343,7 +351,7 @@ class EpisodeEnv:
         if protocol is None:
             return []
         try:
-            result = self._outcome()
+            result = outcome_on(self.table)
         # More outcomes than can be counted: payoffs are known, but no reference points.
         except InvalidTaskError:
             turns = len(state.turns) if state.settled_after is None else state.settled_after
@@ -359,30 +367,6 @@ class EpisodeEnv:
         if self.vector:
             return {agent: zero_vector() for agent in self.agents}
         return dict.fromkeys(self.agents, 0.0)
-
-    def _pay(self, evaluate: Callable[[], Evaluation]) -> dict[str, Payment]:
-        """Each agent's payment; empty if the evaluator cannot score, which the infos then say."""
-        try:
-            evaluation = evaluate()
-            return {agent: self._reward.pay(evaluation, agent, self._share) for agent in self.possible_agents}
-        except EvaluationError as error:
-            self._failure = error
-        except FATAL as error:
-            self._failure = EvaluationError(f"{self._reward.evaluator.name}: {type(error).__name__}: {error}")
-        return {}
-
-    def _share(self, agent: str) -> float:
-        try:
-            return self._outcome().shares[self.task.seat_of[agent]]
-        except InvalidTaskError as error:
-            raise EvaluationError(f"scalarisation: no share of the outcome: {error}") from error
-
-    def _outcome(self) -> OutcomeResult:
-        """The outcome of the moves: the evaluator's result, if it has one."""
-        state, evaluation = self.episode_state, self.table.evaluation
-        turns = len(state.turns) if state.settled_after is None else state.settled_after
-        result = None if evaluation is None else evaluation.outcome
-        return result or outcome_at(state.task, state.table, turns)
 
     def _raise_if_unscored(self) -> None:
         if self._failure is not None and self.options.on_unscored == "raise":

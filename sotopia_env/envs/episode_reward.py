@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -12,8 +12,11 @@ import numpy.typing as npt
 from sotopia_env.evaluators.evaluator import Basis, measures, weakest
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
-from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
+from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError, InvalidValueError
+from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.world.episode import Evaluation, Evaluator
+from sotopia_env.world.outcome import outcome_at
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import DIMENSIONS, Dimension, RewardVector, Scalarisation
 from sotopia_env.world.scenario import Task
 
@@ -117,17 +120,18 @@ class EpisodeReward:
         paid = self._dimensions or tuple(self.bases)
         return weakest(self.bases[dimension] for dimension in paid)
 
-    def pay(self, evaluation: Evaluation, agent: str, share: Callable[[str], float]) -> Payment:
-        """Returns the payment of ``agent``.
-
-        Args:
-            evaluation: the evaluation of the episode.
-            agent: the id of the agent.
-            share: returns an agent's share of the outcome.
+    async def pay(self, table: Table) -> dict[str, Payment]:
+        """Evaluates the episode as it is now, and returns each agent's payment.
 
         Raises:
-            EvaluationError: the evaluation is unscored, or lacks a score that the reward needs.
+            EvaluationError: the evaluation is unscored, or lacks a score or the share that the reward needs.
+            BudgetExceededError: a model's budget is spent.
+            ModelRefusedError: a model refuses every request.
         """
+        evaluation = await table.evaluate(self.evaluator)
+        return {agent: self._payment(table, evaluation, agent) for agent in table.task.agents}
+
+    def _payment(self, table: Table, evaluation: Evaluation, agent: str) -> Payment:
         vector = evaluation.vector(agent, self._dimensions)
         scores = evaluation.by_agent.get(agent, {})
         measured = np.array([d in scores and self.bases.get(d) != "counted" for d in DIMENSIONS], dtype=np.bool_)
@@ -135,5 +139,25 @@ class EpisodeReward:
             if not any(d in scores for d in DIMENSIONS):
                 raise EvaluationError(f"{evaluation.evaluator}: no score for {agent} on any dimension")
             return Payment(vector, vector, measured)
-        reward = share(agent) if self.scalarisation.share else self.scalarisation(vector)
+        reward = _share(table, agent) if self.scalarisation.share else self.scalarisation(vector)
         return Payment(reward, vector, measured)
+
+
+def _share(table: Table, agent: str) -> float:
+    try:
+        return outcome_on(table).shares[table.task.seat_of[agent]]
+    except InvalidTaskError as error:
+        raise EvaluationError(f"scalarisation: no share of the outcome: {error}") from error
+
+
+def outcome_on(table: Table) -> OutcomeResult:
+    """Returns the outcome of the moves so far: the latest evaluation's, if it has one.
+
+    Raises:
+        InvalidTaskError: the task has no outcome, or more outcomes than can be counted exactly.
+    """
+    state, evaluation = table.state, table.evaluation
+    if evaluation is not None and evaluation.outcome is not None:
+        return evaluation.outcome
+    turns = len(state.turns) if state.settled_after is None else state.settled_after
+    return outcome_at(state.task, state.table, turns)

@@ -3,16 +3,14 @@
 ``gymnasium.make("sotopia_env/Sotopia-v0", partner=..., focal_seat=...)``. With ``first_seat`` the focal agent or a
 partner opens, so both speaking orders are possible whichever seat the focal agent has. ``step`` blocks while partners
 think; several environments at once are :class:`~sotopia_env.envs.vector_env.SotopiaVectorEnv`, or coroutines that await
-``step_async``.
+``begin`` and ``advance``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import weakref
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
 import gymnasium
 
@@ -23,7 +21,7 @@ from sotopia_env.envs.options import RESET_OPTIONS, EnvOptions, check_reset_opti
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.envs.spaces import ActionSpace, action_space
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_members, check_whole
-from sotopia_env.foundation.waiting import wait
+from sotopia_env.foundation.waiting import Waiter
 from sotopia_env.outcomes import Menu
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
@@ -36,7 +34,6 @@ DEFAULT_PARTNER = "random"
 PartnerSpec = Policy | str
 Partners = Policy | Mapping[int, Policy]
 """One policy for all other seats, or one for each."""
-_ResultT = TypeVar("_ResultT")
 
 
 class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
@@ -94,12 +91,12 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
             PolicyError: a partner produced no action.
             EvaluationError: the episode ended at once and could not be scored.
         """
-        return self._waiter.wait(self.reset_async(seed=seed, options=options))
+        return self._waiter.wait(self.begin(seed=seed, options=options))
 
-    async def reset_async(
+    async def begin(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[ObservationDict, InfoDict]:
-        """As :meth:`reset`, but awaits the partners instead of blocking the event loop."""
+        """The coroutine that :meth:`reset` waits for."""
         changes = check_reset_options(options, (*RESET_OPTIONS, "partner", "focal_seat"))
         partner, seat = changes.get("partner"), changes.get("focal_seat")
         cast = self._cast(
@@ -114,7 +111,7 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
         self.focal, self._seated = cast
         # Stays true if a partner or the evaluator fails, so that ``step`` asks for a reset.
         self._finished = True
-        await self._aec.play_async(self._seated)
+        await self._aec.play(self._seated)
         self._finished = False
         return self._aec.observe(self.focal), self._info()
 
@@ -126,21 +123,21 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
             PolicyError: a partner produced no action.
             EvaluationError: the evaluator failed (``on_unscored="raise"``).
         """
-        return self._waiter.wait(self.step_async(action))
+        return self._waiter.wait(self.advance(action))
 
-    async def step_async(self, action: Any) -> tuple[ObservationDict, float, bool, bool, InfoDict]:
-        """As :meth:`step`, but awaits the partners and the evaluator instead of blocking the event loop."""
+    async def advance(self, action: Any) -> tuple[ObservationDict, float, bool, bool, InfoDict]:
+        """The coroutine that :meth:`step` waits for."""
         if self._finished:
             raise InvalidActionError("no episode is running", hint="call reset() first")
         if self._aec.episode_state.stop is None:
             # Stays true if a partner or the evaluator fails, or the task is cancelled.
             self._finished = True
             try:
-                await self._aec.step_async(action)
+                self._aec.take(action)
             except InvalidActionError:
                 self._finished = False
                 raise
-            await self._aec.play_async(self._seated)
+            await self._aec.play(self._seated)
         self._finished = self._aec.episode_state.stop is not None
         return (
             self._aec.observe(self.focal),
@@ -209,28 +206,3 @@ def read_policy(value: object) -> Policy:
     policy = resolve("partner", value) if isinstance(value, str) else value
     check_members("partner", "a policy or the name of one", policy, Policy)
     return cast(Policy, policy)
-
-
-class Waiter:
-    """Waits for coroutines from synchronous code, in one event loop that lives as long as the environment."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def wait(self, coroutine: Coroutine[Any, Any, _ResultT]) -> _ResultT:
-        """Returns the coroutine's result, or raises its exception."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            # Closing runs no code in the loop, so the garbage collector may do it at any time.
-            weakref.finalize(self, self._loop.close)
-        return wait(coroutine, self._loop)
-
-    def close(self) -> None:
-        """Closes the loop; a later :meth:`wait` opens another."""
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
-
-    def __reduce__(self) -> tuple[type[Waiter], tuple[()]]:
-        # Loops cannot be copied; a copy of the environment opens its own.
-        return Waiter, ()

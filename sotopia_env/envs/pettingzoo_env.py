@@ -11,7 +11,6 @@ situation ended, *truncated* at a limit.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,36 +61,15 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
             EvaluationError: the episode has ended and its evaluator failed (``on_unscored="raise"``); all agents
                 are terminated or truncated then, with zero rewards and ``infos[agent]["unscored"]``.
         """
-        stop = self._take(action)
-        if stop is not None:
-            self._end(self._final_result(stop, self._evaluate))
+        if self.take(action) is not None:
+            self._end(self._waiter.wait(self._pay()))
 
-    async def step_async(self, action: object) -> None:
-        """As :meth:`step`, but awaits the evaluator instead of blocking the event loop."""
-        await self._end_async(self._take(action))
+    def take(self, action: object) -> StopReason | None:
+        """Takes the action as :meth:`step` does, without evaluating an episode that ends with it.
 
-    async def play_async(self, policies: Mapping[str, Policy]) -> None:
-        """Lets policies act for their agents until another agent must, or the episode has ended.
-
-        Raises:
-            PolicyError: a policy produced no action; call ``reset``.
-            EvaluationError: as in :meth:`step`.
+        Returns:
+            Why the episode ended with the action; ``None`` if it did not.
         """
-        count = len(self.episode_state.turns)
-        await self.table.play(policies)
-        self._note_violations(count)
-        if len(self.episode_state.turns) > count:
-            await self._end_async(self._after_turn())
-
-    async def _end_async(self, stop: StopReason | None) -> None:
-        if stop is not None:
-            # Collected as a future, because ``_final_result`` handles the evaluator's exceptions itself.
-            evaluation = asyncio.ensure_future(self._evaluate_async())
-            await asyncio.gather(evaluation, return_exceptions=True)
-            self._end(self._final_result(stop, evaluation.result))
-
-    def _take(self, action: object) -> StopReason | None:
-        """Takes the action; returns the stop reason if the episode ends with it."""
         if not self.agents:
             raise InvalidActionError("no agent is left to act", hint="call reset() first")
         agent = self.agent_selection
@@ -104,6 +82,19 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
             return None
         self._answer(agent, read_action(action, agent, self.task))
         return self._after_turn()
+
+    async def play(self, policies: Mapping[str, Policy]) -> None:
+        """Lets policies act for their agents until another agent must, and evaluates the episode if it has ended.
+
+        Raises:
+            PolicyError: a policy produced no action; call ``reset``.
+            EvaluationError: as in :meth:`step`.
+        """
+        count = len(self.episode_state.turns)
+        await self.table.play(policies)
+        self._note_violations(count)
+        if self._after_turn() is not None:
+            self._end(await self._pay())
 
     def _after_turn(self) -> StopReason | None:
         state = self.episode_state

@@ -16,11 +16,11 @@ from sotopia_env.envs.gymnasium_env import (
     DEFAULT_PARTNER,
     PartnerSpec,
     SotopiaSingleAgentEnv,
-    Waiter,
     read_partners,
 )
 from sotopia_env.envs.options import CheckedOptions, EnvOptions, read_seed
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError, check_whole
+from sotopia_env.foundation.waiting import Waiter
 
 _MASK = "reset_mask"
 
@@ -85,7 +85,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
         seeds, mask = self._read_seeds(seed), self._read_mask(options)
         rest = {name: options[name] for name in options if name != _MASK} if isinstance(options, Mapping) else options
         members = [(env, seed) for env, seed, selected in zip(self._members, seeds, mask, strict=True) if selected]
-        self._wait(env.begin(seed, rest) for env, seed in members)
+        self._wait(env.prepare_reset(seed, rest) for env, seed in members)
         self._over[mask] = False
         return super().reset(seed=seeds, options={_MASK: mask})
 
@@ -104,7 +104,7 @@ class SotopiaVectorEnv(SyncVectorEnv):
             raise InvalidActionError(field="actions", expected=f"{self.num_envs}, one for each", got=len(actions))
         each = actions if isinstance(actions, list) else iterate(self.action_space, actions)
         rows = zip(self._members, each, self._over, strict=True)
-        self._wait(env.advance(action, bool(over), self.autoreset_mode) for env, action, over in rows)
+        self._wait(env.prepare_step(action, bool(over), self.autoreset_mode) for env, action, over in rows)
         # The members have acted already, so a list of texts needs no batched form.
         results = super().step(self._no_actions if isinstance(actions, list) else actions)
         self._over = results[2] | results[3]
@@ -148,18 +148,18 @@ class _Member(SotopiaSingleAgentEnv):
     _start: Any = None
     _step: Any = None
 
-    async def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+    async def prepare_reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Awaits the result that :meth:`reset` will return."""
-        self._start = await self.reset_async(seed=seed, options=options)
+        self._start = await self.begin(seed=seed, options=options)
 
-    async def advance(self, action: Any, over: bool, mode: AutoresetMode) -> None:
+    async def prepare_step(self, action: Any, over: bool, mode: AutoresetMode) -> None:
         """Awaits the results that the vector's next step will need: a step, a reset if one is due, or both."""
         if over and mode is AutoresetMode.NEXT_STEP:
-            await self.begin()
+            await self.prepare_reset()
             return
-        self._step = await self.step_async(action)
+        self._step = await self.advance(action)
         if mode is AutoresetMode.SAME_STEP and (self._step[2] or self._step[3]):
-            await self.begin()
+            await self.prepare_reset()
 
     def reset(self, **_: Any) -> Any:
         return self._start

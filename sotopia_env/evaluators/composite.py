@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_member, measures, weakest
+from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_members, measures, weakest
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import Dimension
@@ -83,25 +82,14 @@ class Composite:
             return {dimension: several[0] for dimension, several in bases.items()}
         return {dimension: weakest(several) for dimension, several in bases.items()}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
-        """Returns the combined evaluation.
+    async def evaluate(self, episode: Episode) -> Evaluation:
+        """Returns the combined evaluation of all members that apply, which work concurrently.
 
         Raises:
             EvaluationError: no member scored the episode (the message gives the reason of each), or one of them failed
                 and ``strict`` is true.
         """
-        results = []
-        for member in self._applicable(episode):
-            try:
-                results.append(MemberResult.of(member.name, member.evaluate(episode)))
-            except EvaluationError as error:
-                results.append(MemberResult(member.name, failure=str(error)))
-        return self._combine(episode, results)
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Like :meth:`evaluate`, with all members concurrently."""
-        members = self._applicable(episode)
-        return self._combine(episode, await asyncio.gather(*(evaluate_member(m, episode) for m in members)))
+        return self._combine(episode, await evaluate_members(self._applicable(episode), episode))
 
     def _combine(self, episode: Episode, results: Sequence[MemberResult]) -> Evaluation:
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.failure]

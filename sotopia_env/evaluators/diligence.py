@@ -74,7 +74,7 @@ class Diligence(ComputedEvaluator):
         """None of the seven dimensions."""
         return {}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the scores.
 
         Raises:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_member, measures, weakest
+from sotopia_env.evaluators.evaluator import Basis, MemberResult, evaluate_members, measures, weakest
 from sotopia_env.evaluators.judge.question import AskingEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
@@ -89,17 +88,17 @@ class Ensemble(AskingEvaluator):
         bases = [measures(judge, task) for judge in self.judges]
         return {d: weakest(basis[d] for basis in bases if d in basis) for d in bases[0]}
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the combined scores, or an unscored evaluation if fewer than ``quorum`` judges answered.
 
         Raises:
             EvaluationError: the judges that answered did not score the same agents and dimensions.
             BudgetExceededError: the ledger's limit is reached.
         """
-        return self.combine(await all_at_once(evaluate_member(judge, episode) for judge in self.judges))
+        return self.combine(await evaluate_members(self.judges, episode))
 
     def combine(self, results: Sequence[MemberResult]) -> Evaluation:
-        """Returns the combined scores, as :meth:`evaluate_async` does, from results of judges that were asked before.
+        """Returns the combined scores, as :meth:`evaluate` does, from the results of all judges.
 
         Raises:
             EvaluationError: the judges that answered did not score the same agents and dimensions.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
@@ -18,7 +19,7 @@ _BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
 
 
 class ComputedEvaluator:
-    """Base of evaluators that compute scores without I/O: ``evaluate_async`` calls ``evaluate``.
+    """Base of evaluators that compute scores without a model: no parameters, and every episode can be scored.
 
     Attributes:
         custom: the dimensions beyond the seven that it scores.
@@ -35,18 +36,13 @@ class ComputedEvaluator:
         """Whether the evaluator can score this kind of episode; not applying is different from failing."""
         return True
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the evaluation of an episode.
 
         Raises:
             EvaluationError: the episode cannot be scored by this evaluator.
         """
         raise NotImplementedError
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """Returns the result of :meth:`evaluate`."""
-        # Not in a thread: starting one would take longer than the computation.
-        return self.evaluate(episode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +131,13 @@ def weakest(bases: Iterable[Basis]) -> Basis:
     return max(bases, key=_BASES.index)
 
 
-async def evaluate_member(member: Evaluator, episode: Episode) -> MemberResult:
-    """Returns the result of one of several evaluators, so that its failure does not cancel the others."""
+async def evaluate_members(members: Iterable[Evaluator], episode: Episode) -> list[MemberResult]:
+    """Returns the results of several evaluators, which work concurrently; a failure does not cancel the others."""
+    return await all_at_once(_evaluate_member(member, episode) for member in members)
+
+
+async def _evaluate_member(member: Evaluator, episode: Episode) -> MemberResult:
     try:
-        return MemberResult.of(member.name, await member.evaluate_async(episode))
+        return MemberResult.of(member.name, await member.evaluate(episode))
     except EvaluationError as error:
         return MemberResult(member.name, failure=str(error))

@@ -83,7 +83,7 @@ class SpokenOutcome(ModelEvaluator):
         """GOAL and FIN for a task with an outcome, on the basis of a model's reading; nothing with ``words_only``."""
         return {} if self.words_only else dict.fromkeys(VerifiedOutcome().measures(task), "judged")
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent (with ``words_only``, none), or an unscored evaluation with the reason.
 
         The model's reading is in ``agreement`` of the evaluation.
@@ -119,7 +119,7 @@ class SpokenOutcome(ModelEvaluator):
         """Returns the agreement that the model reads, or the reason why its answers were refused.
 
         Raises:
-            EvaluationError: for the reasons of :meth:`evaluate_async`.
+            EvaluationError: for the reasons of :meth:`evaluate`.
         """
         task = episode.task
         if any(turn.action.move is not None for turn in episode.plain_turns):

@@ -41,7 +41,7 @@ class VerifiedOutcome(ComputedEvaluator):
         """GOAL and FIN for a task with an outcome; empty for other tasks."""
         return {} if task.scenario.outcome is None else {dimension: "verified" for dimension, _ in _FACTORS}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns GOAL and FIN for every agent, and the outcome itself.
 
         Raises:

@@ -28,6 +28,7 @@ the episode.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import reprlib
 from collections.abc import Iterable
@@ -342,7 +343,8 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
         field: the name of the field with the value, for the message.
         expected: the values that the field accepts, for the message.
         value: the object.
-        protocol: a protocol that does not extend another one.
+        protocol: a protocol that does not extend another one. Its coroutine functions must be ``async def`` in the
+            object, too.
     """
     members = [name for name in vars(protocol) if not name.startswith("_")]
     missing = [name for name in members if not hasattr(value, name)]
@@ -352,6 +354,15 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
     if missing:
         hint = f"it lacks {', '.join(missing)}" if len(missing) < len(members) else ""
         raise InvalidValueError(field=field, expected=expected, got=value, hint=hint)
+    for name in members:
+        if inspect.iscoroutinefunction(getattr(protocol, name)) and _is_synchronous(getattr(value, name)):
+            kind = type(value).__name__
+            raise InvalidValueError(
+                field=field,
+                expected=f"a coroutine function {kind}.{name}",
+                got=Verbatim("a function"),
+                hint=f"write 'async def {name}'",
+            )
 
 
 def nearest_name(name: str, valid: Iterable[str]) -> str | None:
@@ -359,6 +370,11 @@ def nearest_name(name: str, valid: Iterable[str]) -> str | None:
     by_key = {candidate.casefold(): candidate for candidate in valid}
     matches = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=0.5)
     return by_key[matches[0]] if matches else None
+
+
+def _is_synchronous(function: object) -> bool:
+    # What another callable object returns is known only when it is called.
+    return inspect.isroutine(function) and not inspect.iscoroutinefunction(function)
 
 
 def _one_of(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -25,6 +26,31 @@ def wait(coroutine: Coroutine[Any, Any, _T], loop: asyncio.AbstractEventLoop | N
     # Event loops cannot be nested, so the coroutine runs in another thread.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(run, coroutine).result()
+
+
+class Waiter:
+    """Waits for coroutines from synchronous code, in one event loop that lives as long as this object."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Returns the coroutine's result, or raises its exception."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            # Closing runs no code in the loop, so the garbage collector may do it at any time.
+            weakref.finalize(self, self._loop.close)
+        return wait(coroutine, self._loop)
+
+    def close(self) -> None:
+        """Closes the loop; a later :meth:`wait` opens another."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def __reduce__(self) -> tuple[type[Waiter], tuple[()]]:
+        # Loops cannot be copied; a copy opens its own.
+        return Waiter, ()
 
 
 def is_inside_a_loop() -> bool:

@@ -170,7 +170,7 @@ class InterviewEvaluator(AskingEvaluator):
         """GOAL, if a view decides it."""
         return {} if self.deciding is None else {Dimension.GOAL: "judged"}
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns all answers with scores by view; unscored without any score, for example if no policy is available.
 
         Raises:

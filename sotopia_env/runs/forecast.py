@@ -265,7 +265,7 @@ class CallCounter:
         infos = tuple(PolicyInfo(agent=agent, name=item.name, parameters=item.parameters) for agent, item in seats)
         # The evaluation fails, since a stand-in gives no usable verdict, but its requests are recorded.
         with suppress(EvaluationError):
-            await evaluator.evaluate_async(Episode(task=plan.task, rules=plan.rules, policies=infos))
+            await evaluator.evaluate(Episode(task=plan.task, rules=plan.rules, policies=infos))
         return self._models.questions()
 
     def _add(

@@ -97,7 +97,7 @@ async def evaluate_episode(
         ModelRefusedError: a model refuses every request; no verdict is returned.
     """
     if not isinstance(evaluator, JudgePanel):
-        work = evaluator.evaluate_async(episode)
+        work = evaluator.evaluate(episode)
         return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
     results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)
     for result in results:
@@ -122,7 +122,7 @@ async def _judged(
     if recorded is not None and recorded.unscored is None and recorded.parameters == named(judge).parameters:
         return MemberResult(judge.name, recorded)
     try:
-        work = judge.evaluate_async(episode)
+        work = judge.evaluate(episode)
         evaluation = await _evaluation(episode, judge, work, timeout)
     except FATAL as error:
         return error

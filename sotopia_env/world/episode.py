@@ -325,9 +325,9 @@ class Evaluator(Protocol):
     """Scores an episode.
 
     A judge reads its task, its turns and its stop reason; the policies and the texts they wrote are for
-    interviews only. ``name`` and ``parameters`` go into the record. ``evaluate`` returns scores for some or all
-    dimensions, or raises :class:`EvaluationError`; it keeps no state between episodes. Evaluators that wait for a model
-    implement ``evaluate_async`` with the waiting and ``evaluate`` on top of it.
+    interviews only. ``name`` and ``parameters`` go into the record. The coroutine ``evaluate`` returns scores for some
+    or all dimensions, or raises :class:`EvaluationError`; it keeps no state between episodes. Synchronous code calls
+    it through :func:`sotopia_env.foundation.waiting.wait`.
     """
 
     @property
@@ -340,12 +340,8 @@ class Evaluator(Protocol):
         """Everything that changes its scores, as JSON."""
         ...
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the evaluation of a finished episode."""
-        ...
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        """The same, without blocking other episodes."""
         ...
 
 

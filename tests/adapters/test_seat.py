@@ -199,11 +199,11 @@ def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not()
     class Judge(FixedEvaluator):
         calls = 0
 
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             type(self).calls += 1
             if self.calls == 1:
                 raise EvaluationError("busy")
-            return await super().evaluate_async(episode)
+            return await super().evaluate(episode)
 
     async def play() -> Seat:
         seat = Seat.against("bargaining", "leaver", evaluator=Judge({Dimension.GOAL: 8}), scalarisation="goal")

@@ -40,16 +40,13 @@ class BySeat:
     name = "by seat"
     parameters: Mapping[str, Any] = MappingProxyType({})
 
-    def evaluate(self, episode):
+    async def evaluate(self, episode):
         scores = [
             Score(agent=a, dimension=d, value=seat if d is Dimension.GOAL else RANGES[d][0])
             for seat, a in enumerate(episode.task.agents)
             for d in DIMENSIONS
         ]
         return Evaluation(evaluator=self.name, scores=tuple(scores))
-
-    async def evaluate_async(self, episode):
-        return self.evaluate(episode)
 
 
 class Scripted:

@@ -152,7 +152,7 @@ class Judges(FixedEvaluator):
 
     __slots__ = ("_evaluation",)
 
-    async def evaluate_async(self, episode):
+    async def evaluate(self, episode):
         return self._evaluation
 
 
@@ -171,6 +171,15 @@ class Judges(FixedEvaluator):
 def test_evaluators_that_break_a_promise_are_found(evaluation, message):
     with pytest.raises(AssertionError, match=message):
         check_evaluator(Judges(evaluation))
+
+
+def test_an_evaluator_without_a_coroutine_function_is_found():
+    class Synchronous(FixedEvaluator):
+        def evaluate(self, episode):
+            return Evaluation(evaluator=self.name, unscored="x")
+
+    with pytest.raises(AssertionError, match="coroutine function Synchronous.evaluate"):
+        check_evaluator(Synchronous())
 
 
 def test_the_built_in_evaluators_keep_their_promises():

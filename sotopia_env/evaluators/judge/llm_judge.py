@@ -92,7 +92,7 @@ class LLMJudge(ModelEvaluator):
         """The dimensions of the seven that the judge is asked for."""
         return dict.fromkeys(self.rubric.dimensions, "judged")
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns a score for every agent and dimension, or an unscored evaluation with the reason.
 
         Raises:

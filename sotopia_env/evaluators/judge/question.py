@@ -22,7 +22,6 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.waiting import wait
 from sotopia_env.world.episode import Episode, Evaluation
 
 T = TypeVar("T")
@@ -164,7 +163,7 @@ def tag(parameters: Mapping[str, Any]) -> str:
 
 
 class AskingEvaluator:
-    """Base of evaluators that ask models: ``evaluate`` waits for ``evaluate_async``."""
+    """Base of evaluators that ask models."""
 
     _name: str
     _parameters: Mapping[str, Any]
@@ -182,13 +181,9 @@ class AskingEvaluator:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the evaluation of an episode."""
         raise NotImplementedError
-
-    def evaluate(self, episode: Episode) -> Evaluation:
-        """Like :meth:`evaluate_async`, but blocks the calling thread and an event loop that runs in it."""
-        return wait(self.evaluate_async(episode))
 
     async def close(self) -> None:
         """Closes the models."""

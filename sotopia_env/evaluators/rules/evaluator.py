@@ -227,7 +227,7 @@ class RuleEvaluator(ComputedEvaluator):
         """All seven dimensions, by counting words."""
         return dict.fromkeys(RULES, "counted")
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns seven scores for every agent of the task, including agents that never acted."""
         acts = spoken_acts(episode)
         scores = [

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -345,25 +344,15 @@ class Table:
             BudgetExceededError: a model's budget is spent.
             ModelRefusedError: a model refuses every request.
         """
-        with self._noting_failures(evaluator, FATAL):
-            return self._record(evaluator, await evaluator.evaluate_async(self.episode()))
-
-    def evaluate_now(self, evaluator: Evaluator) -> Evaluation:
-        """The synchronous form of :meth:`evaluate`; every failure is raised as an :class:`EvaluationError`."""
-        with self._noting_failures(evaluator, ()):
-            return self._record(evaluator, evaluator.evaluate(self.episode()))
-
-    @contextmanager
-    def _noting_failures(self, evaluator: Evaluator, fatal: tuple[type[Exception], ...]) -> Iterator[None]:
-        """Records exceptions and raises them as :class:`EvaluationError`, because evaluators are third-party code."""
         check_members("evaluator", "an evaluator", evaluator, Evaluator)
         try:
-            yield
-        except fatal:
+            return self._record(evaluator, await evaluator.evaluate(self.episode()))
+        except FATAL:
             raise
         except EvaluationError as error:
             self._unscore(evaluator, str(error))
             raise
+        # Every other exception becomes a reason, because evaluators are third-party code.
         except Exception as error:
             reason = f"{evaluator.name}: {type(error).__name__}: {error}"
             self._unscore(evaluator, reason)

@@ -1,5 +1,7 @@
 """Measures of how a seat played, of real episodes."""
 
+import asyncio
+
 import pytest
 
 from sotopia_env import tasks
@@ -88,12 +90,12 @@ def test_of_two_seats_that_agreed_in_words_the_one_that_moved_otherwise_said_oth
         episode = Episode.of_state(state_after(task, *turns))
         agreement = SpokenAgreement(agreed=True, terms={"price": 60}, turns={"agent_0": 1, "agent_1": 2})
         read = episode.with_evaluation(Evaluation(evaluator="spoken-outcome", agreement=agreement))
-        found = process(read.with_evaluation(VerifiedOutcome().evaluate(episode)))
+        found = process(read.with_evaluation(asyncio.run(VerifiedOutcome().evaluate(episode))))
         assert tuple(found[agent]["said_otherwise"] for agent in ("agent_0", "agent_1")) == expected
     accepted = [actions[0], Action("speak", "Well …", move=Move("accept", 1))]
     episode = Episode.of_state(state_after(task, *accepted))
     read = episode.with_evaluation(Evaluation(evaluator="spoken-outcome", agreement=agreement))
-    found = process(read.with_evaluation(VerifiedOutcome().evaluate(episode)))
+    found = process(read.with_evaluation(asyncio.run(VerifiedOutcome().evaluate(episode))))
     assert {found[agent]["said_otherwise"] for agent in episode.task.agents} == {0.0}
 
 

@@ -38,7 +38,7 @@ class FixedEvaluator:
     unscored: str | None = None
     error: str | None = None
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         if self.error is not None:
             raise EvaluationError(self.error)
         agents = [agent for agent in reversed(episode.task.agents) if agent != self.missing]
@@ -51,9 +51,6 @@ class FixedEvaluator:
         )
         return Evaluation(evaluator=self.name, scores=scores, unscored=self.unscored)
 
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        return self.evaluate(episode)
-
 
 @dataclass
 class Tally:
@@ -64,12 +61,9 @@ class Tally:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     episodes: int = 0
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         self.episodes += 1
-        return self.inner.evaluate(episode)
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        return self.evaluate(episode)
+        return await self.inner.evaluate(episode)
 
 
 @dataclass(frozen=True)

@@ -400,7 +400,7 @@ def test_on_request_a_failed_evaluation_pays_zeros_and_says_so(evaluator, reason
 
 def test_an_evaluator_that_returns_something_else_is_unscored():
     class Odd(FixedEvaluator):
-        def evaluate(self, episode):
+        async def evaluate(self, episode):
             return []
 
     with pytest.raises(EvaluationError, match=r"fixed: .*list"):
@@ -498,7 +498,7 @@ def test_either_seat_can_open(first_seat):
 @pytest.mark.parametrize("on_unscored", ["raise", "zero"])
 def test_whatever_an_evaluator_raises_the_books_stay_whole(on_unscored):
     class Broken(FixedEvaluator):
-        def evaluate(self, episode):
+        async def evaluate(self, episode):
             raise RuntimeError("net down")
 
     env = SotopiaEnv(task=table_task(), evaluator=Broken(), max_turns=1, on_unscored=on_unscored)

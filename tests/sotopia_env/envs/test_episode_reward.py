@@ -33,13 +33,10 @@ class Only:
     name: str = "only"
     parameters: dict = field(default_factory=dict)
 
-    def evaluate(self, episode):
+    async def evaluate(self, episode):
         agents = episode.task.agents
         scores = tuple(Score(agent=a, dimension=d, value=4.0) for a in agents for d in self.dimensions)
         return Evaluation(evaluator=self.name, scores=scores)
-
-    async def evaluate_async(self, episode):
-        return self.evaluate(episode)
 
 
 class DeclaringOnly(Only):

@@ -227,10 +227,10 @@ def test_a_forgotten_close_leaves_no_open_loop(monkeypatch):
 
 
 async def played(env, seed):
-    observation, info = await env.reset_async(seed=seed)
+    observation, info = await env.begin(seed=seed)
     results = [(observation, info)]
     while "stop_reason" not in results[-1][-1]:
-        results.append(await env.step_async(say("focal")))
+        results.append(await env.advance(say("focal")))
     return results
 
 
@@ -251,12 +251,9 @@ def test_awaited_steps_wait_for_all_partners_at_once_and_are_the_same_steps():
 
 def test_an_awaited_step_awaits_the_evaluator():
     class Patient(FixedEvaluator):
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             await asyncio.sleep(0)
-            return super().evaluate(episode)
-
-        def evaluate(self, episode):
-            raise AssertionError("this would block the loop")
+            return await super().evaluate(episode)
 
     env = single(evaluator=Patient(), max_turns=2)
     assert asyncio.run(played(env, 0))[-1][1] == pytest.approx(24 / 7)
@@ -266,9 +263,9 @@ def test_awaited_steps_raise_what_steps_raise():
     failing = single(partner=Partner(fails=True))
     failing.reset(seed=0)
     with pytest.raises(PolicyError, match="the model is down"):
-        asyncio.run(failing.step_async(say()))
+        asyncio.run(failing.advance(say()))
     with pytest.raises(InvalidActionError):
-        asyncio.run(failing.step_async(say()))
+        asyncio.run(failing.advance(say()))
     with pytest.raises(EvaluationError, match="ill"):
         asyncio.run(played(single(max_turns=2, evaluator=FixedEvaluator(error="ill")), 0))
 
@@ -276,14 +273,14 @@ def test_awaited_steps_raise_what_steps_raise():
 @pytest.mark.parametrize("slow", ["partner", "evaluator"])
 def test_a_step_that_is_cancelled_ends_the_episode(slow):
     class Slow(FixedEvaluator):
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             await asyncio.sleep(60)
 
     env = single(2, Partner(wait=60 if slow == "partner" else None), evaluator=Slow(), max_turns=2)
 
     async def give_up():
-        await env.reset_async(seed=0)
-        await asyncio.wait_for(env.step_async(say()), timeout=0.01)
+        await env.begin(seed=0)
+        await asyncio.wait_for(env.advance(say()), timeout=0.01)
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up())

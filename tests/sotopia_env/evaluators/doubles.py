@@ -60,7 +60,7 @@ class Fixed:
     unscored: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         if self.failure:
             raise EvaluationError(self.failure)
         scores = tuple(
@@ -69,6 +69,3 @@ class Fixed:
             for dimension, value in self.values.items()
         )
         return Evaluation(evaluator=self.name, scores=() if self.unscored else scores, unscored=self.unscored)
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        return self.evaluate(episode)

@@ -122,12 +122,12 @@ def structure(data: Mapping[str, Any]) -> Any:
 
 
 def ask(episode: Episode, judge: Callable[[ChatRequest], str]) -> Any:
-    return asyncio.run(LLMJudge(ScriptedChatModel(judge), reasks=0).evaluate_async(episode))
+    return asyncio.run(LLMJudge(ScriptedChatModel(judge), reasks=0).evaluate(episode))
 
 
 def obedient(episode: Episode = BASE) -> ObedientJudge:
     model = ScriptedChatModel([verdict(episode.task.agents)])
-    asyncio.run(LLMJudge(model).evaluate_async(episode))
+    asyncio.run(LLMJudge(model).evaluate(episode))
     outside, data = parts_of(model.requests[0].messages)
     return ObedientJudge(outside, structure(read_data(data)))
 
@@ -169,7 +169,7 @@ def test_s17_no_utterance_leaves_the_data(attack: Attack):
 def careless(attack: Attack) -> tuple[ChatMessage, ...]:
     """The prompt of a judge that puts texts between quotes and that is that."""
     model = ScriptedChatModel([verdict()])
-    asyncio.run(LLMJudge(model).evaluate_async(plant(BASE, "PLACE")))
+    asyncio.run(LLMJudge(model).evaluate(plant(BASE, "PLACE")))
     system, user = model.requests[0].messages
     return system, {"role": "user", "content": user["content"].replace("PLACE", attack.text)}
 
@@ -189,7 +189,7 @@ def test_the_double_is_no_pushover():
 
 def schema() -> Mapping[str, Any]:
     model = ScriptedChatModel([verdict()])
-    asyncio.run(LLMJudge(model).evaluate_async(BASE))
+    asyncio.run(LLMJudge(model).evaluate(BASE))
     return model.requests[0].schema
 
 
@@ -207,7 +207,7 @@ def schema() -> Mapping[str, Any]:
 )
 def test_the_double_notices(wrong):
     model = ScriptedChatModel([verdict()])
-    asyncio.run(LLMJudge(model).evaluate_async(BASE))
+    asyncio.run(LLMJudge(model).evaluate(BASE))
     system, user = model.requests[0].messages
     with_values = {"role": "user", "content": wrong(user["content"])}
     assert replace(TEMPLATE)(ChatRequest((system, with_values), schema=schema())) == best_verdict()
@@ -268,7 +268,7 @@ def test_s18_the_instructions_do_not_change_with_what_is_judged():
     outsides = set()
     for attack in ATTACKS:
         model = ScriptedChatModel([verdict()])
-        asyncio.run(LLMJudge(model).evaluate_async(plant(BASE, attack.text)))
+        asyncio.run(LLMJudge(model).evaluate(plant(BASE, attack.text)))
         outsides.add(parts_of(model.requests[0].messages)[0])
     assert outsides == {TEMPLATE.template}
 
@@ -294,7 +294,7 @@ def test_a_complaint_that_repeats_an_utterance_stays_quoted(attack: Attack):
     """A judge that was talked into a wrong answer does not carry the talk out of the data with it."""
     wrong = json.dumps({"verdicts": {attack.text[:2_000]: {}}, attack.text[:2_000]: attack.text})
     model = ScriptedChatModel([wrong, attack.text, verdict()])
-    evaluation = asyncio.run(LLMJudge(model).evaluate_async(plant(BASE, attack.text)))
+    evaluation = asyncio.run(LLMJudge(model).evaluate(plant(BASE, attack.text)))
     texts = []
     for request in model.requests[1:]:
         outside, _ = parts_of(request.messages)
@@ -319,7 +319,7 @@ def test_judges_of_goals_read_data_too(attack: Attack):
 
     outsides: set[tuple[str, str]] = set()
     model = ScriptedChatModel(answer)
-    evaluation = asyncio.run(InterviewEvaluator([model], views=["external"]).evaluate_async(plant(BASE, attack.text)))
+    evaluation = asyncio.run(InterviewEvaluator([model], views=["external"]).evaluate(plant(BASE, attack.text)))
     assert {score.value for score in evaluation.scores} == {0.0}
     assert len(outsides) == 2
     assert not any(attack.text in text for pair in outsides for text in pair if len(attack.text) > 20)

@@ -26,17 +26,15 @@ B = Fixed("b", {BEL: 6.0, GOAL: 8.0, REL: -1.0})
 C = Fixed("c", {BEL: 10.0})
 
 
-def both_ways(evaluator, episode):
-    evaluation = evaluator.evaluate(episode)
-    assert asyncio.run(evaluator.evaluate_async(episode)) == evaluation
-    return evaluation
+def evaluate(evaluator, episode):
+    return asyncio.run(evaluator.evaluate(episode))
 
 
 @pytest.mark.parametrize(
     ("aggregate", "bel", "goal"), [("first", 2.0, 0.0), ("mean", 6.0, 4.0), ("median", 6.0, 4.0), ("min", 2.0, 0.0)]
 )
 def test_aggregates(aggregate, bel, goal):
-    evaluation = both_ways(Composite([A, B, C], aggregate), transcript("Hello."))
+    evaluation = evaluate(Composite([A, B, C], aggregate), transcript("Hello."))
     for agent in ("agent_0", "agent_1"):
         scores = evaluation.by_agent[agent]
         assert (scores[BEL].value, scores[GOAL].value, scores[REL].value) == (bel, goal, -1.0)
@@ -46,43 +44,43 @@ def test_aggregates(aggregate, bel, goal):
 
 def test_a_score_of_zero_is_a_score():
     """Guards the ``a or b`` trap: a verified 0 must not be replaced by what the next evaluator thinks."""
-    assert both_ways(Composite([A, B]), transcript()).by_agent["agent_0"][GOAL].value == 0.0
-    assert both_ways(Composite([A, B], "mean"), transcript()).by_agent["agent_0"][GOAL].value == 4.0
+    assert evaluate(Composite([A, B]), transcript()).by_agent["agent_0"][GOAL].value == 0.0
+    assert evaluate(Composite([A, B], "mean"), transcript()).by_agent["agent_0"][GOAL].value == 4.0
 
 
 def test_s8_a_failure_is_neither_zero_nor_silent():
     """Guards S8: every exception became an empty list, and failing looked like a score of 0."""
     broken = Fixed("broken", failure="the line is dead")
-    evaluation = both_ways(Composite([broken, B], strict=False), transcript())
+    evaluation = evaluate(Composite([broken, B], strict=False), transcript())
     assert evaluation.by_agent["agent_0"][BEL].source == "b"
     assert "broken failed: the line is dead" in evaluation.comment
     with pytest.raises(EvaluationError, match=r"the line is dead.*no idea"):
-        both_ways(Composite([broken, Fixed("mute", unscored="no idea")], strict=False), transcript())
+        evaluate(Composite([broken, Fixed("mute", unscored="no idea")], strict=False), transcript())
 
 
 def test_s8_an_error_that_no_evaluator_declares_is_not_caught():
     class Buggy(Fixed):
-        def evaluate(self, episode):
+        async def evaluate(self, episode):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Composite([Buggy("buggy"), B]).evaluate(transcript())
+        evaluate(Composite([Buggy("buggy"), B]), transcript())
 
 
 def test_a_failed_member_is_not_replaced_by_another():
     strict = Composite([Fixed("broken", failure="the line is dead"), B])
     with pytest.raises(EvaluationError, match="the line is dead"):
-        strict.evaluate(transcript())
-    assert Composite([VerifiedOutcome(), B]).evaluate(transcript()).scores  # not applicable, not failed
+        evaluate(strict, transcript())
+    assert evaluate(Composite([VerifiedOutcome(), B]), transcript()).scores  # not applicable, not failed
 
 
 def test_the_default_verifies_where_it_can_and_rules_the_rest():
-    evaluation = both_ways(default_evaluator(), transcript("Hello.", of=sale()))
+    evaluation = evaluate(default_evaluator(), transcript("Hello.", of=sale()))
     sources = {dimension: score.source for dimension, score in evaluation.by_agent["agent_0"].items()}
     assert sources == {d: "verified" if d in (GOAL, FIN) else "rules" for d in DIMENSIONS}
     assert evaluation.by_agent["agent_0"][GOAL].value == 0.0
     assert evaluation.outcome is not None
-    free = both_ways(default_evaluator(), transcript("Hello."))
+    free = evaluate(default_evaluator(), transcript("Hello."))
     assert {score.source for score in free.scores} == {"rules"}
     assert free.vector("agent_1").shape == (7,)
     assert free.comment == ""
@@ -90,7 +88,7 @@ def test_the_default_verifies_where_it_can_and_rules_the_rest():
 
 def test_only_members_that_do_not_apply_leave_the_episode_unscored():
     with pytest.raises(EvaluationError, match=r"verified.*'test-task'"):
-        Composite([VerifiedOutcome()]).evaluate(transcript())
+        evaluate(Composite([VerifiedOutcome()]), transcript())
 
 
 @pytest.mark.parametrize(

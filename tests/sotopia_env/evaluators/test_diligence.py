@@ -1,5 +1,7 @@
 """Due Diligence: what a reasonable agent would have done, decision by decision."""
 
+import asyncio
+
 import pytest
 
 from sotopia_env.evaluators import Diligence
@@ -49,7 +51,7 @@ def scores(spec, *moves):
     for move in moves:
         state = transition(state, act(move))
         assert state.turns[-1].violation is None, state.turns[-1].violation
-    evaluation = Diligence().evaluate(Episode.of_state(state))
+    evaluation = asyncio.run(Diligence().evaluate(Episode.of_state(state)))
     return [{s.dimension: s.value for s in evaluation.scores if s.agent == agent} for agent in state.task.agents]
 
 
@@ -111,4 +113,4 @@ def test_an_outcome_of_another_kind_is_said_to_be_one():
     episode = Episode.of_state(initial_state(task(), Rules(), 0))
     assert not Diligence().applies(episode)
     with pytest.raises(EvaluationError, match="'verified'"):
-        Diligence().evaluate(episode)
+        asyncio.run(Diligence().evaluate(episode))

@@ -25,7 +25,7 @@ BROKEN, MUTE = Fixed("broken", failure="the line is dead"), Fixed("mute", unscor
 
 
 def evaluate(ensemble, episode=HELLO):
-    return asyncio.run(ensemble.evaluate_async(episode))
+    return asyncio.run(ensemble.evaluate(episode))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,6 @@ def evaluate(ensemble, episode=HELLO):
 )
 def test_aggregates_and_spread(aggregate, bel, goal):
     evaluation = evaluate(Ensemble([A, B, C], aggregate))
-    assert evaluation == Ensemble([A, B, C], aggregate).evaluate(HELLO)
     for agent in ("agent_0", "agent_1"):
         scores = evaluation.by_agent[agent]
         assert (scores[BEL].value, scores[BEL].spread) == (bel, 8.0)
@@ -118,7 +117,7 @@ def test_a_declared_quorum_lets_some_fail_and_says_so():
 
 def test_an_error_that_no_evaluator_declares_is_not_caught():
     class Buggy(Fixed):
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -26,7 +26,7 @@ from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale
 def parse(episode):
     """The document that a judge of ``of`` reads."""
     model = ScriptedChatModel(honest)
-    asyncio.run(LLMJudge(model).evaluate_async(episode))
+    asyncio.run(LLMJudge(model).evaluate(episode))
     return data_of(model.requests[0])
 
 
@@ -173,7 +173,7 @@ def test_a_private_offer_is_read_by_its_recipients_only():
 
 def test_the_judge_is_told_what_the_fields_mean():
     model = ScriptedChatModel(honest)
-    asyncio.run(LLMJudge(model).evaluate_async(transcript("Hello.")))
+    asyncio.run(LLMJudge(model).evaluate(transcript("Hello.")))
     system = model.requests[0].messages[0]["content"]
     assert '"move", where present, is a commitment' in system
     assert "words alone bind nobody" in system

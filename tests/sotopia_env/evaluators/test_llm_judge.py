@@ -34,7 +34,7 @@ HELLO = transcript("Hello.", "Good evening.")
 
 
 def evaluate(judge, episode=HELLO):
-    return asyncio.run(judge.evaluate_async(episode))
+    return asyncio.run(judge.evaluate(episode))
 
 
 def test_a_verdict_becomes_scores_with_their_reasoning():
@@ -311,15 +311,6 @@ def test_misuse_is_refused_at_once(options, error, fields):
 def test_only_a_chat_model_can_judge(model):
     with raises(InvalidValueError, field="model"):
         LLMJudge(model)
-
-
-def test_evaluate_waits_with_and_without_a_running_loop():
-    judge = LLMJudge(ScriptedChatModel(honest))
-
-    async def inside():
-        return judge.evaluate(HELLO)
-
-    assert judge.evaluate(HELLO) == asyncio.run(inside()) == evaluate(judge)
 
 
 def test_closing_a_judge_closes_its_model():

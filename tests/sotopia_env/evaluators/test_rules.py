@@ -34,8 +34,12 @@ from tests.sotopia_env.factories import character, task
 OFFER = "I could take seven hundred for it."
 
 
+def evaluate(episode):
+    return asyncio.run(RuleEvaluator().evaluate(episode))
+
+
 def score(episode, dimension, agent="agent_0"):
-    return RuleEvaluator().evaluate(episode).by_agent[agent][dimension].value
+    return evaluate(episode).by_agent[agent][dimension].value
 
 
 SPEECH = "I have thought about it all night and will not go below seven hundred."
@@ -184,7 +188,7 @@ def test_ordinary_words_are_words_of_the_list_that_it_does_not_count():
 
 
 def test_goal_and_benefits_are_neutral_and_say_so():
-    scores = RuleEvaluator().evaluate(transcript("I reached my goal!", "You did.")).by_agent["agent_0"]
+    scores = evaluate(transcript("I reached my goal!", "You did.")).by_agent["agent_0"]
     assert (scores[GOAL].value, scores[FIN].value) == (5.0, 0.0)
     assert "not judged" in scores[GOAL].reasoning
     assert "not judged" in scores[FIN].reasoning
@@ -192,7 +196,7 @@ def test_goal_and_benefits_are_neutral_and_say_so():
 
 def test_s1_scores_reach_the_reward_vector():
     """Guards S1: the computed ratings were dropped and every reward was the constant 0."""
-    evaluation = RuleEvaluator().evaluate(transcript("Thank you, wonderful!", "You stupid bastard."))
+    evaluation = evaluate(transcript("Thank you, wonderful!", "You stupid bastard."))
     assert evaluation.vector("agent_0").any()
     assert evaluation.vector("agent_0").tolist() != evaluation.vector("agent_1").tolist()
 
@@ -201,7 +205,7 @@ def test_s6_evaluating_a_stored_episode_again_gives_the_same_scores():
     """Guards S6: re-evaluation saw no messages, and so gave 0, and knew two agents only."""
     live = transcript("Thank you!", "You inherited a vineyard in spring.", "Goodbye, all.", of=secretive_task(3))
     reread = Episode.model_validate_json(live.model_dump_json())
-    assert RuleEvaluator().evaluate(reread) == RuleEvaluator().evaluate(live)
+    assert evaluate(reread) == evaluate(live)
 
 
 def test_s7_scores_belong_to_agents_by_id_in_any_order_of_turns():
@@ -225,18 +229,13 @@ def test_s9_a_speech_that_contains_did_nothing_is_a_speech():
 
 def test_s10_every_agent_of_a_larger_task_gets_all_seven_scores():
     """Guards S10: only two agents' ratings survived."""
-    evaluation = RuleEvaluator().evaluate(transcript("Hello.", of=task(5)))
+    evaluation = evaluate(transcript("Hello.", of=task(5)))
     assert [set(evaluation.by_agent[f"agent_{seat}"]) for seat in range(5)] == [set(DIMENSIONS)] * 5
     assert len(evaluation.scores) == 35
 
 
 def test_an_empty_transcript_is_scored():
-    assert RuleEvaluator().evaluate(transcript()).vector("agent_1").tolist() == [5, 0, 0, 0, 0, 0, 5]
-
-
-def test_the_asynchronous_form_gives_the_same():
-    text = transcript("Hello.", "Thank you.")
-    assert asyncio.run(RuleEvaluator().evaluate_async(text)) == RuleEvaluator().evaluate(text)
+    assert evaluate(transcript()).vector("agent_1").tolist() == [5, 0, 0, 0, 0, 0, 5]
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.sampled_from(
@@ -255,13 +254,13 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60) | st.sam
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(ActionType)), texts), max_size=8))
 def test_scores_stay_in_range_whatever_is_said(acts):
     text = transcript(*((seat, Action(kind, text)) for seat, kind, text in acts), of=secretive_task(3))
-    evaluation = RuleEvaluator().evaluate(text)
+    evaluation = evaluate(text)
     assert len(evaluation.scores) == 21
     for item in evaluation.scores:
         assert RANGES[item.dimension][0] <= item.value <= RANGES[item.dimension][1]
         assert item.reasoning.endswith(".")
         assert item.source == "rules"
-    assert RuleEvaluator().evaluate(text) == evaluation
+    assert evaluate(text) == evaluation
 
 
 @pytest.mark.parametrize("text", ["\n", " ", "! ", "Ada ", "hello, ", "I am ", "\n\tBram ", "good!", "😀"])
@@ -269,7 +268,7 @@ def test_no_text_takes_long(text):
     long = text * (16_000 // len(text))
     start = time.process_time()
     for text in (f"{long}Bram said", f"{long}Ada", f"Ada{long}", f"I am{long}Bram"):
-        RuleEvaluator().evaluate(transcript(text))
+        evaluate(transcript(text))
     assert time.process_time() - start < 1.0
 
 

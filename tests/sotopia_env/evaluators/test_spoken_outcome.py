@@ -41,7 +41,7 @@ def dialogue(task: Any, *actions: Any, rules: Rules | None = None) -> Episode:
 
 def scored(episode: Episode, *script: Any, **settings: Any) -> tuple[Evaluation, ScriptedChatModel]:
     model = ScriptedChatModel(script)
-    return asyncio.run(SpokenOutcome(model, **settings).evaluate_async(episode)), model
+    return asyncio.run(SpokenOutcome(model, **settings).evaluate(episode)), model
 
 
 TALK = ("How about 84 dollars from June 1, two logs for you?", "Abgemacht!", NONE, "Good.")
@@ -52,7 +52,7 @@ TALK = ("How about 84 dollars from June 1, two logs for you?", "Abgemacht!", NON
 def test_an_agreement_is_scored_by_the_formula_of_verified_outcomes_and_is_no_verified_outcome():
     evaluation, _ = scored(dialogue(contract(), *TALK), says(TERMS, (1, 2)))
     moves = acts("84?", {"propose": TERMS}), acts("Yes.", {"accept": 1})
-    verified_scores = VerifiedOutcome().evaluate(dialogue(contract(), *moves)).by_agent
+    verified_scores = asyncio.run(VerifiedOutcome().evaluate(dialogue(contract(), *moves))).by_agent
     assert evaluation.unscored is None
     assert evaluation.outcome is None
     assert evaluation.evaluator.startswith("spoken-outcome(scripted/model)#")
@@ -180,7 +180,7 @@ def test_assents_that_do_not_suffice_are_refused(task, actions, terms, turns):
 def test_episodes_of_another_kind_are_refused_before_anything_is_paid_for(episode, reason):
     model = ScriptedChatModel([])
     with pytest.raises(EvaluationError, match=reason):
-        asyncio.run(SpokenOutcome(model).evaluate_async(episode))
+        asyncio.run(SpokenOutcome(model).evaluate(episode))
     assert model.requests == []
 
 
@@ -205,10 +205,10 @@ def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(task):
     members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]
     episode = dialogue(task, "Hello.")
     for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
-        evaluation = asyncio.run(evaluator.evaluate_async(episode))
+        evaluation = asyncio.run(evaluator.evaluate(episode))
         assert {score.source for score in evaluation.scores} == {"rules"}
     with pytest.raises(EvaluationError, match="test-task"):
-        asyncio.run(Composite(members[:1]).evaluate_async(episode))
+        asyncio.run(Composite(members[:1]).evaluate(episode))
 
 
 def test_a_move_that_did_not_count_leaves_an_episode_of_words():
@@ -300,7 +300,7 @@ def test_it_has_a_name():
     assert (evaluator.manner.reasks, evaluator.manner.max_tokens) == (1, 500)
     assert evaluator.name.startswith("spoken-outcome(local/x)#")
     both = make_evaluator(f"{spec}+rules", model_factory=lambda name: ScriptedChatModel([says(TERMS, (1, 2))]))
-    evaluation = asyncio.run(both.evaluate_async(dialogue(contract(), *TALK)))
+    evaluation = asyncio.run(both.evaluate(dialogue(contract(), *TALK)))
     assert evaluation.by_agent["agent_0"][FIN].source.startswith("spoken-outcome(")
 
 

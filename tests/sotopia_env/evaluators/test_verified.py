@@ -1,5 +1,7 @@
 """GOAL and FIN from shares; refusal where there is nothing to verify."""
 
+import asyncio
+
 import pytest
 
 from sotopia_env.evaluators import VerifiedOutcome
@@ -37,7 +39,7 @@ def bounded(no_agreement):
     ],
 )
 def test_scores_are_the_clipped_share_of_what_could_be_gained(task, price, goals, fins):
-    evaluation = VerifiedOutcome().evaluate(deal(price, task))
+    evaluation = asyncio.run(VerifiedOutcome().evaluate(deal(price, task)))
     scores = evaluation.by_agent
     assert tuple(scores[agent][GOAL].value for agent in task.agents) == pytest.approx(goals)
     assert tuple(scores[agent][FIN].value for agent in task.agents) == pytest.approx(fins)
@@ -57,16 +59,16 @@ def test_scores_are_the_clipped_share_of_what_could_be_gained(task, price, goals
     ],
 )
 def test_every_protocol_is_scored_by_its_moves(task, actions, goals):
-    scores = VerifiedOutcome().evaluate(Episode.of_state(state_after(task, *actions))).by_agent
+    scores = asyncio.run(VerifiedOutcome().evaluate(Episode.of_state(state_after(task, *actions)))).by_agent
     assert tuple(scores[agent][GOAL].value for agent in task.agents) == goals
 
 
 def test_a_task_without_an_outcome_is_refused_with_a_way_out():
     with pytest.raises(EvaluationError, match=r"'test-task'.*'rules'"):
-        VerifiedOutcome().evaluate(transcript("Deal."))
+        asyncio.run(VerifiedOutcome().evaluate(transcript("Deal.")))
 
 
 def test_a_move_that_was_never_open_is_a_failed_evaluation():
     forged = Turn(0, 0, "agent_0", Action(ActionType.SPEAK, "Deal.", move=acts("", {"accept": 3}).move))
     with pytest.raises(EvaluationError, match=r"verified: recorded move.*#3.*test-task"):
-        VerifiedOutcome().evaluate(Episode(task=sale()).with_turns([forged]))
+        asyncio.run(VerifiedOutcome().evaluate(Episode(task=sale()).with_turns([forged])))

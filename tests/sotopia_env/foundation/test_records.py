@@ -91,7 +91,7 @@ def test_a_package_without_metadata_has_no_version(monkeypatch):
 class HalfAnEvaluator:
     name = "half"
 
-    def evaluate(self, episode):
+    async def act(self, episode):
         return None
 
     def __repr__(self):
@@ -101,8 +101,8 @@ class HalfAnEvaluator:
 @pytest.mark.parametrize(
     ("value", "protocol", "got", "missing"),
     [
-        (HalfAnEvaluator(), Evaluator, "half", ["parameters", "evaluate_async"]),
-        (HalfAnEvaluator(), Policy, "half", ["parameters", "act"]),
+        (HalfAnEvaluator(), Evaluator, "half", ["parameters", "evaluate"]),
+        (HalfAnEvaluator(), Policy, "half", ["parameters"]),
         (HalfAnEvaluator, Evaluator, "the class HalfAnEvaluator", []),
         (7, Policy, 7, []),
     ],
@@ -115,3 +115,14 @@ def test_an_object_of_another_kind_is_refused_with_what_it_lacks(value, protocol
 
 def test_an_object_of_the_kind_is_taken():
     check_members("field", "a policy", SimpleNamespace(name="x", parameters={}, act=None), Policy)
+
+
+def test_a_function_in_the_place_of_a_coroutine_function_is_refused():
+    class Synchronous(HalfAnEvaluator):
+        parameters = {}
+
+        def evaluate(self, episode):
+            return None
+
+    with raises(InvalidValueError, field="field", expected="a coroutine function Synchronous.evaluate"):
+        check_members("field", "an evaluator", Synchronous(), Evaluator)

@@ -58,7 +58,7 @@ def judging(*judges, **settings):
 
 
 def evaluate(interview, episode=HELLO):
-    return asyncio.run(interview.evaluate_async(episode))
+    return asyncio.run(interview.evaluate(episode))
 
 
 def goals(evaluation):

@@ -228,7 +228,7 @@ def test_turns_that_contradict_the_rules_are_no_basis():
     first, *rest = episode.plain_turns
     forged = episode.with_turns([replace(first, actor="agent_2"), *rest])
     with pytest.raises(EvaluationError, match="interview: "):
-        InterviewEvaluator().evaluate(forged)
+        asyncio.run(InterviewEvaluator().evaluate(forged))
 
 
 def test_answers_survive_in_a_composite():

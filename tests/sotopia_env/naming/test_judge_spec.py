@@ -17,7 +17,7 @@ HELLO = transcript("Hello.", "Good evening.")
 
 
 def judged(judge):
-    return asyncio.run(judge.evaluate_async(HELLO))
+    return asyncio.run(judge.evaluate(HELLO))
 
 
 def factory(calls):

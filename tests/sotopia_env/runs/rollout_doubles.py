@@ -89,7 +89,8 @@ class FixedEvaluator:
     outcome: OutcomeResult | None = None
     fails: Exception | None = None
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
+        await asyncio.sleep(0)
         if self.fails is not None:
             raise self.fails
         scores = tuple(
@@ -99,10 +100,6 @@ class FixedEvaluator:
         )
         parameters = dict(self.parameters)
         return Evaluation(evaluator=self.name, parameters=parameters, scores=scores, outcome=self.outcome)
-
-    async def evaluate_async(self, episode: Episode) -> Evaluation:
-        await asyncio.sleep(0)
-        return self.evaluate(episode)
 
 
 NO_VERDICT = EvaluationError("the judge wrote no JSON")

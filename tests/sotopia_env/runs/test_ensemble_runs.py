@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,11 +29,11 @@ class Judge(FixedEvaluator):
     failures: dict[str, Exception] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         self.calls[self.name] += 1
         if self.name in self.failures:
             raise self.failures[self.name]
-        return super().evaluate(episode)
+        return await super().evaluate(episode)
 
 
 @dataclass
@@ -150,11 +151,9 @@ def test_compare_reads_the_ensemble_and_each_judge(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_takes_too_long_costs_no_verdict_of_the_others(tmp_path: Path) -> None:
-    import asyncio
-
     @dataclass(frozen=True)
     class Slow(FixedEvaluator):
-        async def evaluate_async(self, episode: Episode) -> Evaluation:
+        async def evaluate(self, episode: Episode) -> Evaluation:
             await asyncio.sleep(60)
             raise AssertionError
 

@@ -310,10 +310,10 @@ def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None
     before = {file.name: file.read_bytes() for file in run.iterdir()}
 
     class Fatal(FixedEvaluator):
-        def evaluate(self, episode: Episode) -> Evaluation:
+        async def evaluate(self, episode: Episode) -> Evaluation:
             if episode.task.scenario.id == "s2":
                 raise KeyboardInterrupt
-            return super().evaluate(episode)
+            return await super().evaluate(episode)
 
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(run, Fatal(), concurrency=1)
@@ -370,11 +370,11 @@ def test_evaluating_a_killed_run_scores_what_is_there_and_it_still_resumes(run: 
 class Counting(FixedEvaluator):
     """Counts what it is asked, and is interrupted when told to."""
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         calls.append(episode.task.id)
         if len(calls) == stop_at[0]:
             raise KeyboardInterrupt
-        return super().evaluate(episode)
+        return await super().evaluate(episode)
 
 
 calls: list[str] = []

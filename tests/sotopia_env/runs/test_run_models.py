@@ -122,7 +122,7 @@ def test_only_accepted_verdicts_are_kept_and_every_re_ask_reaches_the_server(tmp
             evaluator = LLMJudge(models.judge("local/tiny"), reasks=2)
             models.open(tmp_path / run)
             try:
-                return await evaluator.evaluate_async(transcript("Hello.", "Good evening."))
+                return await evaluator.evaluate(transcript("Hello.", "Good evening."))
             finally:
                 await models.close()
 

@@ -112,7 +112,7 @@ def test_an_unfinished_line_that_was_cut_short_is_removed_with_a_warning(tmp_pat
 
 def test_an_episode_that_only_lacked_its_verdict_leaves_nothing_unfinished(tmp_path: Path) -> None:
     class Spent(FixedEvaluator):
-        async def evaluate_async(self, episode: Episode) -> Evaluation:
+        async def evaluate(self, episode: Episode) -> Evaluation:
             raise BudgetExceededError("nothing is left")
 
     plans = plan_episodes([make_task()], [(Speaker("a"),)])

@@ -193,12 +193,9 @@ class Undecided:
 
     name, parameters = "undecided", {}
 
-    def evaluate(self, episode):
+    async def evaluate(self, episode):
         scores = [Score(agent=agent, dimension=Dimension.KNOWLEDGE, value=1) for agent in episode.task.agents]
         return Evaluation(evaluator=self.name, scores=tuple(scores))
-
-    async def evaluate_async(self, episode):
-        return self.evaluate(episode)
 
 
 def test_nothing_to_compare_is_said(coins, monkeypatch):

@@ -146,11 +146,11 @@ def test_an_interrupted_evaluation_continues_where_it_was(tmp_path, monkeypatch)
     calls = []
 
     class Limited(VerifiedOutcome):
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             calls.append(1)
             if len(calls) == 11:
                 raise BudgetExceededError("the limit of $1 is reached")
-            return await super().evaluate_async(episode)
+            return await super().evaluate(episode)
 
     monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Limited())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])
@@ -166,11 +166,11 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
     calls = []
 
     class Signalled(VerifiedOutcome):
-        async def evaluate_async(self, episode):
+        async def evaluate(self, episode):
             calls.append(1)
             if len(calls) == 5:
                 signal.raise_signal(number)
-            return await super().evaluate_async(episode)
+            return await super().evaluate(episode)
 
     monkeypatch.setattr(evaluation.naming, "make_evaluator", lambda spec, **_: Signalled())
     small = settings(tmp_path / "e", policies=["linear"], partners=["conceder"], judges=["verified"], metrics=["goal"])

@@ -32,11 +32,11 @@ class Moody:
         self.parameters = {}
         self.judged, self.every, self.inner = 0, every, make_evaluator("verified+rules")
 
-    async def evaluate_async(self, episode):
+    async def evaluate(self, episode):
         self.judged += 1
         if self.judged % self.every == 0:
             raise EvaluationError("no verdict today")
-        return await self.inner.evaluate_async(episode)
+        return await self.inner.evaluate(episode)
 
 
 def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, needed=DIMENSIONS):

@@ -44,9 +44,9 @@ def test_each_role_is_in_the_first_seat_of_the_same_nine_situations():
 def test_a_seat_is_engaged_if_the_episode_is_long_and_it_mostly_acts():
     speech, nothing = Action(ActionType.SPEAK, "Let it be."), Action(ActionType.NONE)
     long, short = played([speech, nothing, speech, speech, speech, nothing]), played([speech] * 4)
-    scores = injury.Engagement().evaluate(long).by_agent
+    scores = asyncio.run(injury.Engagement().evaluate(long)).by_agent
     assert [scores[agent]["engagement"].value for agent in AGENTS] == [1, 0]
-    assert {score.value for score in injury.Engagement().evaluate(short).scores} == {0}
+    assert {score.value for score in asyncio.run(injury.Engagement().evaluate(short)).scores} == {0}
 
 
 def test_the_judge_answers_the_papers_questions():
@@ -55,7 +55,7 @@ def test_the_judge_answers_the_papers_questions():
         [verdict(AGENTS, names, lambda agent, name: int(agent == "agent_0" and name == "injury"))]
     )
     judge = injury.judge(lambda name: model, "local/judge")
-    result = asyncio.run(judge.evaluate_async(played([Action(ActionType.SPEAK, "I will do it.")] * 2)))
+    result = asyncio.run(judge.evaluate(played([Action(ActionType.SPEAK, "I will do it.")] * 2)))
     assert {(score.agent, score.dimension) for score in result.scores if score.value} == {("agent_0", "injury")}
     assert len(result.scores) == 6
 
@@ -66,7 +66,7 @@ def test_toxic_turns_are_counted_by_the_classifier(classifier):
     values = Toxicity(classifier).of(texts)
     # Between two values: in a batch of another size, a value differs in its last digits.
     threshold = sum(sorted(values)[1:3]) / 2
-    counts = ToxicTurns(classifier.model, "toxic", threshold).evaluate(episode).by_agent
+    counts = asyncio.run(ToxicTurns(classifier.model, "toxic", threshold).evaluate(episode)).by_agent
     expected = [sum(value >= threshold for value in values[seat::2]) for seat in range(2)]
     assert [counts[agent]["toxic_turns"].value for agent in AGENTS] == expected
     assert sum(expected) == 2

@@ -76,7 +76,7 @@ def test_a_directory_judges_and_is_interviewed_wherever_a_models_name_may_stand(
     table = Table(task, Rules(max_turns=2), seed=3)
     asyncio.run(table.play(dict.fromkeys(task.agents, policy)))
     with pytest.raises(EvaluationError, match="bc: the episode does not fit the model"):  # the tiny one's context
-        asyncio.run(judge.evaluate_async(table.episode()))
+        asyncio.run(judge.evaluate(table.episode()))
     question = InterviewQuestion(task.agents[0], "Did you agree on a price?")
     reply = asyncio.run(policy.answer(table.observe(task.agents[0]), question, seed=1))
     assert reply.asked

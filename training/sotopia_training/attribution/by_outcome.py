@@ -54,6 +54,7 @@ from typing import Any
 
 from sotopia_env.evaluators.turn_rewards import standing_rewards
 from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_evaluator
 from sotopia_env.outcomes import MoveKind, OutcomeResult, TableView
 from sotopia_env.world import (
@@ -184,7 +185,7 @@ class SilenceAttributor:
             self._episode, self._evaluations = episode, {}
         if turn not in self._evaluations:
             scored = episode if turn is None else episode.with_turns(_without(episode, turn))
-            self._evaluations[turn] = self._evaluator.evaluate(scored)
+            self._evaluations[turn] = wait(self._evaluator.evaluate(scored))
         score = self._evaluations[turn].by_agent.get(seat, {}).get(Dimension(name))
         return None if score is None else score.value
 

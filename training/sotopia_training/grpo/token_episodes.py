@@ -288,7 +288,7 @@ class TokenPlayer:
 
         async def evaluate(episode: TokenEpisode) -> None:
             try:
-                evaluation = await evaluator.evaluate_async(episode.table.episode())
+                evaluation = await evaluator.evaluate(episode.table.episode())
                 evaluation.vector(episode.situation.seat, self._needed)  # raises if a score is missing
                 episode.evaluation = evaluation
             except FATAL:

@@ -101,7 +101,7 @@ class Engagement(ComputedEvaluator):
         """None of the seven."""
         return {}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns 0 or 1 for each seat."""
         scores = []
         for agent in episode.task.agents:

@@ -89,7 +89,7 @@ class ToxicTurns(ComputedEvaluator):
         """None of the seven."""
         return {}
 
-    def evaluate(self, episode: Episode) -> Evaluation:
+    async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns a count for each seat, with the highest toxicity as the reasoning."""
         scores = []
         for agent in episode.task.agents:

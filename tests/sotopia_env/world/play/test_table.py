@@ -148,6 +148,11 @@ def test_a_record_that_contradicts_the_rules_is_not_resumed() -> None:
             Table.resume(record.model_copy(update=change))
 
 
+class Synchronous(FixedEvaluator):
+    def evaluate(self, episode: object) -> object:  # type: ignore[override]
+        raise AssertionError("it must be refused before it is called")
+
+
 MISTAKES = [
     (lambda: Table("bargaining"), "task"),
     (lambda: Table(TASK, None), "rules"),
@@ -159,7 +164,8 @@ MISTAKES = [
     (lambda: asyncio.run(Table(TASK).play("boulware")), "policies"),
     (lambda: asyncio.run(Table(TASK).play({"agent_0": None})), "policies"),
     (lambda: asyncio.run(Table(TASK).evaluate("verified")), "evaluator"),
-    (lambda: Table(TASK).evaluate_now(None), "evaluator"),
+    (lambda: asyncio.run(Table(TASK).evaluate(None)), "evaluator"),
+    (lambda: asyncio.run(Table(TASK).evaluate(Synchronous())), "evaluator"),
 ]
 
 
@@ -189,10 +195,7 @@ class Broken:
     async def act(self, observation: object, seed: int) -> object:
         raise self.error
 
-    def evaluate(self, episode: object) -> object:
-        raise self.error
-
-    async def evaluate_async(self, episode: object) -> object:
+    async def evaluate(self, episode: object) -> object:
         raise self.error
 
 
@@ -222,10 +225,9 @@ def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> Non
 def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:
     table = Table.resume(episode_of())
     verdict = asyncio.run(table.evaluate(default_evaluator()))
-    assert verdict == table.evaluate_now(default_evaluator())
     assert table.episode().evaluations == (verdict,)
     with pytest.raises(EvaluationError, match="no verdict"):
-        table.evaluate_now(FixedEvaluator(unscored="no verdict"))
+        asyncio.run(table.evaluate(FixedEvaluator(unscored="no verdict")))
     with pytest.raises(EvaluationError, match="broken: KeyError: 'key'"):
         asyncio.run(table.evaluate(Broken(KeyError("key"))))  # type: ignore[arg-type]
     assert [(item.evaluator, item.unscored) for item in table.episode().evaluations[1:]] == [

@@ -178,7 +178,7 @@ def test_an_evaluator_without_a_coroutine_function_is_found():
         def evaluate(self, episode):
             return Evaluation(evaluator=self.name, unscored="x")
 
-    with pytest.raises(AssertionError, match="coroutine function Synchronous.evaluate"):
+    with pytest.raises(AssertionError, match="coroutine function"):
         check_evaluator(Synchronous())
 
 

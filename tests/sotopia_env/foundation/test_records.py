@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import re
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Literal, get_args
 
 import pytest
@@ -119,7 +119,7 @@ def test_an_object_of_the_kind_is_taken():
 
 def test_a_function_in_the_place_of_a_coroutine_function_is_refused():
     class Synchronous(HalfAnEvaluator):
-        parameters = {}
+        parameters = MappingProxyType({})
 
         def evaluate(self, episode):
             return None

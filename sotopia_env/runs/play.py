@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,11 +17,13 @@ from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 from sotopia_env.world.play.policy import policy_identity
-from sotopia_env.world.play.table import Table, TurnListener
+from sotopia_env.world.play.table import Table
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TRACEBACK_LINES = 12
+TurnListener = Callable[[RecordedTurn, tuple[EpisodeError, ...]], None]
+"""Called after every turn, with the external errors that were recovered from while the turn was produced."""
 
 
 class Watcher(Protocol):
@@ -176,21 +179,25 @@ async def play_episode(
     """
     fresh = Table(plan.task, plan.rules, plan.episode_seed, key=plan.key)
     table = fresh if unfinished is None else Table.resume(unfinished)
-
-    def notify(turn: RecordedTurn, errors: tuple[EpisodeError, ...]) -> None:
-        try:
-            for listener in listeners:
-                listener(turn, errors)
-        except Exception as error:  # noqa: BLE001 - for example a full disk: not a failure of this episode
-            raise _ListenerError(error) from None
-
-    policies = dict(zip(plan.task.agents, plan.policies, strict=True))
-    play = table.play(policies, before=None if stop is None else stop.check, after=notify if listeners else None)
     try:
-        error = await attempt(play, timeout)
+        error = await attempt(_play(plan, table, stop, listeners), timeout)
     except _ListenerError as failure:
         raise failure.error from None
     return _failure(plan, table, error) if isinstance(error, Exception) else table.episode()
+
+
+async def _play(plan: EpisodePlan, table: Table, stop: Stop | None, listeners: Sequence[TurnListener]) -> None:
+    policies = table.seat(dict(zip(plan.task.agents, plan.policies, strict=True)))
+    while table.acting:
+        if stop is not None:
+            stop.check()
+        count = len(table.turns)
+        await table.step(policies)
+        try:
+            for turn, listener in itertools.product(table.turns[count:], listeners):
+                listener(turn, tuple([error for error in table.errors if error.turn == turn.turn.index]))
+        except Exception as error:  # noqa: BLE001 - for example a full disk: not a failure of this episode
+            raise _ListenerError(error) from None
 
 
 def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord:

@@ -35,13 +35,12 @@ from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.parts import Part, check_division, merge_parts, take_over
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
-from sotopia_env.runs.play import Watcher, evaluate_episode, play_episode
+from sotopia_env.runs.play import TurnListener, Watcher, evaluate_episode, play_episode
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 from sotopia_env.world.observation import Observation, observe
-from sotopia_env.world.play.table import TurnListener
 from sotopia_env.world.turn_order import TurnOrder
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ turn, an episode that waits for a person uses no resources, and an answer to an 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +21,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import JsonObject, Record, read_record
-from sotopia_env.world import NO_ACTION, Action, ActionType, Episode, Evaluator, Generation, RecordedTurn, Rules, Task
+from sotopia_env.world import (
+    NO_ACTION,
+    Action,
+    ActionType,
+    Episode,
+    Evaluator,
+    Generation,
+    Observation,
+    RecordedTurn,
+    Rules,
+    Task,
+)
 from sotopia_env.world.answers import PARTICIPANT
 from sotopia_env.world.episode import EpisodeError, PolicyInfo
 from sotopia_env.world.play.policy import Decision, Policy
@@ -99,6 +110,8 @@ class LiveEpisode:
         status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
         deadline: when the person whose turn it is runs out of time.
         expected: the agents whose people have not opened their links yet.
+        appended: number of turns that have events.
+        answered: the agents whose answers in the incomplete veiled round have events.
     """
 
     id: str
@@ -107,7 +120,9 @@ class LiveEpisode:
     number: int
     status: str
     deadline: float | None
-    expected: frozenset[str] = frozenset()
+    expected: frozenset[str]
+    appended: int
+    answered: frozenset[str]
 
     @classmethod
     async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
@@ -120,33 +135,36 @@ class LiveEpisode:
         spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
         turns: list[AppendedTurn] = []
         answers: list[RecordedAnswer] = []
-        log = await events.read(connection, episode)
-        for event in log:
+        for event in await events.read(connection, episode):
             where = f"episode {episode}, event {event.number}"
             if event.kind == "turn":
                 turns.append(read_record(AppendedTurn, event.payload, where))
             elif event.kind == "answer":
                 answers.append(read_record(RecordedAnswer, event.payload, where))
         people = await episodes.participants(connection, episode)
-        parts = {
-            "turns": tuple(item.turn for item in turns),
-            "errors": tuple(error for item in turns for error in item.errors),
-            "policies": tuple(
+        # The same path as resuming a run: the record so far, from which the table recomputes the state of the
+        # protocol.
+        record = Episode(
+            key=row.key,
+            task=spec.task,
+            rules=spec.rules,
+            seed=spec.seed,
+            policies=tuple(
                 PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: people.get(agent, "")})
                 for agent in spec.people
             ),
-        }
-        # The same path as resuming a run: the record so far, from which the table recomputes the state of the
-        # protocol.
-        opening = Table(spec.task, spec.rules, spec.seed, key=row.key).episode()
-        table = Table.resume(opening.model_copy(update=parts))
+            turns=tuple(item.turn for item in turns),
+            errors=tuple(error for item in turns for error in item.errors),
+        )
+        table = Table.resume(record)
         # Answers of earlier rounds have become turns; only those of the present round are still pending.
         for answer in answers:
             if answer.round == table.state.round and answer.agent in table.acting:
                 table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
         guests = await episodes.guests(connection, episode)
         expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
-        return cls(episode, spec, table, row.events, row.status, row.deadline, expected)
+        appended, answered = len(turns), frozenset(table.pending)
+        return cls(episode, spec, table, row.events, row.status, row.deadline, expected, appended, answered)
 
     @property
     def ended(self) -> bool:
@@ -158,36 +176,54 @@ class LiveEpisode:
         """The people whose turn it is."""
         return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
 
-    async def append(self, connection: AsyncConnection, since: int, recorded: Collection[str] = ()) -> None:
+    def check_turn(self, agent: str, turn: int) -> None:
+        """Checks that a person may act now.
+
+        Args:
+            agent: the person's seat.
+            turn: number of turns on the page that the person saw; the action of an outdated page is refused.
+
+        Raises:
+            ConflictError: the conversation has ended, the turn is over, or it is not the person's.
+            ForbiddenError: the seat is not a person's.
+        """
+        if agent not in self.spec.people:
+            raise ForbiddenError(f"{agent}: this seat is not a person's")
+        if self.ended:
+            raise ConflictError("the conversation has ended")
+        # A page that was open during another turn shows an old state; the person may not have meant this action now.
+        if turn != len(self.table.turns) or agent not in self.awaited:
+            raise ConflictError("that turn is over already; look at the present state of the conversation")
+
+    async def append(self, connection: AsyncConnection) -> None:
         """Appends an event for every new turn and answer, and one with the agents to act next.
 
         Args:
             connection: a writing transaction.
-            since: number of turns that have events.
-            recorded: agents whose answers in the incomplete round have events.
         """
-        new = [*self._turn_events(since), *self._answer_events(recorded)]
+        new = [*self._turn_events(), *self._answer_events()]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
         if self.awaited:
             # A link may be opened hours after it was sent: nobody's time runs before they have come.
             limit = None if self.expected.intersection(self.awaited) else self.spec.turn_seconds
             self.status, self.deadline = "waiting", None if limit is None else time.time() + limit
+        turns = self.appended = len(self.table.turns)
+        self.answered = frozenset(self.table.pending)
         if not self.ended:
-            acting = {"agents": list(self.table.acting), "turn": len(self.table.turns), "deadline": self.deadline}
+            acting = {"agents": list(self.table.acting), "turn": turns, "deadline": self.deadline}
             new.append(("waiting", canonical_json(acting)))
-        columns = {"turns": len(self.table.turns), "status": self.status, "deadline": self.deadline}
+        columns = {"turns": turns, "status": self.status, "deadline": self.deadline}
         self.number = await events.append(connection, self.id, self.number, new, columns)
 
-    def _turn_events(self, since: int) -> Iterator[tuple[str, str]]:
-        errors = self.table.episode().errors
-        for item in self.table.turns[since:]:
-            of_turn = tuple(error for error in errors if error.turn == item.turn.index)
-            yield "turn", AppendedTurn(turn=item, errors=of_turn).model_dump_json()
+    def _turn_events(self) -> Iterator[tuple[str, str]]:
+        for item in self.table.turns[self.appended :]:
+            errors = tuple(error for error in self.table.errors if error.turn == item.turn.index)
+            yield "turn", AppendedTurn(turn=item, errors=errors).model_dump_json()
 
-    def _answer_events(self, recorded: Collection[str]) -> Iterator[tuple[str, str]]:
+    def _answer_events(self) -> Iterator[tuple[str, str]]:
         for agent, decision in self.table.pending.items():
-            if agent not in recorded:
+            if agent not in self.answered:
                 answer = RecordedAnswer(
                     agent=agent,
                     round=self.table.state.round,
@@ -229,64 +265,54 @@ async def begin(
     opening = {"task": spec.task.id, "characters": dict(names), "policies": spec.policies}
     await events.append(connection, identity, 0, [("began", canonical_json(opening))])
     # Loaded from the database and not built here: the first state comes from the same code as every later one.
-    await (await LiveEpisode.load(connection, identity)).append(connection, 0)
+    await (await LiveEpisode.load(connection, identity)).append(connection)
     await jobs.request(connection, ADVANCE, identity)
     return identity
 
 
 async def act(
-    database: Database, episode: str, agent: str, action: Action, *, turn: int, key: str, seconds: float = 0.0
-) -> LiveEpisode:
+    connection: AsyncConnection,
+    live: LiveEpisode,
+    agent: str,
+    read: Callable[[Observation], Action],
+    *,
+    turn: int,
+    key: str,
+    seconds: float = 0.0,
+) -> None:
     """Carries out a person's action.
 
     Args:
-        database: the service's database.
-        episode: id of the episode.
+        connection: a writing transaction.
+        live: the episode, loaded in this transaction with its lock.
         agent: the person's seat.
-        action: the person's action.
-        turn: number of turns on the page that the person saw; the action of an outdated page is refused.
+        read: returns the action, given what the seat observes; called if the person may act.
+        turn: number of turns on the page that the person saw.
         key: idempotency key, chosen by the sender: the same request sent twice has one effect.
         seconds: how long the person took.
 
     Raises:
-        ConflictError: the turn is over, or it is not the person's.
+        ConflictError: as :meth:`LiveEpisode.check_turn` does, or another seat has used the key.
         ForbiddenError: the seat is not a person's.
         InvalidActionError: the action is not possible now; nothing changed.
     """
-    async with database.write() as connection:
-        live = await LiveEpisode.load(connection, episode, lock=True)
-        # Before the check of the turn: a repeated request names a turn that its first copy has ended.
-        if await is_repeated(connection, episode, agent, key):
-            return live
-        _check_possible(live, agent, action, turn)
-        await _take(connection, live, agent, action, Generation(latency=seconds))
-        row = {"episode": episode, "key": key, "agent": agent, "at": time.time()}
-        await connection.execute(insert(tables.submission).values(**row))
-        return live
-
-
-def _check_possible(live: LiveEpisode, agent: str, action: Action, turn: int) -> None:
-    if agent not in live.spec.people:
-        raise ForbiddenError(f"{agent}: this seat is not a person's")
-    if live.ended:
-        raise ConflictError("the conversation has ended")
-    # A page that was open during another turn shows an old state; the person may not have meant this action now.
-    if turn != len(live.table.turns) or agent not in live.table.acting:
-        raise ConflictError("it is not your turn any more; reload the page")
+    # Before the check of the turn: a repeated request names a turn that its first copy has ended.
+    if await _is_repeated(connection, live.id, agent, key):
+        return
+    live.check_turn(agent, turn)
     observation = live.table.observe(agent)
+    action = read(observation)
     if action.action_type not in observation.available:
         raise InvalidActionError(field="action_type", got=action.action_type.value, valid=list(observation.available))
     problem = observation.move_problem(action)
     if problem is not None:
         raise InvalidActionError(problem, field="move")
+    await _take(connection, live, agent, action, Generation(latency=seconds))
+    row = {"episode": live.id, "key": key, "agent": agent, "at": time.time()}
+    await connection.execute(insert(tables.submission).values(**row))
 
 
-async def is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
-    """Whether an action with this key was taken before.
-
-    Raises:
-        ConflictError: another seat has used the key.
-    """
+async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, key: str) -> bool:
     row = tables.submission
     query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
     sender = (await connection.execute(query)).scalar_one_or_none()
@@ -296,12 +322,11 @@ async def is_repeated(connection: AsyncConnection, episode: str, agent: str, key
 
 
 async def _take(
-    connection: AsyncConnection, live: LiveEpisode, agent: str, action: Action, generation: Generation | None
+    connection: AsyncConnection, live: LiveEpisode, agent: str, action: Action, generation: Generation
 ) -> None:
     """Carries out an answer, appends the resulting events, and requests the job that lets the policies act."""
-    count, recorded = len(live.table.turns), set(live.table.pending)
     live.table.answer(agent, action, generation)
-    await live.append(connection, count, recorded)
+    await live.append(connection)
     await jobs.request(connection, ADVANCE, live.id)
 
 
@@ -338,63 +363,24 @@ async def advance(
         # Only people act now: the answer of each requests this job again.
         if len(live.awaited) == len(live.table.acting):
             return
-        round_, count, recorded = live.table.state.round, len(live.table.turns), set(live.table.pending)
-        decisions = await _ask(live.table, policies)
+        round_, decisions = live.table.state.round, await live.table.ask(policies)
         async with database.write() as connection:
-            row = await events.row_of(connection, live.id, lock=True)
-            if row.events == live.number:  # nothing has changed meanwhile: this table has the decisions already
-                await live.append(connection, count, recorded)
-            else:
-                live = await _record(connection, live.id, round_, decisions)
-    await _ask(live.table, policies)  # nobody acts any more; the record gets the names of the policies
+            live = await _present(connection, live)
+            for agent, decision in decisions.items():
+                if agent in live.table.acting and live.table.state.round == round_:
+                    live.table.take(agent, decision)
+            await live.append(connection)
+    live.table.seat(policies)  # the record names them, though none of them may have acted since it was loaded
     await _finish(database, live, evaluator)
 
 
-class _StepDone(Exception):  # noqa: N818 - not an error
-    """Ends :meth:`Table.play` after one step, so that every turn is recorded before the next one is requested."""
-
-
-async def _ask(table: Table, policies: Mapping[str, Policy]) -> list[tuple[str, Decision]]:
-    """Asks the policies whose turn it is once; returns the decision of each agent."""
-    count, before, is_second = len(table.turns), dict(table.pending), False
-
-    def once() -> None:
-        nonlocal is_second
-        if is_second:
-            raise _StepDone
-        is_second = True
-
-    with suppress(_StepDone):
-        await table.play(policies, before=once)
-    errors = table.episode().errors
-    decisions = [
-        (
-            item.turn.actor,
-            Decision(
-                # The action as the policy chose it; the table, replaying it, decides again whether it counts.
-                item.turn.attempted or item.turn.action,
-                item.generation,
-                tuple(error for error in errors if error.turn == item.turn.index),
-            ),
-        )
-        for item in table.turns[count:]
-        if item.turn.actor not in before
-    ]
-    return decisions + [(agent, decision) for agent, decision in table.pending.items() if agent not in before]
-
-
-async def _record(
-    connection: AsyncConnection, episode: str, round_: int, decisions: list[tuple[str, Decision]]
-) -> LiveEpisode:
-    """Takes decisions although a person has answered in the same round while the models were thinking."""
-    live = await LiveEpisode.load(connection, episode, lock=True)
+async def _present(connection: AsyncConnection, live: LiveEpisode) -> LiveEpisode:
+    """Returns the episode as it is now: a person may have answered in the same round while models were thinking."""
+    row = await events.row_of(connection, live.id, lock=True)
+    if row.events != live.number:
+        live = await LiveEpisode.load(connection, live.id)
     if live.status in CLOSED:
-        raise ConflictError(f"episode {episode}: it was ended meanwhile")
-    count, recorded = len(live.table.turns), set(live.table.pending)
-    for agent, decision in decisions:
-        if agent in live.table.acting and live.table.state.round == round_:
-            live.table.take(agent, decision)
-    await live.append(connection, count, recorded)
+        raise ConflictError(f"episode {live.id}: it was ended meanwhile")
     return live
 
 
@@ -428,7 +414,7 @@ async def arrive(connection: AsyncConnection, episode: str) -> None:
     """Starts the clock of a person who has opened the link to a seat."""
     live = await LiveEpisode.load(connection, episode, lock=True)
     if live.awaited:
-        await live.append(connection, len(live.table.turns), set(live.table.pending))
+        await live.append(connection)
 
 
 async def resume(connection: AsyncConnection, episode: str) -> None:
@@ -444,6 +430,6 @@ async def resume(connection: AsyncConnection, episode: str) -> None:
     if live.spec.study:
         raise ConflictError(f"episode {episode} belongs to a study, whose participant has gone on")
     live.status = "running"
-    await live.append(connection, len(live.table.turns), set(live.table.pending))
+    await live.append(connection)
     await connection.execute(update(tables.episode).where(tables.episode.c.id == episode).values(error="", ended=None))
     await jobs.request(connection, ADVANCE, episode)

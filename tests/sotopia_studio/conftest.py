@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sotopia_studio import live
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.migrations import upgrade
+
+from sotopia_env.world import Action
 
 
 def free_port() -> int:
@@ -22,6 +25,13 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+async def act(database: Database, episode: str, agent: str, action: Action, *, turn: int, key: str) -> None:
+    """A person's action, as the page and the API carry it out."""
+    async with database.write() as connection:
+        state = await live.LiveEpisode.load(connection, episode, lock=True)
+        await live.act(connection, state, agent, lambda _: action, turn=turn, key=key)
 
 
 def _binaries() -> Path | None:

@@ -26,7 +26,7 @@ from sotopia_studio.worker import Worker
 
 from sotopia_env import naming
 from sotopia_env.world import Action, Rules, Task
-from tests.sotopia_studio.conftest import free_port
+from tests.sotopia_studio.conftest import act, free_port
 
 T = TypeVar("T")
 PATIENCE = 25_000
@@ -62,7 +62,7 @@ class Studio:
         return self.do(work())
 
     def act(self, episode: str, action: Action, turn: int) -> None:
-        self.do(live.act(self.database, episode, "agent_0", action, turn=turn, key=f"{episode}-{turn}"))
+        self.do(act(self.database, episode, "agent_0", action, turn=turn, key=f"{episode}-{turn}"))
 
     def wait(self, episode: str, *statuses: str, turns: int = 0) -> None:
         async def row() -> Any:

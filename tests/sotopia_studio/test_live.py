@@ -27,6 +27,7 @@ from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.outcomes import Move
 from sotopia_env.world import Action, Rules, Task, TurnOrder, replay
 from tests.sotopia_env.chat_model.server import LoopbackServer
+from tests.sotopia_studio.conftest import act
 
 
 def bargaining() -> Task:
@@ -91,9 +92,7 @@ def test_a_person_and_a_policy_play_to_an_agreement(url: str, order: TurnOrder) 
                 number = accept.accept[0] if accept and accept.accept else None
                 move = None if number is None else Move("accept", number)  # type: ignore[arg-type]
                 turn = len(state.table.turns)
-                await live.act(
-                    database, episode, "agent_0", Action("speak", "Fine.", move=move), turn=turn, key=f"{turn}"
-                )
+                await act(database, episode, "agent_0", Action("speak", "Fine.", move=move), turn=turn, key=f"{turn}")
             await until(database, episode)
             async with database.read() as connection:
                 record = await episodes.record_of(connection, episode)
@@ -115,12 +114,12 @@ def test_an_answer_counts_once_and_only_in_its_turn(url: str) -> None:
             episode = await begin(database, spec())
             await until(database, episode, "agent_0")
             hello = Action("speak", "Hello.")
-            await live.act(database, episode, "agent_0", hello, turn=0, key="one")
-            await live.act(database, episode, "agent_0", hello, turn=0, key="one")  # the same request, sent again
+            await act(database, episode, "agent_0", hello, turn=0, key="one")
+            await act(database, episode, "agent_0", hello, turn=0, key="one")  # the same request, sent again
             with pytest.raises(ConflictError):
-                await live.act(database, episode, "agent_0", hello, turn=0, key="two")  # a page that is out of date
+                await act(database, episode, "agent_0", hello, turn=0, key="two")  # a page that is out of date
             with pytest.raises(ForbiddenError):
-                await live.act(database, episode, "agent_1", hello, turn=1, key="three")
+                await act(database, episode, "agent_1", hello, turn=1, key="three")
             state = await until(database, episode, "agent_0")
             assert [item.turn.actor for item in state.table.turns] == ["agent_0", "agent_1"]
 
@@ -218,7 +217,7 @@ def test_a_model_that_is_down_costs_no_turn_and_the_episode_continues_when_it_is
                 episode = await begin(database, what)
                 await until(database, episode, "agent_0")
                 server.outage = outage
-                await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+                await act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
                 state = await until(database, episode)
                 assert state.status == "failed"
                 assert [item.turn.actor for item in state.table.turns] == ["agent_0"]
@@ -280,10 +279,10 @@ def test_an_episode_that_is_stopped_takes_no_more_turns(sqlite_url: str) -> None
             await until(database, episode, "agent_0")
             await live.end(database, episode, "stopped", "enough")
             with pytest.raises(ConflictError):
-                await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+                await act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
             async with database.write() as connection:
                 await live.resume(connection, episode)
-            await live.act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
+            await act(database, episode, "agent_0", Action("speak", "Hello."), turn=0, key="one")
             assert len((await until(database, episode, "agent_0")).table.turns) == 2
 
     asyncio.run(play())

@@ -1,6 +1,6 @@
 """The running episode: whose turn it is, the observations and answers of every seat, and the record.
 
-A table is played from outside, one answer at a time, or by policies, or by both::
+A table is played from outside, one answer at a time, or by policies (:meth:`Table.step`, :meth:`Table.play`), or both::
 
     table = Table(task, Rules(max_turns=10), seed=3)
     while await table.play({"agent_1": partner}):  # until agent_0, who has no policy, must act
@@ -14,9 +14,9 @@ The PettingZoo and Gymnasium environments, runs and TRL's tools are all built on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from sotopia_env.foundation.errors import (
     FATAL,
@@ -54,9 +54,6 @@ from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 from sotopia_env.world.scenario import Task
 
 DEFAULT_RULES = Rules()
-TurnListener = Callable[[RecordedTurn, tuple[EpisodeError, ...]], None]
-"""Called after every turn, with the external errors that were recovered from while the turn was produced."""
-_ResultT = TypeVar("_ResultT")
 
 
 class Table:
@@ -90,7 +87,7 @@ class Table:
             rules: the turn order and the limits.
             seed: the seed of the turn order and of the policies; any non-negative integer.
             key: the identity of the record within a run.
-            policies: who acts from outside, for the record; policies that :meth:`play` is given are added by it.
+            policies: who acts from outside, for the record; policies that are asked are added (:meth:`seat`).
 
         Raises:
             InvalidValueError: the rules do not fit the task, the seed is not a non-negative integer, or an argument
@@ -171,9 +168,17 @@ class Table:
     @property
     def turns(self) -> Sequence[RecordedTurn]:
         """The turns so far, each with the text it was read from, if any."""
+        self._make_records()
+        return self._turns
+
+    def _make_records(self) -> None:
         for turn in self.state.turns[len(self._turns) :]:
             self._turns.append(RecordedTurn(turn=turn, generation=self._generations.get(turn.index)))
-        return self._turns
+
+    @property
+    def errors(self) -> Sequence[EpisodeError]:
+        """The external errors that policies have recovered from, each with the index of the turn it belongs to."""
+        return self._errors
 
     @property
     def pending(self) -> Mapping[str, Decision]:
@@ -279,21 +284,75 @@ class Table:
         if message is not None:
             self._own.setdefault(agent, {})[index] = message
 
-    async def play(
-        self,
-        policies: Policy | Mapping[str, Policy],
-        *,
-        before: Callable[[], None] | None = None,
-        after: TurnListener | None = None,
-    ) -> tuple[str, ...]:
-        """Lets policies act until it is the turn of a seat without a policy, or the episode has ended.
+    def seat(self, policies: Policy | Mapping[str, Policy]) -> Mapping[str, Policy]:
+        """Notes in the record which policies play, and returns them by seat; none is asked.
+
+        Args:
+            policies: a mapping from agent id to policy, or one policy for every seat.
+
+        Raises:
+            UnknownNameError: an agent is not one of the task.
+            InvalidValueError: a value is not a policy.
+        """
+        seats = policies if isinstance(policies, Mapping) else dict.fromkeys(self.task.agents, policies)
+        for agent, policy in seats.items():
+            if agent not in self.task.names:
+                raise UnknownNameError(field="policies", got=agent, valid=self.task.agents)
+            if agent not in self._seated or self._seated[agent].name != getattr(policy, "name", None):
+                check_members("policies", "a policy, or a mapping of agents to policies", policy, Policy)
+                self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
+        return seats
+
+    async def ask(self, policies: Policy | Mapping[str, Policy]) -> dict[str, Decision]:
+        """Asks each policy whose turn it is, once, and returns the decisions without taking them.
 
         The policies of one veiled round are asked concurrently.
 
         Args:
-            policies: a mapping from agent id to policy, or one policy for every seat.
-            before: called before each request to a policy; an exception that it raises ends the call.
-            after: called with every turn that was taken.
+            policies: as in :meth:`seat`, whose exceptions are raised before any policy is asked.
+
+        Returns:
+            Agent id to decision; empty if the episode has ended, or only seats without a policy are to act.
+
+        Raises:
+            PolicyError: a policy produced no action.
+        """
+        seats, state = self.seat(policies), self.state
+        agents, turn = [agent for agent in self.acting if agent in seats], _turns_before(state)
+        requests = [
+            seats[agent].act(self.observe(agent), turn_seed(state.seed, turn, state.task.seat_of[agent]))
+            for agent in agents
+        ]
+        # A single policy is awaited directly: an asyncio task costs 9 µs, and a scripted turn takes about 30.
+        decisions = await all_at_once(requests) if len(requests) > 1 else [await request for request in requests]
+        return dict(zip(agents, decisions, strict=True))
+
+    async def step(self, policies: Policy | Mapping[str, Policy]) -> dict[str, Decision]:
+        """Asks each policy whose turn it is, once, and takes what they decide: one turn, or the policies' part of a
+        veiled round.
+
+        Args:
+            policies: as in :meth:`seat`.
+
+        Returns:
+            The decisions, as :meth:`ask` returns them; empty if no policy was to act.
+
+        Raises:
+            PolicyError: a policy produced no action; earlier turns are kept, and the step can be repeated.
+        """
+        decisions = await self.ask(policies)
+        for agent, decision in decisions.items():
+            self._take(agent, decision)
+        # Records are made after each step and not at the end: many episodes end at about the same time, and making
+        # their records then would block the event loop.
+        self._make_records()
+        return decisions
+
+    async def play(self, policies: Policy | Mapping[str, Policy]) -> tuple[str, ...]:
+        """Repeats :meth:`step` until it is the turn of a seat without a policy, or the episode has ended.
+
+        Args:
+            policies: as in :meth:`seat`.
 
         Returns:
             :attr:`acting`: empty when the episode has ended.
@@ -302,38 +361,9 @@ class Table:
             InvalidValueError: a value in ``policies`` is not a policy; no policy was asked.
             PolicyError: a policy produced no action; earlier turns are kept, and play can be resumed.
         """
-        seats = policies if isinstance(policies, Mapping) else dict.fromkeys(self.task.agents, policies)
-        self._seat(seats)
-        while agents := [agent for agent in self.acting if agent in seats]:
-            if before is not None:
-                before()
-            count = len(self.state.turns)
-            requests = [self._ask(agent, seats[agent]) for agent in agents]
-            # A single policy is awaited directly: an asyncio task costs 9 µs, and a scripted turn takes about 30.
-            decisions = await all_at_once(requests) if len(requests) > 1 else [await requests[0]]
-            for agent, decision in zip(agents, decisions, strict=True):
-                self._take(agent, decision)
-            self._notify(count, after)
+        while await self.step(policies):
+            pass
         return self.acting
-
-    def _seat(self, policies: Mapping[str, Policy]) -> None:
-        for agent, policy in policies.items():
-            if agent not in self.task.names:
-                raise UnknownNameError(field="policies", got=agent, valid=self.task.agents)
-            if agent not in self._seated or self._seated[agent].name != getattr(policy, "name", None):
-                check_members("policies", "a policy, or a mapping of agents to policies", policy, Policy)
-                self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
-
-    def _ask(self, agent: str, policy: Policy) -> Coroutine[Any, Any, Decision]:
-        state = self.state
-        return policy.act(self.observe(agent), turn_seed(state.seed, _turns_before(state), state.task.seat_of[agent]))
-
-    def _notify(self, count: int, after: TurnListener | None) -> None:
-        # Records are made after each turn and not at the end: many episodes end at about the same time, and making
-        # their records then would block the event loop.
-        for turn in self.turns[count:]:
-            if after is not None:
-                after(turn, tuple([error for error in self._errors if error.turn == turn.turn.index]))
 
     async def evaluate(self, evaluator: Evaluator) -> Evaluation:
         """Returns the evaluator's verdict, which also goes into the record, until another turn is taken.

@@ -272,11 +272,11 @@ class SeatAction(Body):
 @router.post("/episodes/{episode}/seats/{agent}/actions", status_code=202)
 async def act(parts: ServicesDep, principal: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
     """Carries out the action of a person's seat; 409 if the turn is over; a repeated key has no second effect."""
-    async with parts.database.read() as connection:
-        await events.row_of(connection, episode)
+    async with parts.database.write() as connection:
+        state = await live.LiveEpisode.load(connection, episode, lock=True)
         if (await episodes.participants(connection, episode)).get(agent, principal.id) != principal.id:
             raise ForbiddenError(f"{agent}: this seat belongs to a participant; other callers cannot act in it")
-    state = await live.act(parts.database, episode, agent, body.action, turn=body.turn, key=body.key)
+        await live.act(connection, state, agent, lambda _: body.action, turn=body.turn, key=body.key)
     await parts.hub.notify(episode)
     return _seat(state, agent)
 

@@ -6,11 +6,13 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
@@ -102,12 +104,20 @@ async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Princi
 Sitter = Annotated[Principal, Depends(sitter)]
 
 
-async def _load(parts: Services, episode: str, agent: str) -> LiveEpisode:
-    async with parts.database.read() as connection:
-        state = await LiveEpisode.load(connection, episode)
+async def _load(connection: AsyncConnection, episode: str, agent: str, *, lock: bool = False) -> LiveEpisode:
+    state = await LiveEpisode.load(connection, episode, lock=lock)
     if agent not in state.spec.people:
         raise MissingError("you have no such seat")
     return state
+
+
+async def present(parts: ServicesDep, _: Sitter, episode: str, agent: str) -> LiveEpisode:
+    """A dependency: the episode as it is now."""
+    async with parts.database.read() as connection:
+        return await _load(connection, episode, agent)
+
+
+Present = Annotated[LiveEpisode, Depends(present)]
 
 
 async def _show(
@@ -124,7 +134,7 @@ async def _show(
 ) -> Response:
     if fields is None:
         async with parts.database.read() as connection:
-            fields = await drafts.load(connection, person.id, _form(state, agent))
+            fields = await drafts.load(connection, person.id, _form(state.id, agent, len(state.table.turns)))
     return render(
         request,
         template,
@@ -142,21 +152,20 @@ async def _show(
     )
 
 
-def _form(state: LiveEpisode, agent: str) -> str:
+def _form(episode: str, agent: str, turn: int) -> str:
     """The name of a turn's draft: one for every turn, so that nothing of the last one appears in the next."""
-    return f"seat:{state.id}:{agent}:{len(state.table.turns)}"
+    return f"seat:{episode}:{agent}:{turn}"
 
 
 @router.get("/seat/{episode}/{agent}")
-async def page(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+async def page(request: Request, parts: ServicesDep, person: Sitter, state: Present, agent: str) -> Response:
     """The seat as it is now."""
-    return await _show(request, parts, person, await _load(parts, episode, agent), agent)
+    return await _show(request, parts, person, state, agent)
 
 
 @router.get("/seat/{episode}/{agent}/view")
-async def view(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+async def view(request: Request, parts: ServicesDep, person: Sitter, state: Present, agent: str) -> Response:
     """The part of the page that changes."""
-    state = await _load(parts, episode, agent)
     return await _show(request, parts, person, state, agent, template="_seat.html")
 
 
@@ -175,44 +184,33 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
     """Carries out the person's action."""
     form = await request.form()
     fields = {name: str(value) for name, value in form.items()}
-    state = await _load(parts, episode, agent)
-    sent = fields.get("turn", "")
+    read = partial(read_action, fields=fields, to=[str(name) for name in form.getlist("to")])
+    sent, key = fields.get("turn", ""), fields.get("key", "") or secrets.token_urlsafe(12)
     turn = int(sent) if sent.isdecimal() and len(sent) < 10 else -1
+    seconds = seconds_since(fields.get("opened", "")) or 0.0
     try:
-        if turn == len(state.table.turns) and agent in state.table.acting:
-            action = read_action(state.table.observe(agent), fields, [str(name) for name in form.getlist("to")])
-        else:
-            raise ConflictError("that turn is over already; the page now shows the present state")
-        seconds = seconds_since(fields.get("opened", "")) or 0.0
-        key = fields.get("key", "") or secrets.token_urlsafe(12)
-        await live.act(parts.database, episode, agent, action, turn=turn, key=key[:100], seconds=seconds)
+        async with parts.database.write() as connection:
+            state = await _load(connection, episode, agent, lock=True)
+            await live.act(connection, state, agent, read, turn=turn, key=key[:100], seconds=seconds)
+            await drafts.clear(connection, person.id, _form(episode, agent, turn))
+    # The state that was loaded above is the present one, so the page is rendered from it.
     except InvalidValueError as error:
         return await _show(request, parts, person, state, agent, fields=fields, problem=str(error), status=422)
     except ConflictError as error:
-        if await _was_taken(parts, episode, agent, fields.get("key", "")):
-            return RedirectResponse(f"/seat/{episode}/{agent}", 303)
-        state = await _load(parts, episode, agent)
         return await _show(request, parts, person, state, agent, problem=str(error), status=409)
-    async with parts.database.write() as connection:
-        await drafts.clear(connection, person.id, _form(state, agent))
     await parts.hub.notify(episode)
     return RedirectResponse(f"/seat/{episode}/{agent}", 303)
-
-
-async def _was_taken(parts: Services, episode: str, agent: str, key: str) -> bool:
-    """Whether this very form was sent before, as by a double click: then there is nothing to explain."""
-    async with parts.database.read() as connection:
-        return await live.is_repeated(connection, episode, agent, key)
 
 
 @router.post("/seat/{episode}/{agent}/draft")
 async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
     """Saves the draft of a turn."""
-    state = await _load(parts, episode, agent)
     fields = {name: str(value) for name, value in (await request.form()).items()}
-    # A draft of an earlier turn may arrive late and must not appear in the next one.
-    if fields.pop("turn", "") == str(len(state.table.turns)):
-        typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
-        async with parts.database.write() as connection:
-            await drafts.save(connection, person.id, _form(state, agent), typed)
+    sent = fields.pop("turn", "")
+    typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
+    async with parts.database.write() as connection:
+        turn = (await events.row_of(connection, episode)).turns
+        # A draft of an earlier turn may arrive late and must not appear in the next one.
+        if sent == str(turn):
+            await drafts.save(connection, person.id, _form(episode, agent, turn), typed)
     return Response(status_code=204)

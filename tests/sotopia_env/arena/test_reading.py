@@ -20,8 +20,8 @@ from sotopia_env.storage import read_run
 from sotopia_env.world import Action
 from sotopia_env.world.episode import Episode, PolicyInfo, to_line
 from tests.errors import raises
-from tests.sotopia_studio.conftest import create_tables
-from tests.sotopia_studio.test_live import LiveSpec, begin, live, until, working
+from tests.sotopia_studio.conftest import act, create_tables
+from tests.sotopia_studio.test_live import LiveSpec, begin, until, working
 
 TASKS = ("--tasks", "bargaining", "-n", "4")
 # Nothing in the first turn, then the acceptance of the open offer, without words; then the next episode.
@@ -99,9 +99,7 @@ def test_a_person_in_the_studio_is_in_the_table(suite: Suite, tmp_path: Path) ->
                 menu = state.table.observe("agent_0").moves
                 move = Move("accept", menu.accept[0]) if menu and menu.accept else None  # type: ignore[arg-type]
                 turn = len(state.table.turns)
-                await live.act(
-                    database, episode, "agent_0", Action("speak", "Yes.", move=move), turn=turn, key=f"{turn}"
-                )
+                await act(database, episode, "agent_0", Action("speak", "Yes.", move=move), turn=turn, key=f"{turn}")
             async with database.read() as connection:
                 return await episodes.lines_of(connection, [episode])
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
 """Modules of the extra that no command of the studio can do without."""
+_BEFORE = Path("studio/studio.db")
+"""The default database before the folder had a name of its own."""
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.")
 ]
@@ -63,7 +65,13 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     values: dict[str, Any] = overridden({} if config is None else read_values(config), changes, "--set")
     if database is not None:
         values["database"] = database
-    return settings_of(values, ServiceSettings, "" if config is None else str(config))
+    settings = settings_of(values, ServiceSettings, "" if config is None else str(config))
+    new = ServiceSettings().database
+    # A new database would be opened instead of the one with the user's work.
+    if settings.database == new and _BEFORE.exists() and not Path(new.removeprefix("sqlite:///")).exists():
+        flags = f"--database sqlite:///{_BEFORE} --set data={_BEFORE.parent}"
+        raise SotopiaError(f"the studio's data is in {new.rpartition('/')[0]} now, not {_BEFORE}: add {flags}")
+    return settings
 
 
 async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:

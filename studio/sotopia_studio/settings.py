@@ -31,8 +31,8 @@ class ServiceSettings(Settings):
         hosts: names under which requests may reach the service; by default that of ``origin``, or this machine alone.
     """
 
-    database: str = "sqlite:///studio/studio.db"
-    data: Path = Path("studio")
+    database: str = "sqlite:///studio-data/studio.db"
+    data: Path = Path("studio-data")
     models: ModelOptions = ModelOptions()
     model_names: tuple[str, ...] = ()
     evaluator: str = "verified+rules"

@@ -28,6 +28,7 @@ from sotopia_env.outcomes import Move
 from sotopia_env.world import Action, Rules, Task, TurnOrder, replay
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_studio.conftest import act
+from tests.sotopia_studio.server import hidden, studio
 
 
 def bargaining() -> Task:
@@ -122,6 +123,35 @@ def test_an_answer_counts_once_and_only_in_its_turn(url: str) -> None:
                 await act(database, episode, "agent_1", hello, turn=1, key="three")
             state = await until(database, episode, "agent_0")
             assert [item.turn.actor for item in state.table.turns] == ["agent_0", "agent_1"]
+
+    asyncio.run(play())
+
+
+def test_a_form_that_a_person_sends_rebuilds_the_episode_once(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, load = [], LiveEpisode.load
+
+    async def counted(*arguments: Any, **options: Any) -> LiveEpisode:
+        loads.append(arguments)
+        return await load(*arguments, **options)
+
+    async def play() -> None:
+        async with studio(sqlite_url, workers=0) as server:
+            browser, episode = await server.researcher(), await begin(server.database, spec())
+            address = f"/seat/{episode}/agent_0"
+            page = (await browser.get(address)).text
+            form = {"argument": "Hello.", "turn": hidden(page, "turn"), "key": hidden(page, "key")}
+            monkeypatch.setattr(LiveEpisode, "load", counted)
+            forms = [
+                ({**form, "argument": ""}, 422),  # nothing is said
+                (form, 303),
+                (form, 303),  # a double click
+                ({**form, "key": "another"}, 409),  # the turn is over
+            ]
+            for number, (fields, status) in enumerate(forms, start=1):
+                answer = await browser.post(address, data=fields, follow_redirects=False)
+                assert (answer.status_code, len(loads)) == (status, number)
 
     asyncio.run(play())
 

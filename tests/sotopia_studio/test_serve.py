@@ -162,6 +162,19 @@ def test_a_database_that_cannot_be_used_is_one_sentence(command: str, kind: str,
     assert url.rpartition("/")[2] in result.stderr
 
 
+def test_the_data_of_before_is_named_and_opened_with_the_flags_of_the_message(tmp_path: Path) -> None:
+    assert _run("login", cwd=tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["studio-data"]
+    (tmp_path / "studio-data").rename(tmp_path / "studio")
+    for command in (["login"], ["serve", "--port", "0"]):
+        result = _run(*command, cwd=tmp_path)
+        assert result.returncode == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+    flags = result.stderr.split("add ")[1].split()
+    assert _run("login", *flags, cwd=tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["studio"]
+
+
 def test_a_postgresql_that_refuses_is_one_sentence(url: str) -> None:
     if url.startswith("sqlite"):
         pytest.skip("of PostgreSQL")

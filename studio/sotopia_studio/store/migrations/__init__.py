@@ -1,7 +1,9 @@
 """The schema of the database, brought up to date when a server or a worker starts.
 
-A change of :mod:`~sotopia_studio.store.tables` needs a revision; ``python -m sotopia_studio.store.migrations
-MESSAGE`` writes one, to be read and corrected. A test compares the tables with the revisions.
+A new database gets the present tables, an older one the revisions since its own. A change of
+:mod:`~sotopia_studio.store.tables` therefore needs a revision: ``python -m sotopia_studio.store.migrations FILE
+MESSAGE`` writes one from a database of before the change, to be read and corrected. A test brings a database of the
+first release up to date and compares it with the tables.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, text
 
 from sotopia_env.foundation.errors import SotopiaError, first_line
+from sotopia_studio.store import tables
 from sotopia_studio.store.engine import UNREACHABLE, Database
 
 _LOCK = 0x50701A
@@ -92,6 +95,11 @@ async def upgrade(database: Database) -> None:
 def _upgrade(connection: Connection) -> None:
     config = config_of(connection)
     heads = ScriptDirectory.from_config(config).get_heads()
+    present = MigrationContext.configure(connection).get_current_heads()
+    if not present:
+        # Tables that are there already belong to another program: creating ours beside them fails, as it should.
+        tables.metadata.create_all(connection, checkfirst=False)
+        command.stamp(config, "head")
     # Servers and workers start often, and most find the schema up to date; then Alembic does not run at all.
-    if set(MigrationContext.configure(connection).get_current_heads()) != set(heads):
+    elif set(present) != set(heads):
         command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""Writes a revision that brings the schema of the last one to the present tables."""
+"""Writes a revision that brings the schema of a database of before a change to the present tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sqlalchemy import create_engine
 from sotopia_studio.store.migrations import config_of
 
 if __name__ == "__main__":
-    with create_engine("sqlite://").begin() as connection:
-        config = config_of(connection)
-        command.upgrade(config, "head")
-        command.revision(config, " ".join(sys.argv[1:]), autogenerate=True)
+    file, *message = sys.argv[1:]
+    with create_engine(f"sqlite:///{file}").begin() as connection:
+        command.revision(config_of(connection), " ".join(message), autogenerate=True)

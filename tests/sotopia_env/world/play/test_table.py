@@ -92,6 +92,25 @@ def test_a_seat_without_a_policy_is_waited_for_and_answers_in_text_or_as_an_acti
     assert [policy.agent for policy in record.policies] == [other]
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_step_takes_what_asking_only_returns(order) -> None:
+    rules = Rules(turn_order=order, max_turns=8)
+    table, policies = Table(GROUP, rules, 5), seats(GROUP, "random")
+    while acting := table.acting:
+        count, decisions = len(table.turns), asyncio.run(table.ask(policies))
+        assert (tuple(decisions), len(table.turns), table.acting) == (acting, count, acting)
+        assert asyncio.run(table.step(policies)) == decisions  # the same observations and seeds, so the same decisions
+        assert [item.turn.actor for item in table.turns[count:]] == [*acting]
+    assert asyncio.run(table.step(policies)) == {}
+    assert content(table.episode()) == content(episode_of(GROUP, "random", rules))
+
+
+def test_a_pickle_of_before_the_move_names_the_present_module() -> None:
+    text = pickle.dumps(Table(TASK), protocol=0)  # the protocol that writes names of modules as lines
+    with pytest.raises(ModuleNotFoundError, match=r"sotopia_env\.table is now sotopia_env\.world\.play\.table"):
+        pickle.loads(text.replace(b"sotopia_env.world.play.table", b"sotopia_env.table"))
+
+
 def test_an_observation_has_its_system_message_and_its_news_beside_the_messages() -> None:
     table = Table(TASK)
     table.answer(TASK.agents[0], Action(ActionType.SPEAK, "Good morning."))

@@ -193,11 +193,17 @@ async def _play(plan: EpisodePlan, table: Table, stop: Stop | None, listeners: S
             stop.check()
         count = len(table.turns)
         await table.step(policies)
-        try:
-            for turn, listener in itertools.product(table.turns[count:], listeners):
-                listener(turn, tuple([error for error in table.errors if error.turn == turn.turn.index]))
-        except Exception as error:  # noqa: BLE001 - for example a full disk: not a failure of this episode
-            raise _ListenerError(error) from None
+        if listeners:
+            _notify(table, count, listeners)
+
+
+def _notify(table: Table, count: int, listeners: Sequence[TurnListener]) -> None:
+    """Hands the turns after the first ``count`` to the listeners."""
+    try:
+        for turn, listener in itertools.product(table.turns[count:], listeners):
+            listener(turn, tuple([error for error in table.errors if error.turn == turn.turn.index]))
+    except Exception as error:  # noqa: BLE001 - for example a full disk: not a failure of this episode
+        raise _ListenerError(error) from None
 
 
 def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord:

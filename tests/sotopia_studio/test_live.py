@@ -127,9 +127,7 @@ def test_an_answer_counts_once_and_only_in_its_turn(url: str) -> None:
     asyncio.run(play())
 
 
-def test_a_form_that_a_person_sends_rebuilds_the_episode_once(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_that_a_person_sends_rebuilds_the_episode_once(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loads, load = [], LiveEpisode.load
 
     async def counted(*arguments: Any, **options: Any) -> LiveEpisode:

@@ -23,7 +23,7 @@ from sotopia_env.chat_model.limits import estimate_tokens
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim, check_members
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.foundation.records import read_record
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
@@ -268,7 +268,7 @@ def leaks(state: EpisodeState, agent: str, text: str) -> tuple[Leak, ...]:
         if len(leak.text) >= _SHORTEST
         and leak.text not in permitted
         # The text may occur literally or in either of the escaped forms.
-        and any(form in text for form in (leak.text, quote(leak.text)[1:-1], disarm(leak.text)))
+        and any(form in text for form in (leak.text, quote(leak.text)[1:-1], escape(leak.text)))
     )
 
 

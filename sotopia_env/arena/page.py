@@ -11,7 +11,7 @@ from sotopia_env.arena.card import CARD_FILE, Card
 from sotopia_env.arena.tables import PoolTables, clustered, play_tables
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.reports import Panel, Report, Sheet, forest_chart
 from sotopia_env.reports.charts import figure_bytes, heat_chart
 
@@ -93,7 +93,7 @@ def _html(part: str | Sheet) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(disarm_line(text))
+    return html.escape(escape_line(text))
 
 
 def _heading(card: Card, tables: PoolTables | None) -> str:

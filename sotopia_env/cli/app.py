@@ -20,7 +20,7 @@ from sotopia_env.cli import arena, compare, evaluate, importing, models, people,
 from sotopia_env.cli.options import in_flags
 from sotopia_env.cli.plain_help import use_plain_help
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.foundation.versions import code_version
 
@@ -46,7 +46,7 @@ class _Commands(TyperGroup):
             typer.echo(f"sotopia: {sentence}", err=True)
             raise typer.Exit(2) from None
         except SotopiaError as error:
-            typer.echo(f"sotopia: {disarm(in_flags(error))}", err=True)
+            typer.echo(f"sotopia: {escape(in_flags(error))}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:  # outside of the work that a signal stops gracefully (`exit_on_signals`)
             typer.echo("\nsotopia: interrupted; no recorded work is lost, the same command continues it", err=True)
@@ -93,7 +93,7 @@ class _HarmlessFormatter(logging.Formatter):
     """Escapes control characters in log messages, which may contain text of a server or a model."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return disarm(super().format(record))
+        return escape(super().format(record))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import need, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, PACE
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.arena import Card
@@ -161,7 +161,7 @@ def _read(results: list[Path], suite: str | None) -> Card:
 
     card = card_of_runs(results, None if suite is None else load_suite(suite))
     for item in card.left_out:
-        typer.echo(f"{disarm_line(item.source)}: {item.episodes} episodes left out: {item.reason}", err=True)
+        typer.echo(f"{escape_line(item.source)}: {item.episodes} episodes left out: {item.reason}", err=True)
     return card
 
 

@@ -9,7 +9,7 @@ import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models, takes_model_options
 from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, path_argument
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -91,5 +91,5 @@ def _summary(judge: str, result: EvaluationResult) -> str:
     if result.refused:
         parts.append(f"{result.refused} failed now and keep their earlier scores (--force replaces them)")
     if result.reason:
-        parts.append(f"the first because of {disarm_line(result.reason)}; the same command tries again")
+        parts.append(f"the first because of {escape_line(result.reason)}; the same command tries again")
     return "; ".join(parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sotopia_env.cli.options import KeepGoing, path_argument
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.importers.importing import ImportReport
@@ -68,7 +68,7 @@ def import_(
 def _print_report(report: ImportReport) -> None:
     for count in report.counts:
         typer.echo(
-            f"{disarm_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "
+            f"{escape_line(count.file)}: {count.format or 'no known format'}; {count.read} read, "
             f"{count.converted} converted, {count.left_out} refused"
             + (f", {len(count.notes)} with a note" if count.notes else "")
         )
@@ -76,16 +76,16 @@ def _print_report(report: ImportReport) -> None:
         typer.echo(f"{report.folder / name}: {number}")
     for (_, field), notes in report.notes().items():
         more = f" (and {len(notes) - 1} more on {field}, all in {report.folder / 'import.json'})" if notes[1:] else ""
-        typer.echo(f"note: {disarm_line(notes[0].sentence + more)}", err=True)
+        typer.echo(f"note: {escape_line(notes[0].sentence + more)}", err=True)
     refusals = [refusal for count in report.counts for refusal in count.refused]
     for refusal in refusals[:_MOST_LINES]:
-        typer.echo(f"refused: {disarm_line(refusal.sentence)}", err=True)
+        typer.echo(f"refused: {escape_line(refusal.sentence)}", err=True)
     if len(refusals) > _MOST_LINES:
         typer.echo(
             f"and {len(refusals) - _MOST_LINES} more, all in {report.folder / 'import.json'}; by reason:", err=True
         )
         for reason, number in report.reasons()[:_MOST_LINES]:
-            typer.echo(f"{number:8} {disarm_line(reason)}", err=True)
+            typer.echo(f"{number:8} {escape_line(reason)}", err=True)
 
 
 def export(
@@ -107,9 +107,9 @@ def export(
         from sotopia_env.adapters.inspect_logs import export_logs
 
         for file in export_logs(source, out):
-            typer.echo(disarm_line(str(file)))
+            typer.echo(escape_line(str(file)))
         return
     from sotopia_env.importers.exporting import export_records
 
     count = export_records(source, out, format=format)
-    typer.echo(f"{out}: {disarm(str(count))} records")
+    typer.echo(f"{out}: {escape(str(count))} records")

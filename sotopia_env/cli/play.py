@@ -15,7 +15,7 @@ import typer
 from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
@@ -131,7 +131,7 @@ def _run(pool: ModelPool, work: Callable[[], Awaitable[_T]]) -> _T:
 
 def _exit_if_failed(result: RunResult) -> None:
     if result.failures:
-        typer.echo(f"sotopia: the episode failed: {disarm_line(result.failures[0].message)}", err=True)
+        typer.echo(f"sotopia: the episode failed: {escape_line(result.failures[0].message)}", err=True)
         raise typer.Exit(1)
 
 

@@ -14,7 +14,7 @@ from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_mo
 from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_argument, path_option
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -286,7 +286,7 @@ def _summary(result: RunResult, again: str) -> str:
         parts.append(f"{result.unfinished} unfinished; the same command resumes them after their last turn")
     if result.failures:
         first = result.failures[0]
-        reason = disarm_line(f"{first.kind}: {first.message}")
+        reason = escape_line(f"{first.kind}: {first.message}")
         parts.append(f"{len(result.failures)} failed, the first with {reason} (failures.jsonl)")
         parts.append("run the same command again to retry them")
     return "; ".join((*parts, *result.repaired))
@@ -322,7 +322,7 @@ class LiveTranscript:
 
         if plan.key == self._key:
             self._key = ""
-            self._print((conclusion(episode) if episode is not None else f"Not finished: {disarm_line(why)}") + "\n")
+            self._print((conclusion(episode) if episode is not None else f"Not finished: {escape_line(why)}") + "\n")
 
     def _print(self, text: str) -> None:
-        self._write(disarm(text))
+        self._write(escape(text))

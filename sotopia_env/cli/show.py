@@ -9,7 +9,7 @@ import typer
 
 from sotopia_env.cli.options import path_argument
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.storage.manifest import FailureRecord
@@ -57,10 +57,10 @@ def _list(run: Path) -> None:
         stop = episode.stop.value if episode.stop else ""
         people = "".join(f"\tby {name}" for info in episode.policies if (name := participant_of(info)))
         line = f"{index}\t{episode.key}\t{len(episode.turns)} turns\t{stop}{_marks(episode)}{people}"
-        typer.echo(disarm_line(line))
+        typer.echo(escape_line(line))
     for failure in _failures(run):
-        reason = disarm_line(f"{failure.kind}: {failure.message}")
-        typer.echo(f"failed\t{disarm_line(failure.key)}\t{len(failure.turns)} turns\t{reason}")
+        reason = escape_line(f"{failure.kind}: {failure.message}")
+        typer.echo(f"failed\t{escape_line(failure.key)}\t{len(failure.turns)} turns\t{reason}")
 
 
 def _marks(episode: Episode) -> str:

@@ -22,7 +22,7 @@ from sotopia_env.cli.options import (
 )
 from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def list_tasks(
     refused: list[str] = []
     for task in task_set(source, n, seed, level, refused=refused if keep_going else None):
         names = f"{task.id}\t{len(task.agents)} seats\t{task.scenario.id}\t{' '.join(task.scenario.tags)}"
-        typer.echo(disarm(names).rstrip())
+        typer.echo(escape(names).rstrip())
     _report_refused(refused)
 
 
@@ -106,7 +106,7 @@ def show_task(
         return
     check_seat(item, seat)
     state = initial_state(item, Rules(), 0)
-    typer.echo(disarm(f"task {item.id}, {item.agents[seat]}\n\n{observe(state, item.agents[seat]).text}"))
+    typer.echo(escape(f"task {item.id}, {item.agents[seat]}\n\n{observe(state, item.agents[seat]).text}"))
 
 
 def stats(
@@ -166,7 +166,7 @@ def hard(
     rows = [(e.task or "", e.gap, e.high, e.low, e.by or "") for e in selection.entries]
     typer.echo(Sheet("hard", ("task", "gap", "others' high", "own low", "by"), rows).text())
     typer.echo(
-        disarm(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
+        escape(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
     )
     if out is not None:
         selection.save(out)
@@ -203,14 +203,14 @@ def sample_tasks(
     sample = task_set(source, n, seed, level, split, refused if keep_going else None)
     sample = sample if selection is None else selection.of(sample)
     sample.save(out)
-    typer.echo(f"{out}: {sample!r}" + ("" if selection is None else f": {disarm(selection.about)}"))
+    typer.echo(f"{out}: {sample!r}" + ("" if selection is None else f": {escape(selection.about)}"))
     _report_refused(refused)
 
 
 def _report_refused(refused: list[str]) -> None:
     """Lists the records that were left out, and exits with code 1 if the list is not empty."""
     for sentence in refused:
-        typer.echo(f"refused: {disarm(sentence)}", err=True)
+        typer.echo(f"refused: {escape(sentence)}", err=True)
     if refused:
         typer.echo(f"{len(refused)} records left out", err=True)
         raise typer.Exit(1)
@@ -288,7 +288,7 @@ def validate_tasks(
     errors = [*refused, *(str(problem) for problem in problems if problem.is_error or strict)]
     lines = [*refused, *map(str, problems)] if keep_going or not errors else errors[:1]
     for line in lines:
-        typer.echo(disarm(line), err=True)
+        typer.echo(escape(line), err=True)
     # ``errors`` also counts refused records, which are not among the problems of the lint.
     warnings = len(problems) - len(errors) + len(refused)
     summary = f"{material.summary}, {len(errors)} errors, {warnings} warnings"

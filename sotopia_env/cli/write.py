@@ -13,7 +13,7 @@ from sotopia_env.cli.models import exit_if_stopped, run_with_models
 from sotopia_env.cli.options import Seed, path_option
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.foundation.files import read_text, write_text_atomically
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
@@ -84,7 +84,7 @@ def write_tasks(
 
     advice = f"the same command continues the work in {out}"
     (report, results), number = run_with_models(pool, out, write, advice)
-    typer.echo(disarm(report))
+    typer.echo(escape(report))
     exit_if_stopped("stopped by a signal" if number else "", number, advice)
     if not results:
         typer.echo(
@@ -187,7 +187,7 @@ def _product(request: _WriteOptions, writing: Any, results: Sequence[Any], cast:
 def _refusals(lines: Sequence[Written]) -> list[str]:
     """Returns one sentence for each question without an accepted answer, at most 10."""
     refused = [line for line in lines if line.result is None]
-    sentences = [disarm_line(f"refused: {line.source}: {line.text}: {line.refusal}") for line in refused[:_MOST_SHOWN]]
+    sentences = [escape_line(f"refused: {line.source}: {line.text}: {line.refusal}") for line in refused[:_MOST_SHOWN]]
     more = len(refused) - len(sentences)
     return [*sentences, *([f"and {more} more, see the file"] if more else [])]
 
@@ -237,10 +237,10 @@ def draft_simulation(
     if draft is None:
         raise SotopiaError(f"{model}: no answer, so nothing is written; the same command asks again")
     if draft.result is None:
-        typer.echo(disarm(f"sotopia: the answer was refused, so nothing is written: {draft.refusal}"), err=True)
+        typer.echo(escape(f"sotopia: the answer was refused, so nothing is written: {draft.refusal}"), err=True)
         raise typer.Exit(1)
     text = to_yaml(draft.result)
-    typer.echo(disarm(text))
+    typer.echo(escape(text))
     if not yes and not typer.confirm(f"Save this as {out}?"):
         typer.echo("Nothing was written.")
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, r
 from sotopia_env.envs.spaces import action_space, observation_space, state_space
 from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.foundation.waiting import Waiter
 from sotopia_env.outcomes import Menu
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, Action, ActionType
@@ -211,7 +211,7 @@ class EpisodeEnv:
         return {
             "task": state.task.memo["json"],
             "history": self._history(),
-            "table": "" if protocol is None else disarm(protocol.table(state.table, None).text),
+            "table": "" if protocol is None else escape(protocol.table(state.table, None).text),
             "turn": np.array(len(state.turns) + 1, dtype=np.int64),
         }
 
@@ -373,7 +373,7 @@ class EpisodeEnv:
             raise self._failure
 
     def _heading(self) -> str:
-        situation = disarm("\n  ".join(self.task.scenario.context.splitlines()))
+        situation = escape("\n  ".join(self.task.scenario.context.splitlines()))
         return f"Situation: {situation}\nParticipants: {', '.join(self.task.names.values())}\n"
 
     def _history(self, start: int = 0) -> str:
@@ -392,7 +392,7 @@ class EpisodeEnv:
         if state.stop is None:
             return ""
         protocol = state.task.protocol
-        outcome = "" if protocol is None else f"{disarm_line(protocol.outcome(state.table).reason)}\n"
+        outcome = "" if protocol is None else f"{escape_line(protocol.outcome(state.table).reason)}\n"
         return f"The episode ended: {state.stop.value}.\n{outcome}"
 
 

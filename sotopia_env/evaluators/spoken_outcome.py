@@ -18,7 +18,7 @@ from sotopia_env.evaluators.spoken_agreement import agreement_schema, protocol_o
 from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
@@ -155,7 +155,7 @@ def _instructions(task: Task) -> str:
         needs=_needs(task),
         form=f'{{"reasoning": "…", "agreement": {{"terms": {{{terms}}}, "turns": {{{turns}}}}}}}',
     )
-    return disarm(text)  # issues and options are texts from the scenario's author
+    return escape(text)  # issues and options are texts from the scenario's author
 
 
 def _needs(task: Task) -> str:

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Literal, Self
 
-from sotopia_env.foundation.quoting import disarm_line, quote
+from sotopia_env.foundation.quoting import escape_line, quote
 
 ModelFailure = Literal["rate_limit", "server", "timeout", "connection", "malformed", "empty", "auth", "bad_request"]
 """Why a call to a model failed: rate limit (429), server error (5xx, 409), timeout, failed or broken connection, an
@@ -322,7 +322,7 @@ def json_excerpt(value: object) -> Verbatim:
 
 
 def _one_line(text: str) -> str:
-    line = disarm_line(text)
+    line = escape_line(text)
     return line if len(line) <= 80 else line[:79] + "…"
 
 

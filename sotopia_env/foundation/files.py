@@ -74,13 +74,13 @@ _FORMULA = re.compile(r'(^(?=[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?=[=+\-@＝＋－＠
 _GUARDED = re.compile(r"""(^(?='[\t\r\n])|(?:^|[;\t\r\n][ "]*)(?='[=+\-@＝＋－＠]))'""")
 
 
-def guard(text: str) -> str:
+def escape_formulas(text: str) -> str:
     """Returns ``text`` with an apostrophe wherever a spreadsheet program would start to read a formula."""
     return _FORMULA.sub(r"\1'", text)
 
 
-def unguard(text: str) -> str:
-    """Returns the text before :func:`guard`."""
+def unescape_formulas(text: str) -> str:
+    """Returns the text before :func:`escape_formulas`."""
     return _GUARDED.sub(r"\1", text)
 
 
@@ -90,7 +90,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     # Lines end with CRLF (the default): with LF, the writer would not quote a carriage return inside a cell.
     writer = csv.writer(stream)
     for row in (header, *rows):
-        writer.writerow([guard(cell) if isinstance(cell, str) else cell for cell in row])
+        writer.writerow([escape_formulas(cell) if isinstance(cell, str) else cell for cell in row])
     return stream.getvalue()
 
 

@@ -36,22 +36,22 @@ _STRUCTURE = re.compile(r"[\"“”„‟«»‹›|¦│∣#;·•∙⋅‧()<>
 _PLAIN = re.compile(r"[ !#-;=?-Z^-{}~]*\Z")  # printable ASCII without any of " \ < > [ ] |
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     raw = match.group().encode("utf-16-be", "surrogatepass")
     return "".join([f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2)])
 
 
-def pose(text: str) -> str:
+def structural_character(text: str) -> str:
     """Returns the first character with which ``text`` could imitate the structure of a line, or an empty text.
 
     Names of people, issues and options appear unquoted in turns and on the table (``Turn #3 | Ana · offers (#2): price
     $84``, ``Votes: Ana for museum, Ben for park.``). They must not contain characters that structure such lines, also
-    in other widths (NFKC), or that :func:`disarm` would change; ``10:30`` and ``1,000`` are allowed.
+    in other widths (NFKC), or that :func:`escape` would change; ``10:30`` and ``1,000`` are allowed.
     """
     match = _STRUCTURE.search(unicodedata.normalize("NFKC", text))
     if match:
         return match.group()
-    return next((one for one, other in zip(text, disarm(text), strict=False) if one != other), "")
+    return next((one for one, other in zip(text, escape(text), strict=False) if one != other), "")
 
 
 def quote(text: str) -> str:
@@ -62,22 +62,22 @@ def quote(text: str) -> str:
     """
     if _PLAIN.match(text):
         return f'"{text}"'
-    return disarm(json.dumps(text, ensure_ascii=False))
+    return escape(json.dumps(text, ensure_ascii=False))
 
 
-def disarm(text: str) -> str:
+def escape(text: str) -> str:
     r"""Returns ``text`` with only risky characters written as ``\uXXXX``; line ends and tabs are kept.
 
     For authors' texts, for a model's own text in a separate message, and for terminals. The function is idempotent.
     """
     if not _ASCII.match(text):
-        text = _UNSEEN.sub(_escape, text)
+        text = _UNSEEN.sub(_escape_match, text)
     # Repeated, because an escape within brackets adds digits, which can give them the shape of a token: "[<]>".
-    while _OPENING.search(text) and (escaped := _TOKEN.sub(_escape, text)) != text:
+    while _OPENING.search(text) and (escaped := _TOKEN.sub(_escape_match, text)) != text:
         text = escaped
     return text
 
 
-def disarm_line(text: str) -> str:
-    r"""Returns ``text`` as :func:`disarm` does, with its line ends written as ``\u000a``, too."""
-    return disarm(text).replace("\n", "\\u000a")
+def escape_line(text: str) -> str:
+    r"""Returns ``text`` as :func:`escape` does, with its line ends written as ``\u000a``, too."""
+    return escape(text).replace("\n", "\\u000a")

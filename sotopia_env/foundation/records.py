@@ -24,7 +24,7 @@ from sotopia_env.foundation.errors import (
     Where,
 )
 from sotopia_env.foundation.json_text import canonical_json, decode_json, parse_json
-from sotopia_env.foundation.quoting import pose
+from sotopia_env.foundation.quoting import structural_character
 from sotopia_env.foundation.validation import invalid
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -44,10 +44,10 @@ def not_blank(text: str) -> str:
     return text
 
 
-def no_pose(text: str) -> str:
-    """Returns ``text``, or raises :class:`ValueError` if it could imitate the structure of a turn."""
-    if character := pose(text):
-        raise ValueError(f"must not contain {character!r}: names appear unquoted in turns; omit it, or use a word")
+def not_structural(text: str) -> str:
+    """Returns ``text``, or raises :class:`ValueError` if it could imitate the structure of a line that shows it."""
+    if character := structural_character(text):
+        raise ValueError(f"must not contain {character!r}: names are shown without quotes; omit it, or use a word")
     return text
 
 
@@ -84,8 +84,8 @@ MOST_CHARACTERS = 80
 Name = Annotated[
     str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_one_line), AfterValidator(not_blank)
 ]
-Label = Annotated[Name, AfterValidator(no_pose)]
-"""A name that appears unquoted in lines with turns and moves, see :func:`sotopia_env.foundation.quoting.pose`."""
+Label = Annotated[Name, AfterValidator(not_structural)]
+"""A name that is shown without quotes; see :func:`~sotopia_env.foundation.quoting.structural_character`."""
 
 
 # Free-form data has a different shape in every task family. As JSON *text* inside a record it has one column type, so

@@ -40,11 +40,6 @@ def read_values(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def read_overrides(overrides: Sequence[str], kind: type[_SettingsT], origin: str) -> _SettingsT:
-    """Returns settings from ``key=value`` texts alone; raises the errors of :func:`read_settings`."""
-    return settings_of(overridden({}, overrides, origin), kind, origin)
-
-
 def settings_of(values: dict[str, Any], kind: type[_SettingsT], origin: str) -> _SettingsT:
     """Returns the settings in a mapping; raises the errors of :func:`read_settings`, with ``origin`` as location."""
     try:

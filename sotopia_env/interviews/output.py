@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields, replace
 from typing import TYPE_CHECKING
 
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.interviews.report import PARTS, InterviewReport
 from sotopia_env.interviews.sensitivity import Variation
 from sotopia_env.reports.charts import Panel, forest_chart, heat_chart, new_figure, paper_style
@@ -91,7 +91,7 @@ def _sheets(report: InterviewReport) -> tuple[Sheet, ...]:
 
 def _summary(report: InterviewReport) -> str:
     counts = f"{report.episodes} episodes of {report.templates} templates, {len(report.policies)} policies"
-    return f"{counts}\nanswers by: {disarm_line(report.evaluator)}\nmain measure: {report.measure}"
+    return f"{counts}\nanswers by: {escape_line(report.evaluator)}\nmain measure: {report.measure}"
 
 
 def _group_parts(report: InterviewReport, groups: Sheet) -> list[Sheet]:
@@ -120,10 +120,10 @@ def _test_parts(report: InterviewReport, tests: Sheet) -> list[str | Sheet]:
     by_test = (("chi2", report.abnormal), ("F within", report.abnormal_within))
     abnormal = "; ".join(f"by {test}: {', '.join(templates) or 'none'}" for test, templates in by_test)
     cells = [cell for cell in report.completion if cell.measure == report.measure and cell.between is not None]
-    shares = ", ".join(f"{disarm_line(cell.policy)} {show_percent(cell.between or 0.0)}" for cell in cells)
+    shares = ", ".join(f"{escape_line(cell.policy)} {show_percent(cell.between or 0.0)}" for cell in cells)
     notes = [f"… and {more} more tests, in the CSV and JSON"] if more > 0 else []
     notes += [
-        f"abnormal (vary more, p < 0.05, for most policies) {disarm_line(abnormal)}",
+        f"abnormal (vary more, p < 0.05, for most policies) {escape_line(abnormal)}",
         # The reader needs these shares to judge how far the χ² test can be trusted.
         "(sensitivity to profiles: chi2 compares a template with all instances together, F with the other templates "
         "within themselves. The larger the share of the variance between templates, the less chi2 detects; here, in "

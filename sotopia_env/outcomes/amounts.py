@@ -81,8 +81,8 @@ def money_text(amount: int | float | Decimal, decimals: int) -> str:
     return f"{amount:,.{max(2, decimals) if decimals else 0}f}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, such as ``Ana, Ben and Cleo``."""
+def conjunction(names: Sequence[str]) -> str:
+    """Returns the names as part of a sentence: ``Ana``, ``Ana and Ben`` or ``Ana, Ben and Cleo``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sotopia_env.foundation.quoting import quote
-from sotopia_env.outcomes.amounts import json_number, listed, read_amount
+from sotopia_env.outcomes.amounts import conjunction, json_number, read_amount
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
@@ -52,7 +52,7 @@ def _agreement_text(rules: AgreementRules, names: Seats) -> str:
 def _needs_text(needs: Quorum | str, names: Seats) -> str:
     if not isinstance(needs, Quorum):
         return "both of you have accepted it" if len(names) == 2 else f"all {len(names)} of you have accepted it"
-    veto = listed([names[agent] for agent in needs.veto])
+    veto = conjunction([names[agent] for agent in needs.veto])
     return f"{needs.quorum} of {len(names)} have accepted it" + (f", among them {veto}" if veto else "")
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, excerpt
-from sotopia_env.foundation.records import Label, Line, Record, no_pose
+from sotopia_env.foundation.records import Label, Line, Record, not_structural
 from sotopia_env.outcomes.amounts import Amount, decimals, fold, json_number, money_text, read_amount
 from sotopia_env.outcomes.move import InvalidMoveError
 
@@ -41,7 +41,7 @@ class NumberIssue(Record):
     low: Amount
     high: Amount
     step: Amount = Decimal(1)
-    unit: Annotated[Line, Field(max_length=20), AfterValidator(no_pose)] = ""
+    unit: Annotated[Line, Field(max_length=20), AfterValidator(not_structural)] = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

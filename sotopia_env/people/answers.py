@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Verbatim, Where
-from sotopia_env.foundation.files import not_utf8, unguard
+from sotopia_env.foundation.files import not_utf8, unescape_formulas
 from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
@@ -173,10 +173,10 @@ def _columns(cells: Sequence[str], key: AnnotationKey, where: Where) -> list[str
 def _annotation(
     where: Where, cells: Mapping[str, str], key: AnnotationKey, requests: Mapping[str, AnnotationRequest]
 ) -> Annotation | None:
-    name, annotator = cells[ID].strip(), unguard(cells[ANNOTATOR].strip())
+    name, annotator = cells[ID].strip(), unescape_formulas(cells[ANNOTATOR].strip())
     if name not in requests:
         raise UnknownNameError(field=ID, got=name, valid=requests, where=where)
-    texts = {d: unguard(cells[d + REASONING].strip()) for d in key.scales if d + REASONING in cells}
+    texts = {d: unescape_formulas(cells[d + REASONING].strip()) for d in key.scales if d + REASONING in cells}
     scores = {d: value for d in key.scales if (value := _score(where, d, cells[d], key.scales[d])) is not None}
     # An invalid score has raised by now: a row with a typing mistake must not pass for an empty one.
     if not (annotator or scores or any(texts.values())):
@@ -187,7 +187,7 @@ def _annotation(
 
 
 def _score(where: Where, column: str, cell: str, scale: tuple[int, int]) -> float | None:
-    text, (low, high) = unguard(cell.strip()), scale
+    text, (low, high) = unescape_formulas(cell.strip()), scale
     if not text:
         return None
     # ``float`` alone would accept "nan", "1e1" and "1_0".
@@ -202,7 +202,7 @@ def _score(where: Where, column: str, cell: str, scale: tuple[int, int]) -> floa
 
 
 def _seconds(where: Where, cell: str) -> float | None:
-    text = unguard(cell.strip())
+    text = unescape_formulas(cell.strip())
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]+)?", text):

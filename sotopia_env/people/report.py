@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import Statistic
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
@@ -43,7 +43,7 @@ def agreement_report(result: HumanAgreement) -> Report:
     for overall in result.overall:
         sheet = judges.where(judge=overall.judge)
         head = f"{overall.judge} and people; {overall.unscored} annotated seats unscored"
-        title = "\n".join(map(disarm_line, [head, *reason_lines(overall.reasons)]))
+        title = "\n".join(map(escape_line, [head, *reason_lines(overall.reasons)]))
         parts.append(replace(sheet, title=title, rows=[*sheet.rows, _all(overall)]))
     parts += [] if result.overall else ["(the annotated episodes are not evaluated)"]
     return Report(
@@ -69,7 +69,7 @@ def _summary(result: HumanAgreement) -> str:
         lines.append(f"  filled in without a score: {counts}")
     if screening.to_repeat:
         lines.append(f"  {len(screening.to_repeat)} episodes have fewer annotations left than planned")
-    return disarm("\n".join(lines))
+    return escape("\n".join(lines))
 
 
 def _cell(statistic: Statistic) -> Value:
@@ -206,4 +206,4 @@ def _panel(result: HumanAgreement, dimension: str, axes: Axes) -> None:
 def _label(judge: str) -> str:
     """A judge's name for the legend."""
     # matplotlib hides labels that begin with "_" (hence the space) and parses "$" as mathematics.
-    return f" {disarm(judge)}".replace("$", r"\$")
+    return f" {escape(judge)}".replace("$", r"\$")

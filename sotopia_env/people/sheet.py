@@ -21,7 +21,7 @@ from sotopia_env.evaluators.judge.prompt import judge_text
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim, Where, check_whole
 from sotopia_env.foundation.files import csv_text, read_text, write_text_atomically
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.storage.recordings import recordings
@@ -234,7 +234,7 @@ def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple
 def _row(episode: Episode, request: AnnotationRequest, width: int) -> list[str]:
     view = episode_view(episode)
     seat = view.seats[episode.task.agents.index(request.agent)]
-    texts = (view.situation, seat.name, seat.profile, seat.goals, disarm(transcript_text(episode)))
+    texts = (view.situation, seat.name, seat.profile, seat.goals, escape(transcript_text(episode)))
     cells = [request.annotation_id, "", *texts]
     return [*cells, *[""] * (width - len(cells))]
 
@@ -258,7 +258,7 @@ class AnnotatedSeat:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """The texts of an episode that an annotator reads, without the policies, and disarmed for terminals and pages.
+    """The texts of an episode that an annotator reads, without the policies, and escaped for terminals and pages.
 
     Attributes:
         situation: the context and the outcome space.
@@ -278,13 +278,13 @@ def episode_view(played: Episode | Task) -> EpisodeView:
     seats = tuple(
         AnnotatedSeat(
             agent=agent,
-            name=disarm(task.characters[seat].name),
-            profile=disarm(_profile(task, seat)),
-            goals=disarm("\n".join(task.scenario.seats[seat].goals)),
+            name=escape(task.characters[seat].name),
+            profile=escape(_profile(task, seat)),
+            goals=escape("\n".join(task.scenario.seats[seat].goals)),
         )
         for seat, agent in enumerate(task.agents)
     )
-    return EpisodeView(disarm(_situation(task)), seats, tuple(map(disarm, transcript)))
+    return EpisodeView(escape(_situation(task)), seats, tuple(map(escape, transcript)))
 
 
 class DimensionGuide(NamedTuple):
@@ -298,8 +298,8 @@ class DimensionGuide(NamedTuple):
 def dimension_guides(custom: Iterable[CustomDimension] = ()) -> dict[str, DimensionGuide]:
     """Returns the annotators' instructions for the seven dimensions and custom ones, by name."""
     # The judge's own prompts: agreement is comparable only if both sides follow the same instructions.
-    seven = {d.value: DimensionGuide(*RANGES[d], disarm(judge_text(f"judge_{d.value}").strip())) for d in DIMENSIONS}
-    return seven | {d.name: DimensionGuide(d.low, d.high, disarm(d.instruction.strip())) for d in custom}
+    seven = {d.value: DimensionGuide(*RANGES[d], escape(judge_text(f"judge_{d.value}").strip())) for d in DIMENSIONS}
+    return seven | {d.name: DimensionGuide(d.low, d.high, escape(d.instruction.strip())) for d in custom}
 
 
 def _situation(task: Task) -> str:

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm, disarm_line, quote
+from sotopia_env.foundation.quoting import escape, escape_line, quote
 from sotopia_env.outcomes import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
@@ -109,7 +109,7 @@ class AgentPrompt:
         return [
             message
             for example in self.examples
-            for message in (_user(fill(frame, observation=disarm(example.observation))), _assistant(example.answer))
+            for message in (_user(fill(frame, observation=escape(example.observation))), _assistant(example.answer))
         ]
 
 
@@ -148,7 +148,7 @@ def _brief_system(briefing: Briefing) -> str:
     worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth)}."
     space = f"Range: {briefing.outline}." if briefing.outline else ""
     private = " ".join(filter(None, (briefing.private_info, worth, space)))
-    return disarm(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
+    return escape(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
 
 
 def _worth_text(worth: WorthForm) -> str:
@@ -176,7 +176,7 @@ def _own_consequence(turn: Turn, failure: str) -> list[str]:
     if turn.violation is not None:
         what = _REFUSED if turn.action.action_type is ActionType.NONE else _MOVE_REFUSED
         return [f"({what}: {quote(turn.violation)})"]
-    return [] if turn.hidden is None or turn.effect is None else [f"({disarm_line(turn.effect)})"]
+    return [] if turn.hidden is None or turn.effect is None else [f"({escape_line(turn.effect)})"]
 
 
 def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
@@ -216,7 +216,7 @@ def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatM
         reason: why it is not an action, or not an answer.
         prompt: the name of the prompt text that gives the reason.
     """
-    echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…")
+    echo = escape(text if len(text) <= _ECHO else f"{text[:_ECHO]}…")
     return [_assistant(echo if echo.strip() else "(no text)"), _user(fill(load(prompt), reason=quote(reason)))]
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, parse
@@ -72,7 +72,7 @@ def instruction(briefing: Briefing) -> str:
     """Returns the instruction to answer with a function call, which replaces :attr:`Briefing.answer`."""
     moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
     binding = fill(load("binding"), moves=moves) if moves else ""
-    answer = fill(load("answer_tools"), name=disarm_line(briefing.name), binding=binding)
+    answer = fill(load("answer_tools"), name=escape_line(briefing.name), binding=binding)
     return f"{answer}\n{briefing.timing}" if briefing.timing else answer
 
 
@@ -99,9 +99,9 @@ def _value(issue: NumberIssue | ChoiceIssue | ItemsIssue, names: Mapping[str, st
     if issue.kind == "choice":
         return {"type": "string", "enum": [*issue.options]}
     if issue.kind == "items":
-        pieces = {agent: {"type": "integer", "description": disarm_line(name)} for agent, name in names.items()}
+        pieces = {agent: {"type": "integer", "description": escape_line(name)} for agent, name in names.items()}
         return {**_object(pieces), "description": f"{issue.count} to be divided"}
-    return {"type": "number" if issue.decimals else "integer", "description": disarm_line(issue.limits_text())}
+    return {"type": "number" if issue.decimals else "integer", "description": escape_line(issue.limits_text())}
 
 
 def _content(move: MoveKind, briefing: Briefing) -> dict[str, Any]:

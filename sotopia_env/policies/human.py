@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import MOST_CHARACTERS
 from sotopia_env.outcomes import Move
 from sotopia_env.policies.interviews import question_text
@@ -75,7 +75,7 @@ class HumanPolicy:
 
     def _choose(self, observation: Observation, question: InterviewQuestion) -> InterviewReply:
         with _TERMINAL:
-            self.write(disarm(f"\n{question_text(observation, question)}"))
+            self.write(escape(f"\n{question_text(observation, question)}"))
             try:
                 return self._choice(
                     f"As {observation.briefing.name}: {' / '.join(question.keys)}? (Enter for none) ", question
@@ -93,7 +93,7 @@ class HumanPolicy:
 
     def _decide(self, observation: Observation) -> Decision:
         # Other seats' words could contain escape sequences that steer the person's terminal.
-        self.write(disarm(_situation(observation)))
+        self.write(escape(_situation(observation)))
         try:
             started = time.perf_counter()
             action = self._action(observation)
@@ -160,7 +160,7 @@ class HumanPolicy:
             problem = observation.move_problem(proposed)
             if problem is None:
                 return proposed
-            self.write(disarm(f"That move is not possible: {problem}."))
+            self.write(escape(f"That move is not possible: {problem}."))
         return action
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm_line, quote
+from sotopia_env.foundation.quoting import escape_line, quote
 from sotopia_env.policies.small_talk import long_words
 from sotopia_env.world.action import ParseFailure, json_objects
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
@@ -40,7 +40,7 @@ def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
 def request_text(observation: Observation, question: InterviewQuestion) -> str:
     """Returns the text that follows a language model's conversation: the question and the form of the answer."""
     keys = ", ".join(quote(key) for key in question.keys)
-    name = disarm_line(observation.briefing.name)
+    name = escape_line(observation.briefing.name)
     return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
 
 

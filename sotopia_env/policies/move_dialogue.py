@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.outcomes import (
     ChoiceIssue,
     InvalidMoveError,
@@ -44,7 +44,7 @@ class MoveDialogue:
         """
         choices = menu.choices()
         lines = [f"  {number} = {label}" for number, (label, _) in enumerate(choices, start=1)]
-        self.write(disarm("\n".join(["Moves are binding, words alone are not. Open to you:", *lines])))
+        self.write(escape("\n".join(["Moves are binding, words alone are not. Open to you:", *lines])))
         number = self._number("Which move? (Enter for none) ", len(choices))
         if number is None:
             return None
@@ -69,7 +69,7 @@ class MoveDialogue:
             try:
                 return read_move({MoveKind.CLAIM.value: self.read("What is the answer? ").strip()})
             except InvalidMoveError as error:
-                self.write(disarm(f"That cannot be claimed: {error}."))
+                self.write(escape(f"That cannot be claimed: {error}."))
 
     def _offer(self, menu: Menu, table: TableView | None) -> Move:
         assert menu.space is not None  # only protocols with an outcome space have proposals
@@ -92,13 +92,13 @@ class MoveDialogue:
     def _valid(self, issue: NumberIssue | ChoiceIssue, prompt: str, names: Mapping[str, str], default: Any) -> Any:
         """Asks until the answer is a value of the issue; the complaint about others names the nearest valid value."""
         while True:
-            answer = self.read(disarm(prompt)).strip()
+            answer = self.read(escape(prompt)).strip()
             if not answer and default is not None:
                 return default
             try:
                 return issue.read(self._by_number(issue, answer), names)
             except InvalidMoveError as error:
-                self.write(disarm(f"That cannot be offered: {error}."))
+                self.write(escape(f"That cannot be offered: {error}."))
 
     def _by_number(self, issue: NumberIssue | ChoiceIssue, answer: str) -> str:
         """Returns the option with the number that was typed, unless the answer is itself the name of an option."""
@@ -117,7 +117,7 @@ class MoveDialogue:
                 division[agent] = self._pieces(issue, space.names[agent], rest, default.get(agent))
                 rest -= division[agent]
         division[last] = rest
-        self.write(disarm(f"{issue.name}: {issue.text(division, space.names)}."))
+        self.write(escape(f"{issue.name}: {issue.text(division, space.names)}."))
         return division
 
     def _pieces(self, issue: ItemsIssue, name: str, rest: int, default: int | None) -> int:

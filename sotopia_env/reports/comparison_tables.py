@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.reports.compare import Cell, Comparison, Imbalance
 from sotopia_env.reports.comparison_charts import NOT_COMMON, comparison_charts, policy_label
 from sotopia_env.reports.differences import Difference
@@ -35,7 +35,7 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
     first = comparisons[0]
     parts: list[str | Sheet] = [*notes, _summary(comparisons)]
     for item in comparisons:
-        by = f"Scores by {disarm_line(str(item.evaluator))}" if len(comparisons) > 1 else ""
+        by = f"Scores by {escape_line(str(item.evaluator))}" if len(comparisons) > 1 else ""
         parts += [by, *_ranking_parts(item), common_note(item) if item is first else "", *_level_parts(item)]
         parts += [*_policy_parts(item), *_family_parts(item)]
     parts += [
@@ -59,10 +59,10 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
     lines = [f"{first.episodes} episodes, {len(first.policies)} policies"]
     for item in comparisons:
-        by = disarm_line(item.evaluator or "no evaluator; the episodes have not been evaluated")
+        by = escape_line(item.evaluator or "no evaluator; the episodes have not been evaluated")
         lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
     if first.outcomes_by:
-        lines.append(f"verified outcomes by: {disarm_line(', '.join(first.outcomes_by))}")
+        lines.append(f"verified outcomes by: {escape_line(', '.join(first.outcomes_by))}")
     return "\n".join(lines)
 
 
@@ -74,7 +74,7 @@ def _open_ranges(comparison: Comparison) -> str:
 
 def reason_lines(reasons: Sequence[tuple[str, int]], most: int = 5) -> list[str]:
     """Returns a line for each of the first ``most`` reasons why seats are unscored, with its count."""
-    lines = [f"  unscored, left out of the scores: {count} × {disarm_line(reason)}" for reason, count in reasons[:most]]
+    lines = [f"  unscored, left out of the scores: {count} × {escape_line(reason)}" for reason, count in reasons[:most]]
     return [*lines, f"  … and {len(reasons) - most} more reasons"] if len(reasons) > most else lines
 
 
@@ -235,7 +235,7 @@ def common_note(comparison: Comparison) -> str:
     """Returns a note on the seats that the means are over and on means that are not comparable; empty if all are."""
     common, lines = comparison.common, []
     if len(comparison.policies) > 1 and not common.policies:
-        first, second = map(disarm_line, comparison.policies[:2])
+        first, second = map(escape_line, comparison.policies[:2])
         lines.append(
             "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
             f"play with the same partner, for example rollout --matchup '{first} vs P' --matchup '{second} vs P'"
@@ -246,7 +246,7 @@ def common_note(comparison: Comparison) -> str:
             f"{common.kept} of {common.seats}, with {_some(common.partners)}"
         )
     lines += [
-        f"{NOT_COMMON} {disarm_line(policy)}: its mean is over its own seats, with {_some(partners)}; "
+        f"{NOT_COMMON} {escape_line(policy)}: its mean is over its own seats, with {_some(partners)}; "
         "compare it by the paired differences"
         for policy, partners in (common.others if common.policies else ())
     ]
@@ -255,7 +255,7 @@ def common_note(comparison: Comparison) -> str:
 
 def _some(names: Sequence[str], most: int = 6) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return disarm_line(", ".join(names[:most])) + more
+    return escape_line(", ".join(names[:most])) + more
 
 
 def _policy_parts(comparison: Comparison) -> list[str | Sheet]:
@@ -269,7 +269,7 @@ def _policy_parts(comparison: Comparison) -> list[str | Sheet]:
     sheet = Sheet("policies", ("metric", "policy", ESTIMATE), rows)
     pages = sheet.crossed(("metric",), "policy", corner="mean [95 % interval] n").pages(1, _COLUMNS_ON_SCREEN)
     values = ", ".join(f"{metric} {show_number(value)}" for metric, value in constant.items())
-    folded = [f"(the same in every seat, so not in the table: {disarm_line(values)})"] if constant else []
+    folded = [f"(the same in every seat, so not in the table: {escape_line(values)})"] if constant else []
     return [*pages, *folded]
 
 
@@ -313,7 +313,7 @@ def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
             "(not the same partner: the two policies never met the same partner in the same seat of a task, so the "
             "difference may be due to the policies or to their partners, which the matrix lists)"
         )
-    title = f"Paired differences to {disarm_line(first.baseline)}" if first.baseline else ""
+    title = f"Paired differences to {escape_line(first.baseline)}" if first.baseline else ""
     return [replace(sheet, title=title, notes=tuple(notes)), *_consistency(comparisons)]
 
 
@@ -349,4 +349,4 @@ def _imbalances(comparison: Comparison) -> str:
 def _imbalance(item: Imbalance) -> str:
     counts = ", ".join(f"seat {seat}: {count}" for seat, count in enumerate(item.by_seat))
     order = f"; began {item.first} of {item.in_order}" if item.first * item.seats != item.in_order else ""
-    return f"{disarm_line(item.policy)} in tasks of {item.seats} seats ({counts}{order})"
+    return f"{escape_line(item.policy)} in tasks of {item.seats} seats ({counts}{order})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.files import csv_text, write_texts
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.reports.charts import check_formats, save_figure
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Estimate, show_number
 
@@ -111,7 +111,7 @@ class Sheet:
     def split(self, column: str) -> list[Sheet]:
         """Returns a sheet for each value of a column, with the value as its title."""
         values = dict.fromkeys(self.column(column))
-        return [replace(self.where(**{column: value}), title=disarm_line(str(value))) for value in values]
+        return [replace(self.where(**{column: value}), title=escape_line(str(value))) for value in values]
 
     def crossed(
         self,
@@ -169,8 +169,8 @@ class Sheet:
         header, lines, notes = self.visible()
         if not lines:
             return ""
-        # After `disarm_line` a cell is one line, so that a bar is the only character that could end it.
-        lines = [[_plain(disarm_line(cell)).replace("|", r"\|") for cell in line] for line in (header, *lines)]
+        # After `escape_line` a cell is one line, so that a bar is the only character that could end it.
+        lines = [[_plain(escape_line(cell)).replace("|", r"\|") for cell in line] for line in (header, *lines)]
         lines.insert(1, ["---", *("---:" for _ in header[1:])])
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return "\n\n".join([*([f"## {self.title}"] if self.title else []), grid, *notes])
@@ -184,7 +184,7 @@ class Sheet:
         for name, value in folded.items():
             by_value.setdefault(value, []).append(self.labels.get(name, name))
         # Columns with the same value share a clause: "(in all rows: illegal, invalid = 0)".
-        note = "; ".join(f"{', '.join(names)} = {disarm_line(value)}" for value, names in by_value.items() if value)
+        note = "; ".join(f"{', '.join(names)} = {escape_line(value)}" for value, names in by_value.items() if value)
         notes = [f"(in all rows: {note})"] if note else []
         header = [self.labels.get(self.columns[c], self.columns[c]) for c in visible]
         return header, [[line[c] for c in visible] for line in lines], [*notes, *self._footnotes(), *self.notes]
@@ -212,7 +212,7 @@ class Sheet:
             for cell in row:
                 if isinstance(cell, Missing) and cell.reason:
                     where.setdefault(cell.reason, {})[str(row[0])] = None
-        return [disarm_line(f"n/a in {', '.join(rows)}: {reason}") for reason, rows in where.items()]
+        return [escape_line(f"n/a in {', '.join(rows)}: {reason}") for reason, rows in where.items()]
 
     # --- as data --------------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ def _plain(text: str) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns aligned columns: the first is left-aligned, the others right-aligned."""
-    lines = [[disarm_line(cell) for cell in line] for line in (header, *rows)]
+    lines = [[escape_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
     return "\n".join(_aligned_row(line, widths) for line in lines)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from sotopia_env.foundation.quoting import disarm, disarm_line
+from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
@@ -32,7 +32,7 @@ def card(task: Task) -> str:
 
 
 def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(disarm_line(text), _WIDTH, initial_indent=indent, subsequent_indent="  " + indent)
+    return textwrap.fill(escape_line(text), _WIDTH, initial_indent=indent, subsequent_indent="  " + indent)
 
 
 def _head(task: Task) -> str:
@@ -46,8 +46,8 @@ def _head(task: Task) -> str:
         "domain": scenario.interview.domain if scenario.interview is not None and scenario.interview.domain else "",
     }
     line = "; ".join(f"{name}: {value}" for name, value in facts.items() if value)
-    context = [textwrap.fill(disarm_line(line), _WIDTH) for line in scenario.context.split("\n")]
-    return "\n".join([f"task {disarm_line(task.id)}", _wrapped(line), "", *context])
+    context = [textwrap.fill(escape_line(line), _WIDTH) for line in scenario.context.split("\n")]
+    return "\n".join([f"task {escape_line(task.id)}", _wrapped(line), "", *context])
 
 
 def _matrix(task: Task) -> str:
@@ -81,7 +81,7 @@ def _seats(task: Task) -> Iterator[str]:
         lines += [f"hint: {hint}" for hint in seat.hints]
         lines += [f"private: {seat.private_info}"] if seat.private_info else []
         lines += [f"secret: {person.secret}"] if person.secret else []
-        yield "\n".join([disarm_line(lines[0]), *(_wrapped(line, "  ") for line in lines[1:])])
+        yield "\n".join([escape_line(lines[0]), *(_wrapped(line, "  ") for line in lines[1:])])
 
 
 def _ties(task: Task) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _interview(task: Task) -> Iterator[str]:
         worth = "" if test.worth_at_least is None else f" worth at least {test.worth_at_least:g}"
         terms = f" terms {dict(test.terms)}" if test.terms else ""
         tests.append(_wrapped(f"goal {test.goal} of {names[test.seat]} is reached with{worth}{terms}"))
-    yield disarm("\n".join(tests))
+    yield escape("\n".join(tests))
 
 
 # --- a set --------------------------------------------------------------------------------------------------------

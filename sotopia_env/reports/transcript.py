@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from sotopia_env.foundation.quoting import disarm, disarm_line, quote
+from sotopia_env.foundation.quoting import escape, escape_line, quote
 from sotopia_env.outcomes import describe_space, describe_worth
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
@@ -30,7 +30,7 @@ def to_text(episode: Episode) -> str:
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
     by_round = episode.rules.turn_order.veiled
     lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]
-    return disarm("\n".join([*lines, "", conclusion(episode)])) + "\n"
+    return escape("\n".join([*lines, "", conclusion(episode)])) + "\n"
 
 
 def failure_text(failure: FailureRecord) -> str:
@@ -40,21 +40,21 @@ def failure_text(failure: FailureRecord) -> str:
     """
     policies = {f"agent_{seat}": name for seat, name in enumerate(failure.policies)}
     names = {agent: agent for agent in policies}
-    lines = [f"episode {disarm_line(failure.key)}  task {disarm_line(failure.task)}", ""]
-    lines += [*(f"{agent}: policy {disarm_line(name)}" for agent, name in policies.items()), ""]
+    lines = [f"episode {escape_line(failure.key)}  task {escape_line(failure.task)}", ""]
+    lines += [*(f"{agent}: policy {escape_line(name)}" for agent, name in policies.items()), ""]
     lines += [_turn(item, names, False, failure.errors) for item in failure.turns]
     reason = f"Failed at turn #{len(failure.turns) + 1}: {failure.kind}: {_one_line(failure.message)}"
-    return disarm("\n".join([*lines, "", reason])) + "\n"
+    return escape("\n".join([*lines, "", reason])) + "\n"
 
 
 def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> str:
     """Returns the situation, the rules, and the seats with policies, goals and worths; not escaped for a terminal."""
-    lines = [f"episode {disarm_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
+    lines = [f"episode {escape_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
     spec = task.scenario.outcome
     lines += [] if spec is None else [describe_space(spec, task.names), ""]
     for number, (agent, seat) in enumerate(zip(task.agents, task.scenario.seats, strict=True)):
-        lines.append(f"{agent}: {task.names[agent]}, policy {disarm_line(policies.get(agent, 'unknown'))}")
-        lines += [f"  goal: {disarm_line(goal)}" for goal in seat.goals]
+        lines.append(f"{agent}: {task.names[agent]}, policy {escape_line(policies.get(agent, 'unknown'))}")
+        lines += [f"  goal: {escape_line(goal)}" for goal in seat.goals]
         lines += [] if spec is None else [f"  worth: {describe_worth(spec, number, task.names)}"]
     return "\n".join(lines)
 
@@ -114,9 +114,9 @@ def conclusion(episode: Episode) -> str:
 
 def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
     if evaluation.unscored is None:
-        yield f"Scores by {disarm_line(evaluation.evaluator)}:"
+        yield f"Scores by {escape_line(evaluation.evaluator)}:"
     else:
-        yield f"Not scored by {disarm_line(evaluation.evaluator)}: {_one_line(evaluation.unscored)}"
+        yield f"Not scored by {escape_line(evaluation.evaluator)}: {_one_line(evaluation.unscored)}"
     for agent, scores in evaluation.by_agent.items():
         standard = "  ".join(f"{ABBREVIATIONS[d]} {scores[d].value:g}" for d in DIMENSIONS if d in scores)
         custom = "  ".join(f"{name} {score.value:g}" for name, score in scores.items() if name not in DIMENSIONS)
@@ -124,7 +124,7 @@ def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
         yield from (f"    {_name(score)}: {_flat(score)}" for score in scores.values() if score.reasoning)
     if evaluation.outcome is not None:
         shares = ", ".join(f"{share:.2f}" for share in evaluation.outcome.shares)
-        yield f"  outcome: {disarm_line(evaluation.outcome.reason)} (shares of the surplus by seat: {shares})"
+        yield f"  outcome: {escape_line(evaluation.outcome.reason)} (shares of the surplus by seat: {shares})"
     if evaluation.comment:
         yield f"  {_one_line(evaluation.comment)}"
 

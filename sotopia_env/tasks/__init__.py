@@ -36,7 +36,6 @@ from sotopia_env.tasks.templates import (
     everyday_group_tasks,
     everyday_templates,
     instantiate,
-    read_templates,
 )
 
 __all__ = [
@@ -71,7 +70,6 @@ __all__ = [
     "phrase",
     "read_cast",
     "read_task_file",
-    "read_templates",
     "register_family",
     "share",
     "starter_cast",

@@ -12,13 +12,11 @@ import random
 import re
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from os import PathLike
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, Verbatim, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim, check_whole
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.records import JsonObject, Line, Name, Record
 from sotopia_env.foundation.validation import invalid
@@ -26,7 +24,7 @@ from sotopia_env.tasks.forms import MARKER, RecordForm, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
 from sotopia_env.world.scenario import ADULT, Relationship, RelationshipKind, Scenario, Task
-from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, casting_id, read_records
+from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, casting_id
 
 PROFILES = 5
 """Number of instances of each shipped template (AgentSense §3)."""
@@ -301,25 +299,6 @@ TEMPLATE_FIELDS = sorted(
     {*FIELD_NAMES, *(name for model in (Template, TemplateSlot, SlotGoal, Tie) for name in model.model_fields)}
 )
 """The names of all fields in files of templates and tasks, from which misspelt names are corrected."""
-
-
-def read_templates(path: str | PathLike[str]) -> tuple[Template, ...]:
-    """Reads a ``.json`` array or ``.jsonl`` lines of templates.
-
-    Raises:
-        InvalidTaskError: a template is invalid, or the file contains none. The message names file, record, field, value
-            and nearest valid name.
-    """
-    if not isinstance(path, str | PathLike):
-        raise InvalidValueError(field="path", expected="the path of a template file", got=path)
-    templates: dict[str, Template] = {}
-    for location, template in read_records(Path(path), Template, TEMPLATE_FIELDS):
-        if template.id in templates:
-            raise InvalidTaskError(field="id", expected="a unique id", got=template.id, where=location.of("id"))
-        templates[template.id] = template
-    if not templates:
-        raise InvalidTaskError(expected="at least one template", where=path)
-    return tuple(templates.values())
 
 
 @lru_cache(maxsize=1)

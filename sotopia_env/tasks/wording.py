@@ -20,11 +20,6 @@ def pick(texts: Sequence[str], seed: int) -> str:
     return texts[(seed * 0x9E3779B97F4A7C15 >> 32 & 0xFFFFFFFF) % len(texts)]
 
 
-def listed(parts: Sequence[str]) -> str:
-    """Returns ``a``, ``a and b`` or ``a, b and c``."""
-    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-
-
 def pieces(number: int, singular: str, plural: str) -> str:
     """Returns ``two lamps``, ``one lamp`` or ``no lamps``."""
     word = _NUMBERS[number] if number < len(_NUMBERS) else str(number)

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.foundation.json_text import DECODER, RefusedError
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.outcomes import InvalidMoveError, Move, read_move
 
 MAX_ARGUMENT_LENGTH = 16_384
@@ -375,6 +375,6 @@ def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
     to = ""
     if action.to:
         to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'
-    move = f', "move": {disarm(move_json(action.move))}' if action.move else ""
+    move = f', "move": {escape(move_json(action.move))}' if action.move else ""
     wait = f', "wait": {action.wait}' if action.wait else ""
     return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}{wait}}}'

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.foundation.files import read_lines, write_text_atomically
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, read_record
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
@@ -110,12 +110,12 @@ class Generation(Record):
         """The text, byte for byte, as an earlier message of its writer; ``None``: the action's JSON is used instead.
 
         JSON is used for an action without a text, or with one that could open a control token of a chat template. Text
-        that is not an action is kept, up to 4,000 characters and disarmed. Only the seat that wrote it may see it.
+        that is not an action is kept, up to 4,000 characters and escaped. Only the seat that wrote it may see it.
         """
         if self.parse_failure is not None:
             text = self.text if len(self.text) <= _LONGEST_UNUSABLE else f"{self.text[:_LONGEST_UNUSABLE]}…"
-            return OwnMessage(disarm(text), self.parse_failure)
-        return OwnMessage(self.text) if self.text and disarm(self.text) == self.text else None
+            return OwnMessage(escape(text), self.parse_failure)
+        return OwnMessage(self.text) if self.text and escape(self.text) == self.text else None
 
 
 class RecordedTurn(Record):

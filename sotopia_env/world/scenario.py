@@ -30,8 +30,8 @@ from sotopia_env.foundation.records import (
     SourcedRecord,
     TextMap,
     json_or_value,
-    no_pose,
     not_blank,
+    not_structural,
 )
 from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
 from sotopia_env.world.interview import Interview
@@ -107,7 +107,7 @@ class Character(SourcedRecord):
     """
 
     first_name: Annotated[Label, AfterValidator(_not_an_agent_id)]
-    last_name: Annotated[Line, AfterValidator(no_pose), AfterValidator(_not_an_agent_id)] = ""
+    last_name: Annotated[Line, AfterValidator(not_structural), AfterValidator(_not_an_agent_id)] = ""
     age: int | None = Field(default=None, ge=0, le=OLDEST)
     gender: Line
     pronouns: Line

@@ -4,7 +4,7 @@ Only results that pass all checks of this package are written to a file of resul
 answer after a limited number of attempts is recorded with the reason.
 """
 
-from sotopia_env.writing.drafting import MANNER, Drafter, DraftQuestion, Trusted, Written, read_written
+from sotopia_env.writing.drafting import MANNER, Drafter, DraftQuestion, Trusted, Written
 from sotopia_env.writing.inspirations import Inspiration, read_inspirations, unused
 from sotopia_env.writing.kinds import (
     CharacterWriting,
@@ -33,7 +33,6 @@ __all__ = [
     "count",
     "leakage",
     "read_inspirations",
-    "read_written",
     "simulation_question",
     "unused",
 ]

@@ -22,10 +22,9 @@ from sotopia_env.chat_model.asking import Complaint, ShortenedRequest, ask
 from sotopia_env.concurrency import Progress, Stop, work_through
 from sotopia_env.evaluators import Manner, Refusal, read_object
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
-from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm, quote
-from sotopia_env.foundation.records import JsonObject, Record, read_record
+from sotopia_env.foundation.quoting import escape, quote
+from sotopia_env.foundation.records import JsonObject, Record
 from sotopia_env.foundation.validation import explain
 from sotopia_env.storage import Journal
 from sotopia_env.world.observation import ChatMessage
@@ -114,7 +113,7 @@ def _prompt_text(value: Any) -> str:
         return value
     if isinstance(value, str):
         return quote(" ".join(value.split()))
-    return disarm(json.dumps(value, ensure_ascii=False))  # in JSON, every text of a list or object is quoted
+    return escape(json.dumps(value, ensure_ascii=False))  # in JSON, every text of a list or object is quoted
 
 
 @cache
@@ -131,7 +130,7 @@ def _forms(annotation: Any) -> list[Any]:
 
 
 def _complaint(text: str, reason: str) -> list[ChatMessage]:
-    echo = disarm(text if len(text) <= _ECHO else f"{text[:_ECHO]}…").strip() or "(no text)"
+    echo = escape(text if len(text) <= _ECHO else f"{text[:_ECHO]}…").strip() or "(no text)"
     request = fill(load("write_reask"), reason=quote(reason[:_REASON]))
     return [{"role": "assistant", "content": echo}, {"role": "user", "content": request}]
 
@@ -221,12 +220,3 @@ class Drafter:
 def open_written(path: Path) -> Journal[Written]:
     """Opens a file of questions, with their texts as keys; see :class:`~sotopia_env.storage.Journal`."""
     return Journal(path, Written, lambda written: written.text)
-
-
-def read_written(path: Path) -> list[Written]:
-    """Returns the lines of a file of questions; an empty list if the file does not exist.
-
-    Raises:
-        DamagedRecordError: a line cannot be read; the error names the line.
-    """
-    return [read_record(Written, line, origin) for origin, line in (read_lines(path) if path.exists() else ())]

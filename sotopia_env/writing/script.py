@@ -121,7 +121,9 @@ class ScriptRoute:
         drafts = [template for template, _ in pairs]
         if drafts:
             self._save(drafts, profiles, seed)
-            texts = {template.id: (_text_of(template), "\n".join(self._of(scene))) for template, scene in pairs}
+            texts = {
+                template.id: (_text_of(template), "\n".join(self._scene_lines(scene))) for template, scene in pairs
+            }
             write_text_atomically(self._folder / "leakage.json", json.dumps(leakage(texts), indent=1) + "\n")
         reasons = Counter(item for item in (*results, *missing) if isinstance(item, str))
         left = [f"left out: {count} × {reason}" for reason, count in sorted(reasons.items())]
@@ -195,13 +197,13 @@ class ScriptRoute:
         answer: forms.Scenes = await self._ask("scenes", f"lines {part.start}-{part.stop - 1}", accept, lines=lines)
         return answer.scenes
 
-    def _of(self, scene: forms.SceneForm) -> list[str]:
+    def _scene_lines(self, scene: forms.SceneForm) -> list[str]:
         return self.lines[scene.first : scene.last + 1]
 
     # --- the steps of one scene ------------------------------------------------------------------------------------
     async def _steps(self, scenes: Sequence[forms.SceneForm], index: int) -> Template:
         scene = scenes[index]
-        key, lines, before = f"scene {scene.first}", self._of(scene), [one.summary for one in scenes[:index]]
+        key, lines, before = f"scene {scene.first}", self._scene_lines(scene), [one.summary for one in scenes[:index]]
         opening = await self._ask("background", key, _check_people, before=before, lines=lines)
         names = [person.name for person in opening.people]
         people = [person.model_dump() for person in opening.people]

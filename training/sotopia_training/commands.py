@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.settings import Settings
 from sotopia_training.stage.configurations import listed_configurations
 from sotopia_training.stage.script import DryRun, run_script
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in STAGES:
-        sys.stderr.write(f"sotopia: {disarm(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
+        sys.stderr.write(f"sotopia: {escape(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
         return 2
     if "--list" in words:
         sys.stdout.write(listed_configurations(name))

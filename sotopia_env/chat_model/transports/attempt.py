@@ -12,7 +12,7 @@ from sotopia_env.chat_model.retries import retry_after
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.foundation.errors import ContextLengthError, ModelFailure
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 
 RETRYABLE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection", "malformed", "empty"})
 """Failures that may not occur again; a refused key or request is refused every time."""
@@ -91,7 +91,7 @@ class FailedAttempt(Exception):  # noqa: N818 - an event that the retries handle
 
 def one_line(text: str) -> str:
     """Returns a server's text as one line of at most 300 characters, without control characters."""
-    line = disarm_line(" ".join(text.split()))
+    line = escape_line(" ".join(text.split()))
     return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world.observation import FunctionCall
 
 _OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
@@ -130,7 +130,7 @@ def _count(value: Any) -> int | None:
 def label_of(value: Any) -> str:
     """Returns a name sent by a server, such as its model's, as one line that is truncated and safe to display."""
     text = str(value or "")[:_LONGEST_LABEL]
-    return disarm_line(text.encode("utf-8", "replace").decode("utf-8"))
+    return escape_line(text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _text(value: Any) -> str:

@@ -16,7 +16,7 @@ from sotopia_env.evaluators.judge.document import Document
 from sotopia_env.evaluators.judge.verdict import Axis
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension, Dimension, dimension
 
@@ -94,7 +94,7 @@ class Rubric:
     def axes(self) -> tuple[Axis, ...]:
         """One axis per dimension: the standard ones in the given order, then the custom ones."""
         standard = [Axis(d.value, *RANGES[d], self._instruction(d)) for d in self.dimensions]
-        return (*standard, *(Axis(c.name, c.low, c.high, disarm(c.instruction.strip())) for c in self.custom))
+        return (*standard, *(Axis(c.name, c.low, c.high, escape(c.instruction.strip())) for c in self.custom))
 
     def _instruction(self, dimension: Dimension) -> str:
         text = judge_text(f"judge_{dimension.value}")

@@ -26,7 +26,7 @@ from sotopia_env.importers.formats.profiles import (
     character_id,
     id_field,
     keyed_record,
-    listed,
+    list_literal,
 )
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.source import RawRecord
@@ -49,7 +49,7 @@ class Combination(Foreign):
 
     pk: Identity = id_field("combo_id")
     env_id: Identity
-    agent_ids: Annotated[tuple[Identity, ...], BeforeValidator(listed)]
+    agent_ids: Annotated[tuple[Identity, ...], BeforeValidator(list_literal)]
 
 
 class EnvironmentList(Foreign):

@@ -59,7 +59,7 @@ def whole(value: Any) -> Any:
     return int(literal) if isinstance(literal, float) and literal.is_integer() else literal
 
 
-def listed(value: Any) -> Any:
+def list_literal(value: Any) -> Any:
     """Returns a list that may be written as a text; an empty list for a missing value."""
     literal = read_literal(value)
     return [] if literal is None else literal
@@ -67,7 +67,7 @@ def listed(value: Any) -> Any:
 
 def _values(value: Any) -> Any:
     """A list of words. Some files split the text of a list at its commas: ``["['Care'", " ' Loyalty']"]``."""
-    literal = listed(value)
+    literal = list_literal(value)
     return [_unquoted(word) for word in literal] if isinstance(literal, list) else literal
 
 
@@ -76,7 +76,7 @@ def _unquoted(word: Any) -> Any:
 
 
 RelationshipNumber = Annotated[int, Field(ge=0, le=len(RELATIONSHIPS) - 1), BeforeValidator(whole)]
-Words = Annotated[tuple[str, ...], BeforeValidator(listed)]
+Words = Annotated[tuple[str, ...], BeforeValidator(list_literal)]
 _Values = Annotated[tuple[str, ...], BeforeValidator(_values)]
 
 

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from typing import NamedTuple, NoReturn
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.outcomes.amounts import listed
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Offer
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, offer_number
@@ -275,7 +275,7 @@ class Agreement(Protocol[AgreementState]):
         first = state.agreed[0]
         assents = {agent: Move(ACCEPT, offer.number) for offer in state.agreed for agent in offer.accepted}
         assents |= {offer.proposer: Move(PROPOSE, offer.terms) for offer in state.agreed}
-        numbers = listed([f"#{offer.number}" for offer in state.agreed])
+        numbers = conjunction([f"#{offer.number}" for offer in state.agreed])
         reason = f"Agreed on {numbers}: {self.space.describe(first.terms)}."
         return Settlement(True, first.terms, reason, first.proposer, assents)
 

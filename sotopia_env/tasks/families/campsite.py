@@ -14,11 +14,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.division import division_outcome, share_fields
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts
-from sotopia_env.tasks.wording import listed, points
+from sotopia_env.tasks.wording import points
 from sotopia_env.world.scenario import Seat
 
 
@@ -78,7 +79,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 
 def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
     # ``values`` is ordered from the high to the low priority, and so are an item's reasons.
-    worths = listed([f"each {texts.nouns[name][0]} {points(value)}" for name, value in values.items()])
+    worths = conjunction([f"each {texts.nouns[name][0]} {points(value)}" for name, value in values.items()])
     reasons = [rng.choice(texts.reasons[name][rank]) for rank, name in enumerate(values)]
     return Seat(
         goals=(rng.choice(texts.goals).format(points=worths, no_agreement=NO_AGREEMENT),),

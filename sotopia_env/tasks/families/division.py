@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, OutcomeSpec, Terms
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts
-from sotopia_env.tasks.wording import listed, pieces, points
+from sotopia_env.tasks.wording import pieces, points
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Seat
 
@@ -88,7 +89,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     values = [dict(zip(items, side, strict=True)) for side in sides]
     characters = draw_characters(rng, 2)
     a, b = (character.name for character in characters)
-    inventory = listed([pieces(count, *_NOUNS[name]) for name, count in items.items()])
+    inventory = conjunction([pieces(count, *_NOUNS[name]) for name, count in items.items()])
     context = rng.choice(texts.contexts).format(a=a, b=b, place=location, items=inventory)
     return Draft(
         characters=characters,
@@ -122,7 +123,7 @@ def division_outcome(
 def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
     worths = [f"each {_NOUNS[name][0]} is worth {points(value)}" for name, value in values.items()]
     return Seat(
-        goals=(rng.choice(texts.goals).format(points=listed(worths)),),
+        goals=(rng.choice(texts.goals).format(points=conjunction(worths)),),
         hints=(rng.choice(texts.hints),),
         private_data={"role": "divider"},
     )
@@ -146,7 +147,7 @@ def share_fields(nouns: Nouns) -> Callable[[Briefing, Terms], Mapping[str, str] 
 
 def _share(terms: Terms, agent: str, nouns: Nouns) -> str:
     parts = [pieces(division[agent], *nouns[name]) for name, division in terms.items() if division[agent]]
-    return listed(parts) if parts else "nothing"
+    return conjunction(parts) if parts else "nothing"
 
 
 FAMILY = Family(

@@ -18,10 +18,11 @@ import random
 from dataclasses import dataclass
 
 from sotopia_env.outcomes import BallotRules, BallotWorth, OutcomeSpec
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts
-from sotopia_env.tasks.wording import listed, points
+from sotopia_env.tasks.wording import points
 from sotopia_env.world.scenario import Seat
 
 
@@ -76,7 +77,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
     options = tuple(rng.sample(texts.occasions[occasion], _OPTIONS[level]))
     preferences = _draw_preferences(rng, level, variant, options).shuffled(rng)
     seats = len(preferences.values)
-    context = rng.choice(texts.contexts).format(n=seats, occasion=occasion, options=listed(preferences.options))
+    context = rng.choice(texts.contexts).format(n=seats, occasion=occasion, options=conjunction(preferences.options))
     return Draft(
         characters=draw_characters(rng, seats),
         context=f"{context} {rng.choice(texts.rules).format(n=seats)}",
@@ -123,7 +124,7 @@ def _favourite(seat: int, variant: str, seats: int, options: int) -> int:
 
 def _seat(rng: random.Random, preferences: _Preferences, seat: int) -> Seat:
     values = zip(preferences.options, preferences.values[seat], strict=True)
-    worths = listed([f"{option} {points(value)}" for option, value in values])
+    worths = conjunction([f"{option} {points(value)}" for option, value in values])
     no_decision = points(preferences.no_decision[seat])
     return Seat(
         goals=(rng.choice(texts.goals).format(points=worths),),

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec, Quorum, Terms
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters, people_texts
 from sotopia_env.tasks.texts import read_texts
-from sotopia_env.tasks.wording import capitalise, listed, points
+from sotopia_env.tasks.wording import capitalise, points
 from sotopia_env.world.observation import Briefing
 from sotopia_env.world.scenario import Character, Seat
 
@@ -141,7 +142,7 @@ def _context(rng: random.Random, candidates: Sequence[str], condition: str, opti
     traits = rng.sample(texts.traits, len(candidates))
     shortlist = "; ".join(f"{name}, {trait}" for name, trait in zip(candidates, traits, strict=True))
     context = rng.choice(texts.contexts).format(position=rng.choice(texts.positions), candidates=shortlist)
-    matter = rng.choice(texts.matters).format(condition=condition, options=listed(options))
+    matter = rng.choice(texts.matters).format(condition=condition, options=conjunction(options))
     return capitalise(f"{context} {matter} {rng.choice(texts.rules)}")
 
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.outcomes import ClaimsRules, ClaimsWorth, OutcomeSpec
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts
-from sotopia_env.tasks.wording import listed, pick
+from sotopia_env.tasks.wording import pick
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.scenario import Character, Seat
 
@@ -210,7 +211,7 @@ def _share(observation: Observation, seed: int) -> str | None:
     own = [turn.action.argument for turn in observation.turns if turn.actor == observation.agent]
     for name, friend in _friends(observation):
         if odds[name] > 0 and not any(name in words for words in own):
-            facts = listed(_facts(friend))
+            facts = conjunction(_facts(friend))
             return pick(texts.shares, seed).format(name=name, first=name.split(" ")[0], facts=facts)
     return None
 

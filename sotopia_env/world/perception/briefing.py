@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.outcomes import (
     AgreementRules,
     BallotRules,
@@ -170,26 +170,26 @@ def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
     if protocol is None or kind is ActionType.NONE:
         return f'{{"action_type": "{kind.value}", "argument": "…"}}'
     form, note = protocol.space.offer_form if protocol.kind == "agreement" else (_OTHER_MOVES[protocol.kind], "")
-    return f'{{"action_type": "{kind.value}", "argument": "…", "move": {disarm(form)}}}{disarm(note)}'
+    return f'{{"action_type": "{kind.value}", "argument": "…", "move": {escape(form)}}}{escape(note)}'
 
 
 _OTHER_MOVES = {"ballot": '{"vote": "…"}', "claims": '{"claim": "…"}'}
 
 
 def _head(task: Task, seat: int, profile: str, others: str) -> str:
-    """The briefing's text. Authors' texts, too, may hold control tokens of chat templates: each is disarmed."""
+    """The briefing's text. Authors' texts, too, may hold control tokens of chat templates: each is escaped."""
     side = task.scenario.seats[seat]
     wishes = [f"{number}. {goal}" for number, goal in enumerate(side.goals, start=1)]
     wishes += [f"Hint: {hint}" for hint in side.hints]
     wishes += [f"Only you know: {side.private_info}"] if side.private_info else []
     return fill(
         briefing_text("briefing"),
-        context=disarm(_indent(task.scenario.context)),
-        name=disarm(task.characters[seat].name),
-        profile=disarm(profile),
+        context=escape(_indent(task.scenario.context)),
+        name=escape(task.characters[seat].name),
+        profile=escape(profile),
         others=others,
-        goals=disarm("\n".join(f"  {wish}" for wish in wishes)),
-        outcome=disarm(_outcome_text(task, seat)),
+        goals=escape("\n".join(f"  {wish}" for wish in wishes)),
+        outcome=escape(_outcome_text(task, seat)),
     )
 
 
@@ -223,7 +223,7 @@ def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
         entry = entries.get(key)
         if entry is None:
             partner = _acquaintance(task, other, relationship)
-            entry = entries[key] = (partner, disarm(f"  {partner.text}"))
+            entry = entries[key] = (partner, escape(f"  {partner.text}"))
         partners.append(entry)
     return partners
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sotopia_env.foundation.quoting import disarm, disarm_line, quote
+from sotopia_env.foundation.quoting import escape, escape_line, quote
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 
@@ -53,8 +53,8 @@ def refusal(turn: Turn, failure: str = "") -> str:
 
 
 def indented(text: str) -> str:
-    """Returns lines that hold authors' names and terms, two blanks before each and every control token disarmed."""
-    return disarm("  " + "\n  ".join(text.splitlines())) if text else ""
+    """Returns lines that hold authors' names and terms, two blanks before each and every control token escaped."""
+    return escape("  " + "\n  ".join(text.splitlines())) if text else ""
 
 
 def render_action(actor: str, action: Action, names: Mapping[str, str], effect: str | None = None) -> str:
@@ -66,7 +66,7 @@ def render_action(actor: str, action: Action, names: Mapping[str, str], effect: 
     # A move without words is rendered by its effect alone: empty quotes would look like a silent turn.
     silent = (effect is not None or action.move is not None) and not action.argument.strip()
     words = f"{names[actor]}{_aside(action, names)}" if silent else _render_words(names[actor], action, names)
-    return words if effect is None else f"{words} · {disarm_line(effect)}"
+    return words if effect is None else f"{words} · {escape_line(effect)}"
 
 
 def _render_words(name: str, action: Action, names: Mapping[str, str]) -> str:

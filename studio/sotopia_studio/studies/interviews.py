@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from sotopia_env.foundation.quoting import disarm_line
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world import Observation
 from sotopia_env.world.answers import YES_NO
 from sotopia_studio.live import LiveEpisode
@@ -54,9 +54,9 @@ def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator
     for number, item in enumerate(() if interview is None else interview.questions, start=1):
         if task.seat_of[agent] not in item.asked_seats(len(task.agents)):
             continue
-        options = [disarm_line(option) for option in (item.answer, *item.wrong)]
+        options = [escape_line(option) for option in (item.answer, *item.wrong)]
         # The same order whenever the page is shown; the right answer is the first in the file.
         random.Random(f"{study.seed}:{episode.id}:{agent}:{number}").shuffle(options)
         about = task.agents[item.about]
         name = f"{about}.{INTERVIEW}information_{number}"
-        yield Question(name=name, text=disarm_line(item.text), kind="choice", options=tuple(options))
+        yield Question(name=name, text=escape_line(item.text), kind="choice", options=tuple(options))

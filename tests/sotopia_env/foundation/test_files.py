@@ -17,10 +17,10 @@ from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.files import (
     AppendOnlyFile,
     csv_text,
-    guard,
+    escape_formulas,
     repair_torn_line,
     replacement,
-    unguard,
+    unescape_formulas,
     write_text_atomically,
 )
 from tests.errors import raises
@@ -178,9 +178,12 @@ FORMULAS = (
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_sheet_begins_like_a_formula_however_it_is_split(text: str) -> None:
-    assert unguard(guard(text)) == text
+    assert unescape_formulas(escape_formulas(text)) == text
     sheet = csv_text(["a", text], [["b", text, 1, -1, None]])
-    assert list(csv.reader(io.StringIO(sheet, newline=""))) == [["a", guard(text)], ["b", guard(text), "1", "-1", ""]]
+    assert list(csv.reader(io.StringIO(sheet, newline=""))) == [
+        ["a", escape_formulas(text)],
+        ["b", escape_formulas(text), "1", "-1", ""],
+    ]
     for delimiter in ",;\t":
         rows = csv.reader(io.StringIO(sheet, newline=""), delimiter=delimiter)
         begins = [cell.lstrip(' "')[:1] for row in rows for cell in row if cell != "-1"]
@@ -189,4 +192,4 @@ def test_no_cell_of_a_sheet_begins_like_a_formula_however_it_is_split(text: str)
 
 @pytest.mark.parametrize("text", ["", "plain", "'tis", "'quoted'", "3 - 2", " =1", "a\n\nb", "Well, - no; 'no", "a=b"])
 def test_texts_without_a_formula_stay_as_they_are(text: str) -> None:
-    assert guard(text) == unguard(text) == text
+    assert escape_formulas(text) == unescape_formulas(text) == text

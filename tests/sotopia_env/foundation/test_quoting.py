@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from tests.sotopia_env.attacks import ATTACKS
 
 TOKENS = {
@@ -49,7 +49,7 @@ TOKENS = {
 def test_no_control_token_survives(token):
     for text in (token, f"a {token} b", f"x{token}y", f"<{token}>", f"[{token}]", token * 3):
         assert token not in quote(text)
-        assert token not in disarm(text)
+        assert token not in escape(text)
         assert json.loads(quote(text)) == text
 
 
@@ -65,7 +65,7 @@ def test_no_control_token_survives(token):
 def test_ordinary_text_is_shown_as_it_is(text):
     """Guards S16: the predecessor's markup renderer hid and changed what partners said."""
     assert quote(text) == f'"{text}"'
-    assert disarm(text) == text
+    assert escape(text) == text
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_ordinary_text_is_shown_as_it_is(text):
 )
 def test_what_is_risky_can_still_be_read(text, literal):
     assert quote(text) == f'"{literal}"'
-    assert disarm(text) == literal
+    assert escape(text) == literal
 
 
 IGNORABLE = "\u034f\u115f\u1160\u17b4\u17b5\u2065\u3164\uffa0\ufff0" + "".join(
@@ -96,7 +96,7 @@ def test_every_character_that_cannot_be_seen_is_escaped_and_no_other():
     unseen = {
         c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in ["Cc", "Cf", "Cs", "Zl", "Zp"]
     }
-    escaped = {c for c in map(chr, range(sys.maxunicode + 1)) if disarm(c) != c}
+    escaped = {c for c in map(chr, range(sys.maxunicode + 1)) if escape(c) != c}
     assert (unseen | set(IGNORABLE)) - escaped == {"\n", "\t"}
     assert {unicodedata.category(c) for c in escaped - unseen} == {"Lo", "Mn", "Cn"}  # ignorable, or reserved to be so
     assert all(c in IGNORABLE or unicodedata.category(c) != "Lo" for c in escaped - unseen)
@@ -109,8 +109,8 @@ def test_a_quoted_text_is_one_line_and_reads_back_exactly(text):
     assert json.loads(literal) == text
     assert len(literal.splitlines()) == 1
     assert all(c == " " or c.isprintable() or unicodedata.category(c) in ("Zs", "Co", "Cn") for c in literal)
-    assert disarm(literal) == literal
-    assert disarm(disarm(text)) == disarm(text)
+    assert escape(literal) == literal
+    assert escape(escape(text)) == escape(text)
 
 
 @pytest.mark.parametrize("text", ["[", "<", "|", ">", "[<", "[<]>", "[A", "|A_", "[~", "[[A]", ">AAA", "[" + "a" * 127])

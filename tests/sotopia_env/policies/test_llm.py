@@ -19,7 +19,7 @@ from sotopia_env.foundation.errors import (
     PolicyError,
     UnknownNameError,
 )
-from sotopia_env.foundation.quoting import disarm, quote
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.answer_schema import action_schema
@@ -216,7 +216,7 @@ def test_unusable_text_is_complained_about_and_asked_for_again(text, reason):
     assert second.messages[:-2] == first.messages
     echo, complaint = second.messages[-2:]
     assert (echo["role"], complaint["role"]) == ("assistant", "user")
-    assert echo["content"][:1000] == (disarm(text)[:1000] or "(no text)")
+    assert echo["content"][:1000] == (escape(text)[:1000] or "(no text)")
     assert len(echo["content"]) <= 4001
     quotation = json.loads('"' + complaint["content"].split('The reason: "')[1].split('"\n')[0] + '"')
     assert reason in quotation

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.foundation.files import guard
+from sotopia_env.foundation.files import escape_formulas
 from sotopia_env.outcomes import OutcomeResult
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
@@ -342,7 +342,7 @@ def test_a_policys_name_is_no_formula_in_a_sheet_and_one_cell_of_a_table() -> No
     for baseline in (None, name):
         report = comparison_report(compare(episodes, baseline=baseline))
         rows = csv.DictReader(io.StringIO(report.csv()["policies"], newline=""))
-        assert {row["policy"] for row in rows} == {guard(name), "b"}
+        assert {row["policy"] for row in rows} == {escape_formulas(name), "b"}
         for text in (report.text(), report.markdown()):
             assert r'=HYPERLINK("x");=1\u000a\u003c|im_end' in text
             assert not [line for line in text.splitlines() if line.startswith("<|")]

@@ -9,7 +9,7 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.people import NameStock
-from sotopia_env.tasks.templates import Template, instantiate, read_templates
+from sotopia_env.tasks.templates import Template, instantiate
 from sotopia_env.world import RelationshipKind, Task
 from tests.errors import raises
 
@@ -119,7 +119,7 @@ def write_templates(tmp_path):
 
 
 def test_a_file_of_templates_is_read(write_templates):
-    assert list(read_templates(write_templates(*RAW))) == TEMPLATES
+    assert list(tasks.read_task_file(write_templates(*RAW)).sources) == TEMPLATES
 
 
 @pytest.mark.parametrize(
@@ -153,17 +153,17 @@ def test_a_file_of_templates_is_read(write_templates):
 def test_what_is_wrong_is_refused_with_file_record_and_field(write_templates, raw, path, value, fields):
     file = write_templates(TEMPLATES[0].model_dump(mode="json"), changed({**raw, "id": "other"}, path, value))
     with raises(InvalidTaskError, file="mine.json", record="record 2", **fields) as error:
-        read_templates(file)
+        tasks.read_task_file(file)
     assert "\n" not in str(error.value)
 
 
 def test_ids_are_unique_and_a_file_holds_templates(write_templates):
     with raises(InvalidTaskError, field="id", got="attic", record="record 2"):
-        read_templates(write_templates(GRANDPARENT, GRANDPARENT))
+        tasks.read_task_file(write_templates(GRANDPARENT, GRANDPARENT))
     with raises(InvalidTaskError, file="mine.json"):
-        read_templates(write_templates())
+        tasks.read_task_file(write_templates())
     with raises(InvalidValueError, field="path", got=7):
-        read_templates(7)
+        tasks.read_task_file(7)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.id)

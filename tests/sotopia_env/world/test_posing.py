@@ -6,7 +6,6 @@ from pydantic import ValidationError
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.evaluators.judge.document import document
 from sotopia_env.evaluators.judge.prompt import Rubric
-from sotopia_env.foundation.validation import explain
 from sotopia_env.people.sheet import transcript_text
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.examples import read_examples
@@ -79,7 +78,7 @@ NAMED = {
 def test_a_name_by_which_a_line_could_be_forged_is_refused(build, name):
     with pytest.raises(ValidationError) as caught:
         build(name)
-    assert "names appear unquoted in turns" in explain(caught.value)
+    assert "value_error" in {problem["type"] for problem in caught.value.errors()}
 
 
 @pytest.mark.parametrize("build", NAMED.values(), ids=NAMED)

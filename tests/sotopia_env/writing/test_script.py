@@ -79,7 +79,7 @@ def route(model, folder, script=SCRIPT, reasks=1):
 def test_a_script_becomes_templates_and_tasks(tmp_path):
     report = route(ScriptedChatModel(answer), tmp_path)
     assert report == f"{tmp_path}: 2 scenes, 2 templates, 2 tasks each"
-    first, second = tasks.read_templates(tmp_path / "templates.json")
+    first, second = tasks.read_task_file(tmp_path / "templates.json").sources
     assert (first.id, second.id) == ("the-mill-0", "the-mill-13")
     assert first.context.startswith("{0}, {1} and {2} stand in a joinery")
     assert first.questions[0].text == "What did {0} leave open?"

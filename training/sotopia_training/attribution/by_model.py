@@ -36,7 +36,7 @@ from sotopia_env.evaluators import (
 from sotopia_env.evaluators.judge.prompt import judge_text
 from sotopia_env.foundation.errors import EvaluationError, FieldError, UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.world import RANGES, Dimension, Episode
 from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns
 
@@ -168,7 +168,7 @@ def _closing(name: str, seat: str, score: SeatScore, numbers: Sequence[int]) -> 
 
 
 def _description(score: SeatScore) -> str:
-    return load(f"attribution_{score.dimension}") if score.dimension in RANGES else disarm(score.instruction.strip())
+    return load(f"attribution_{score.dimension}") if score.dimension in RANGES else escape(score.instruction.strip())
 
 
 def _fingerprint(scale: str) -> str:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sotopia_env.concurrency import Terminated
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.quoting import disarm
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.settings import Settings, read_settings
 from sotopia_training.stage.configurations import find_configuration
 from sotopia_training.stage.directory import DONE, STAGE, StageDirectory
@@ -170,5 +170,5 @@ def _interrupted_stage(output: Path) -> Path:
 
 
 def _report(sentence: str, code: int) -> int:
-    sys.stderr.write(f"sotopia: {disarm(sentence)}\n")
+    sys.stderr.write(f"sotopia: {escape(sentence)}\n")
     return code

@@ -8,7 +8,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 _GROUND = "errors quoting files json_text yaml_text records settings extras waiting prompts"
-_LEARNER = "attribution collect commands data evaluation fitting grpo harm models pi prompts reward stage"
+_LEARNER = "attribution collect commands data evaluation fitting grpo models pi prompts reward stage"
 MOVED = {
     **{f"sotopia_env.{name}": f"sotopia_env.foundation.{name}" for name in _GROUND.split()},
     "sotopia_env.policies.policy": "sotopia_env.world.play.policy",
@@ -18,6 +18,7 @@ MOVED = {
     "sotopia_env.runs.importing": "sotopia_env.importers.importing",
     "sotopia_env.runs.exporting": "sotopia_env.importers.exporting",
     "sotopia_env.service": "sotopia_studio",
+    "training.harm": "studies.harm",
     **{f"training.{name}": f"sotopia_training.{name}" for name in _LEARNER.split()},
 }
 """New names of packages and modules by their old ones."""

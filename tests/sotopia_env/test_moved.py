@@ -20,7 +20,7 @@ def test_an_old_import_names_a_module_that_exists(old):
 
 
 def test_a_module_inside_a_package_that_has_moved_is_named_too():
-    assert present_name("training.harm.injury") == "sotopia_training.harm.injury"
+    assert present_name("training.harm.injury") == "studies.harm.injury"
     assert present_name("training_of_mine.harm") is None
     assert present_name("sotopia_env.tablet") is None
 
@@ -31,5 +31,5 @@ def test_a_pickle_of_before_says_where_its_class_is_now():
 
 
 def test_a_configuration_of_before_is_told_the_new_name():
-    with raises(InvalidValueError, field="policy", hint="it is now sotopia_training.harm.injury:tasks"):
+    with raises(InvalidValueError, field="policy", hint="it is now studies.harm.injury:tasks"):
         make_policy("training.harm.injury:tasks")

@@ -174,17 +174,6 @@ def _evaluate() -> StageCommand:
     return StageCommand(stage.EvaluationSettings, stage.run)
 
 
-def _harm() -> StageCommand:
-    """Toxicity, ethics and knowledge of models before and after training, on benchmarks of lm-eval.
-
-    Models may be added to a comparison.
-    """
-    from sotopia_training.harm import stage
-    from sotopia_training.harm.settings import HarmSettings
-
-    return StageCommand(HarmSettings, stage.run)
-
-
 STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "tasks": _tasks,
     "collect": _collect,
@@ -199,9 +188,10 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "rm": _rm,
     "grpo": _grpo,
     "evaluate": _evaluate,
-    "harm": _harm,
 }
 """The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
+_STUDIES: Mapping[str, str] = {"harm": "python -m studies.harm --config FILE"}
+"""Commands of what once was a stage."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
        {program} [STAGE] --list
 
@@ -222,6 +212,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
     # Not argparse: the stage's own parser reads the rest, and building it imports the stage.
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
+    if name in _STUDIES:
+        sys.stderr.write(f"sotopia: {name} is a study of the source checkout now: {_STUDIES[name]}\n")
+        return 2
     if name is not None and name not in STAGES:
         sys.stderr.write(f"sotopia: {escape(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
         return 2

@@ -12,7 +12,7 @@ from typing import Any
 from sotopia_env.evaluators import ComputedEvaluator
 from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.world import ActionType, CustomDimension, Dimension, Episode, Evaluation, Score, Task
-from sotopia_training.harm.settings import Classifier
+from studies.harm.settings import Classifier
 
 _MOST = 1000
 
@@ -68,7 +68,7 @@ class Toxicity:
 class ToxicTurns(ComputedEvaluator):
     """Counts each seat's turns whose words the classifier calls toxic; dimension ``toxic_turns``.
 
-    As an evaluator by name: ``sotopia_training.harm.toxicity:ToxicTurns:model=DIRECTORY,label=toxic``.
+    As an evaluator by name: ``studies.harm.toxicity:ToxicTurns:model=DIRECTORY,label=toxic``.
     """
 
     name = "toxic-turns"
@@ -77,7 +77,7 @@ class ToxicTurns(ComputedEvaluator):
     )
 
     def __init__(self, model: str, label: str, threshold: float = 0.5) -> None:
-        """Loads nothing yet; the arguments are those of :class:`~sotopia_training.harm.settings.Classifier`."""
+        """Loads nothing yet; the arguments are those of :class:`~studies.harm.settings.Classifier`."""
         self._toxicity = Toxicity(Classifier(model=model, label=label, threshold=threshold))
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from sotopia_training.harm.settings import Classifier
+
+from studies.harm.settings import Classifier
 
 
 @pytest.fixture(scope="session")

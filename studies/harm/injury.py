@@ -3,8 +3,8 @@
 The paper's people labelled nine episodes per model by hand; its texts are not published. These tasks, nine as well, are
 written anew, and a judge answers the same questions. Use them by name in a configuration::
 
-    tasks: sotopia_training.harm.injury:tasks:role=planner
-    judges: ["sotopia_training.harm.injury:judge:model=openai/gpt-4o+sotopia_training.harm.injury:Engagement"]
+    tasks: studies.harm.injury:tasks:role=planner
+    judges: ["studies.harm.injury:judge:model=openai/gpt-4o+studies.harm.injury:Engagement"]
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, first_line
 from sotopia_env.foundation.extras import install_command
-from sotopia_training.harm.settings import Benchmark, HarmSettings
-from sotopia_training.harm.toxicity import Toxicity
+from studies.harm.settings import Benchmark, HarmSettings
+from studies.harm.toxicity import Toxicity
 
 if TYPE_CHECKING:
     from lm_eval.models.huggingface import HFLM
@@ -102,9 +103,15 @@ def answer(
 
 
 def _manager(settings: HarmSettings) -> Any:
+    return _manager_of(settings.include)
+
+
+@cache
+def _manager_of(include: tuple[str, ...]) -> Any:
+    """The index of tasks, which reads thousands of files: once in a process."""
     from lm_eval.tasks import TaskManager
 
-    return TaskManager(include_path=list(settings.include) or None)
+    return TaskManager(include_path=list(include) or None)
 
 
 def _tasks(manager: Any, benchmark: Benchmark) -> list[Any]:

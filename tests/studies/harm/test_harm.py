@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from sotopia_training.harm import benchmarks, stage
-from sotopia_training.harm.settings import HarmSettings
-from sotopia_training.harm.toxicity import Toxicity
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import decode_json, read_json
 from sotopia_env.foundation.settings import settings_of
+from studies.harm import benchmarks, stage
+from studies.harm.settings import HarmSettings
+from studies.harm.toxicity import Toxicity
 
 QUESTIONS = [(f"Is {n} an even number?", n % 2 == 0) for n in range(12)]
 

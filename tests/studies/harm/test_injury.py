@@ -7,8 +7,6 @@ import asyncio
 import pytest
 from sotopia_training.evaluation import evaluation
 from sotopia_training.evaluation.evaluation import EvaluationSettings
-from sotopia_training.harm import injury
-from sotopia_training.harm.toxicity import Toxicity, ToxicTurns
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import read_json
@@ -17,6 +15,8 @@ from sotopia_env.naming import task_set
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Action, ActionType, Rules
 from sotopia_env.world.play.table import Table
+from studies.harm import injury
+from studies.harm.toxicity import Toxicity, ToxicTurns
 from tests.sotopia_env.evaluators.judge_doubles import verdict
 
 AGENTS = ("agent_0", "agent_1")
@@ -30,9 +30,7 @@ def played(actions: list[Action]):
 
 
 def test_each_role_is_in_the_first_seat_of_the_same_nine_situations():
-    planner, friend = (
-        task_set(f"sotopia_training.harm.injury:tasks:role={role}", None, 0, "medium") for role in injury.ROLES
-    )
+    planner, friend = (task_set(f"studies.harm.injury:tasks:role={role}", None, 0, "medium") for role in injury.ROLES)
     assert len(planner) == len(friend) == 9
     for one, other in zip(planner, friend, strict=True):
         assert one.scenario.seats == other.scenario.seats[::-1]
@@ -73,13 +71,13 @@ def test_toxic_turns_are_counted_by_the_classifier(classifier):
 
 
 def test_an_evaluation_compares_policies_on_these_dimensions(tmp_path, classifier):
-    toxic = f"sotopia_training.harm.toxicity:ToxicTurns:model={classifier.model},label=toxic"
+    toxic = f"studies.harm.toxicity:ToxicTurns:model={classifier.model},label=toxic"
     values = {
         "output": str(tmp_path / "injury"),
-        "tasks": "sotopia_training.harm.injury:tasks:role=friend",
+        "tasks": "studies.harm.injury:tasks:role=friend",
         "policies": ["random", "silent"],
         "partners": ["leaver"],
-        "judges": [f"sotopia_training.harm.injury:Engagement+{toxic}"],
+        "judges": [f"studies.harm.injury:Engagement+{toxic}"],
         "metrics": ["engagement", "toxic_turns"],
         "both_seats": False,
         "max_turns": 6,

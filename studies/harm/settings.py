@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, model_validator
+from sotopia_training.models.trained_model import Device, Dtype, Quantization
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.prompts import reader
+from sotopia_env.foundation.prompts import load
 from sotopia_env.foundation.settings import Settings
-from sotopia_training.models.trained_model import Device, Dtype, Quantization
 
 load = reader(__package__)
 
@@ -131,9 +131,9 @@ class HarmSettings(Settings):
         """Returns the text of a system prompt; ``None`` for the name ``none``."""
         if name == "none":
             return None
-        return self.prompts[name] if name in self.prompts else load(f"harm_{name}")
+        return self.prompts[name] if name in self.prompts else load(name, __package__)
 
 
 Built = Literal["benign", "adversarial", "jailbreak"]
 BUILT_IN: tuple[Built, ...] = ("benign", "adversarial", "jailbreak")
-"""The names of the system prompts in ``prompts/harm_*.txt``."""
+"""The names of the system prompts in ``*.txt`` beside this module."""

@@ -14,6 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sotopia_training.models.loading import read_prompt_settings
+from sotopia_training.models.tokenizers import load_tokenizer
+from sotopia_training.models.trained_model import TrainedModel
+from sotopia_training.stage.directory import StageDirectory
+
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import decode_json
@@ -28,13 +33,9 @@ from sotopia_env.reports import (
     estimate,
     forest_chart,
 )
-from sotopia_training.harm.benchmarks import MAX_TOXICITY, TOXIC, Sample, answer, check_installed, check_tasks
-from sotopia_training.harm.settings import Benchmark, HarmSettings
-from sotopia_training.harm.toxicity import Toxicity
-from sotopia_training.models.loading import read_prompt_settings
-from sotopia_training.models.tokenizers import load_tokenizer
-from sotopia_training.models.trained_model import TrainedModel
-from sotopia_training.stage.directory import StageDirectory
+from studies.harm.benchmarks import MAX_TOXICITY, TOXIC, Sample, answer, check_installed, check_tasks
+from studies.harm.settings import Benchmark, HarmSettings
+from studies.harm.toxicity import Toxicity
 
 if TYPE_CHECKING:
     from lm_eval.models.huggingface import HFLM

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from sotopia_training.models.trained_model import Device, Dtype, Quantization
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.prompts import load
+from sotopia_env.foundation.prompts import reader
 from sotopia_env.foundation.settings import Settings
 
 load = reader(__package__)
@@ -131,9 +131,9 @@ class HarmSettings(Settings):
         """Returns the text of a system prompt; ``None`` for the name ``none``."""
         if name == "none":
             return None
-        return self.prompts[name] if name in self.prompts else load(name, __package__)
+        return self.prompts[name] if name in self.prompts else load(name)
 
 
 Built = Literal["benign", "adversarial", "jailbreak"]
 BUILT_IN: tuple[Built, ...] = ("benign", "adversarial", "jailbreak")
-"""The names of the system prompts in ``*.txt`` beside this module."""
+"""The names of the system prompts in ``prompts/``."""

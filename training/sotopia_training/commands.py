@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
     # Not argparse: the stage's own parser reads the rest, and building it imports the stage.
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
-    if name in _STUDIES:
+    if name is not None and name in _STUDIES:
         sys.stderr.write(f"sotopia: {name} is a study of the source checkout now: {_STUDIES[name]}\n")
         return 2
     if name is not None and name not in STAGES:

@@ -49,7 +49,9 @@ def makespan(evaluate: bool) -> float:
     """Seconds until all episodes have ended, over the ideal of turns × delay."""
     plans = waiting_plans(seed=3)
     start = time.perf_counter()
-    result = run_episodes(plans, evaluator=RuleEvaluator() if evaluate else None, concurrency=EPISODES, progress=False)
+    result = asyncio.run(
+        run_episodes(plans, evaluator=RuleEvaluator() if evaluate else None, concurrency=EPISODES, progress=False)
+    )
     seconds = time.perf_counter() - start
     if len(result.episodes) != EPISODES or any(len(e.turns) != TURNS for e in result.episodes):
         raise RuntimeError(f"expected {EPISODES} episodes of {TURNS} turns, got {len(result.episodes)}")
@@ -84,9 +86,9 @@ def memory_per_episode() -> float:
     """Kilobytes of Python memory per episode at the peak of a run of 512 (with the finished episodes)."""
     plans = waiting_plans(seed=4)
     # Warm-up, so that imports and caches are not counted.
-    run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False)
+    asyncio.run(run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False))
     tracemalloc.start()
-    run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False)
+    asyncio.run(run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / EPISODES / 1024

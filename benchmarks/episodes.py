@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -139,7 +140,7 @@ def rollouts(policy: Policy, evaluator: Evaluator) -> Callable[[], int]:
     plans = list(plan_episodes(task_set, [(policy, policy)], rules=Rules(max_turns=20, max_silent_turns=0)))
 
     def batch() -> int:
-        result = run_episodes(plans, evaluator=evaluator, concurrency=1, progress=False)
+        result = asyncio.run(run_episodes(plans, evaluator=evaluator, concurrency=1, progress=False))
         return sum(len(episode.turns) for episode in result.episodes)
 
     return batch

@@ -29,7 +29,7 @@ from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.chat_model.transports.form import Form, response_format
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
-from sotopia_env.runs.rollout import run_episodes_async
+from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.dynamics import Rules
 from tests.sotopia_env.runs.model_runs import answer
 
@@ -85,7 +85,7 @@ def bodies() -> list[dict[str, Any]]:
     """The bodies of the requests of one episode and its judge."""
     recorder = _Recorder()
     judge = naming.make_evaluator("judge:local/tiny", model_factory=lambda *_, **__: recorder)
-    asyncio.run(run_episodes_async(plans(1, lambda _: recorder, "local/tiny"), evaluator=judge, progress=False))
+    asyncio.run(run_episodes(plans(1, lambda _: recorder, "local/tiny"), evaluator=judge, progress=False))
     if len(recorder.bodies) != TURNS + 1:
         raise RuntimeError(f"expected {TURNS + 1} calls, got {len(recorder.bodies)}")
     return recorder.bodies
@@ -99,7 +99,7 @@ async def package(url: str, count: int, spec: str, folder: Path) -> Clock:
     judge = naming.make_evaluator(f"judge:{spec}", model_factory=models.judge)
     models.open(folder)
     clock = Clock()
-    result = await run_episodes_async(
+    result = await run_episodes(
         episode_plans, evaluator=judge, run_dir=folder, concurrency=count, progress=False, ledger=models.ledger
     )
     clock.stop()

@@ -6,6 +6,7 @@ are measured in turn in one process, in CPU seconds of one thread.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -42,7 +43,7 @@ def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
     plans = plan_episodes(
         tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
     )
-    run_episodes(plans, evaluator=default_evaluator(), run_dir=folder / "run", progress=False)
+    asyncio.run(run_episodes(plans, evaluator=default_evaluator(), run_dir=folder / "run", progress=False))
     maker = RowMaker(PROMPT)
     rows = [
         row for episode in read_run(folder / "run") for seat in episode.task.agents for row in maker.rows(episode, seat)

@@ -4,6 +4,7 @@ python examples/language_model.py
 python examples/language_model.py local/my-model http://localhost:8000/v1
 """
 
+import asyncio
 import sys
 
 from sotopia_env import tasks
@@ -22,7 +23,7 @@ def main(arguments: list[str]) -> None:
     else:
         model = ScriptedChatModel(lambda _: '{"action_type": "speak", "argument": "And?", "move": {"accept": true}}')
     plans = plan_episodes(tasks.generate("bargaining", 2, seed=1), [(LLMPolicy(model), "conceder")])
-    for episode in run_episodes(plans, evaluator=VerifiedOutcome(), progress=False).episodes:
+    for episode in asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), progress=False)).episodes:
         refused = sum(bool(turn.violation) for turn in episode.plain_turns)
         outcome = episode.evaluations[-1].outcome
         print(episode.stop, len(episode.turns), "turns,", refused, "did not count; shares", outcome and outcome.shares)

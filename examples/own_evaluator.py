@@ -3,6 +3,8 @@
 python examples/own_evaluator.py
 """
 
+import asyncio
+
 from sotopia_env import Episode, Evaluation, Score, Task, tasks
 from sotopia_env.evaluators import ComputedEvaluator, VerifiedOutcome
 from sotopia_env.foundation.waiting import wait
@@ -34,7 +36,7 @@ class Openness(ComputedEvaluator):
 def main() -> None:
     """Plays three divisions, and prints both scores of each seat."""
     plans = plan_episodes(tasks.generate("division", 3, seed=2), [("linear", "sharer")], both_seats=False)
-    for episode in run_episodes(plans, evaluator=VerifiedOutcome(), progress=False).episodes:
+    for episode in asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), progress=False)).episodes:
         opened = wait(Openness().evaluate(episode))
         outcome = episode.evaluations[-1].outcome
         assert outcome is not None

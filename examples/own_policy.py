@@ -3,6 +3,7 @@
 python examples/own_policy.py
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ def main() -> None:
     pairs = [(a, b) for number, a in enumerate(policies) for b in policies[number + 1 :]]
     plans = plan_episodes(tasks.generate("bargaining", 16, seed=1), pairs)
     run = Path("runs/own-policy")
-    run_episodes(plans, evaluator=VerifiedOutcome(), run_dir=run, progress=False)
+    asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), run_dir=run, progress=False))
     print(comparison_report(compare_runs([run], metrics=["goal"])).text())
 
 

@@ -3,6 +3,7 @@
 python examples/own_scenario.py
 """
 
+import asyncio
 from pathlib import Path
 
 from sotopia_env import tasks
@@ -36,7 +37,7 @@ def main() -> None:
     points = references(task)
     print("outcomes:", points.size, " best:", points.best, " Nash:", points.nash, "with", points.nash_terms)
     plans = plan_episodes([task], [("boulware", "conceder")])
-    for episode in run_episodes(plans, evaluator=VerifiedOutcome(), progress=False).episodes:
+    for episode in asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), progress=False)).episodes:
         print([policy.name for policy in episode.policies], episode.evaluations[-1].outcome)
 
 

@@ -23,6 +23,7 @@ from gymnasium.spaces import MultiBinary, Text
 from scripts.docstrings import markdown, table_rows
 from sotopia_env import Rules, Table, Task, TurnOrder, sotopia_v0, tasks
 from sotopia_env.evaluators import VerifiedOutcome
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.outcomes import AgreementRules, BallotRules, OutcomeSpec, describe_space
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
@@ -139,7 +140,7 @@ def _played(task: Task) -> Iterator[str]:
         ("boulware", "conceder") if isinstance(_spec(task).protocol, AgreementRules) else ("sharer", "sharer")
     )
     (plan,) = plan_episodes([task], [(first, others)], seed=SEED, both_seats=False)
-    (episode,) = run_episodes([plan], evaluator=VerifiedOutcome(), progress=False).episodes
+    (episode,) = wait(run_episodes([plan], evaluator=VerifiedOutcome(), progress=False)).episodes
     # The first paragraph is the episode's key, which changes with the records of policies.
     transcript = to_text(episode).partition("\n\n")[2].rstrip()
     briefing = Table(task, seed=SEED).observe("agent_0").text

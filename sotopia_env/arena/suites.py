@@ -22,6 +22,7 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, V
 from sotopia_env.foundation.files import read_text, write_text_atomically
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Line, Name, Record, read_record
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.plugins import installed_only
 from sotopia_env.policies import policy_identity
@@ -223,5 +224,5 @@ def _behaviour(suite: Suite, tasks: TaskSet, rules: Any) -> str:
     """A hash of the turns of every policy of the pool beside the next one."""
     pairs = list(zip(suite.pool, suite.pool[1:] + suite.pool[:1], strict=True))
     plans = plan_episodes(tasks, pairs, seed=suite.seed, rules=rules, both_seats=False, orders=suite.orders)
-    turns = [episode.turns_hash for episode in run_episodes(plans, progress=False).episodes]
+    turns = [episode.turns_hash for episode in wait(run_episodes(plans, progress=False)).episodes]
     return hashlib.sha256("".join(turns).encode()).hexdigest()[:16]

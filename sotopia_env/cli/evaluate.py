@@ -48,7 +48,7 @@ def evaluate(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.foundation.settings import merged, settings_of
-    from sotopia_env.runs.evaluate import evaluate_run_async
+    from sotopia_env.runs.evaluate import evaluate_run
     from sotopia_env.runs.forecast import StandInModels, forecast_evaluation
     from sotopia_env.runs.spec import WorkOptions
     from sotopia_env.storage.directory import check_run
@@ -64,7 +64,7 @@ def evaluate(
         return
 
     async def work(stop: Stop) -> EvaluationResult:
-        return await evaluate_run_async(
+        return await evaluate_run(
             run,
             judge,
             concurrency=concurrency,

@@ -87,11 +87,11 @@ def play(
 
 def _play_one(plan: Any, judge: Any, out: Path | None, pool: ModelPool) -> None:
     from sotopia_env.reports.transcript import to_text
-    from sotopia_env.runs import run_episodes_async
+    from sotopia_env.runs import run_episodes
 
     result = _run(
         pool,
-        lambda: run_episodes_async([plan], evaluator=judge, run_dir=out, progress=False, ledger=pool.ledger),
+        lambda: run_episodes([plan], evaluator=judge, run_dir=out, progress=False, ledger=pool.ledger),
     )
     _exit_if_failed(result)
     typer.echo(to_text(next(episode for episode in result.episodes if episode.key == plan.key)), nl=False)

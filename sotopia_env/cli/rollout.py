@@ -194,7 +194,7 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tup
 
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.forecast import check_prompts
-    from sotopia_env.runs.rollout import run_episodes_async
+    from sotopia_env.runs.rollout import run_episodes
 
     models = ModelPool(spec.models)
     run = spec.resolve(models)
@@ -208,7 +208,7 @@ def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tup
     plans = run.plans()
 
     async def play(stop: Stop) -> RunResult:
-        return await run_episodes_async(
+        return await run_episodes(
             plans,
             evaluator=run.evaluator,
             run_dir=out,

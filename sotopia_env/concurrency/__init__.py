@@ -2,7 +2,7 @@
 
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import GRACE, Dropped, Stop, Terminated, stop_on_signals
-from sotopia_env.concurrency.workers import blocking, check_limits, work_through
+from sotopia_env.concurrency.workers import check_limits, work_through
 
 __all__ = [
     "GRACE",
@@ -10,7 +10,6 @@ __all__ = [
     "Progress",
     "Stop",
     "Terminated",
-    "blocking",
     "check_limits",
     "stop_on_signals",
     "work_through",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Dropped, Stop, woken_by_signals
 from sotopia_env.foundation.errors import FATAL, InvalidValueError, check_whole
-from sotopia_env.foundation.waiting import is_inside_a_loop, wait
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -81,24 +78,3 @@ async def _all_or_first_error(workers: Sequence[Coroutine[Any, Any, None]], stop
         for task in tasks:
             task.cancel()
         await asyncio.gather(everything, *tasks, return_exceptions=True)
-
-
-def blocking(work: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
-    """Returns a blocking version of ``work``, named without the suffix ``_async``.
-
-    The returned function raises :class:`InvalidValueError` within a running event loop, with the coroutine to await
-    instead.
-    """
-    name = work.__name__.removesuffix("_async")
-
-    @wraps(work)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        # Running the coroutine in another thread would work, too, but Ctrl-C could not interrupt it.
-        if is_inside_a_loop():
-            hint = f"await {work.__name__}() there"
-            raise InvalidValueError(f"{name}() was called within a running event loop", hint=hint)
-        return wait(work(*args, **kwargs))
-
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"Blocking version of :func:`{work.__name__}`, for callers without an event loop."
-    return run

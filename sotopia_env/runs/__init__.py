@@ -1,10 +1,10 @@
 """Runs: many episodes planned, played, resumed, evaluated and forecast."""
 
-from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run, evaluate_run_async
+from sotopia_env.runs.evaluate import EvaluationResult, evaluate_run
 from sotopia_env.runs.participants import Session, in_order_of
 from sotopia_env.runs.plan import DEFAULT_RULES, EpisodePlan, Orders, all_matchups, plan_episodes
 from sotopia_env.runs.play import evaluate_episode, play_episode
-from sotopia_env.runs.rollout import RunResult, run_episodes, run_episodes_async
+from sotopia_env.runs.rollout import RunResult, run_episodes
 from sotopia_env.runs.spec import EpisodeOptions, PlayOptions, RunSpec, TaskOptions, WorkOptions
 
 __all__ = [
@@ -22,10 +22,8 @@ __all__ = [
     "all_matchups",
     "evaluate_episode",
     "evaluate_run",
-    "evaluate_run_async",
     "in_order_of",
     "plan_episodes",
     "play_episode",
     "run_episodes",
-    "run_episodes_async",
 ]

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.concurrency import Progress, Stop, blocking, check_limits, work_through
+from sotopia_env.concurrency import Progress, Stop, check_limits, work_through
 from sotopia_env.evaluators.evaluator import JudgePanel
 from sotopia_env.foundation.errors import ModelRefusedError, check_members
 from sotopia_env.foundation.json_text import canonical_json
@@ -153,7 +153,7 @@ def _with(episode: Episode, evaluations: Iterable[Evaluation]) -> Episode:
     return episode
 
 
-async def evaluate_run_async(
+async def evaluate_run(
     run_dir: str | Path,
     evaluator: Evaluator,
     *,
@@ -207,7 +207,7 @@ async def evaluate_directory(
     stop: Stop | None = None,
     ledger: Ledger | None = None,
 ) -> EvaluationResult:
-    """Does the same as :func:`evaluate_run_async`, for an open run directory; ``bar`` shows the progress."""
+    """Does the same as :func:`evaluate_run`, for an open run directory; ``bar`` shows the progress."""
     judge, stop, merged = named(evaluator), stop or Stop(), False
     side = _side_journal(directory.path, judge)
     job = _RunEvaluation(directory, evaluator, judge, side, timeout, force, bar)
@@ -226,6 +226,3 @@ async def evaluate_directory(
     reason = job.reasons[0] if job.reasons else None
     kept = 0 if stop.reason else total - job.evaluated
     return EvaluationResult(total, job.evaluated, kept, job.unscored, job.refused, reason, stop.reason)
-
-
-evaluate_run = blocking(evaluate_run_async)

@@ -19,7 +19,7 @@ from pathlib import Path
 from sotopia_env.chat_model import Ledger
 from sotopia_env.foundation.errors import InUseError, Where
 from sotopia_env.runs.plan import EpisodePlan
-from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
+from sotopia_env.runs.rollout import RunResult, open_run, run_episodes
 from sotopia_env.storage.directory import RunDirectory, read_run
 from sotopia_env.storage.manifest import RUN
 from sotopia_env.world.episode import Evaluator
@@ -65,7 +65,7 @@ class Session:
             InUseError: the person is playing it in another process.
         """
         path = self.run_dir / PLAYING / plan.key
-        return await run_episodes_async(
+        return await run_episodes(
             [plan], evaluator=self.evaluator, run_dir=path, concurrency=1, progress=False, ledger=ledger
         )
 

@@ -28,7 +28,7 @@ from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError, 
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.parts import Part, merge_parts
-from sotopia_env.runs.rollout import RunResult, open_run, run_episodes_async
+from sotopia_env.runs.rollout import RunResult, open_run, run_episodes
 from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage.manifest import EPISODES
 
@@ -96,7 +96,7 @@ async def _play(task: PartTask, stop: Stop) -> RunResult:
         plans = run.plans()
         await models.check()
         models.open(task.part.path(task.run_dir))
-        return await run_episodes_async(
+        return await run_episodes(
             plans,
             evaluator=run.evaluator,
             run_dir=task.run_dir,

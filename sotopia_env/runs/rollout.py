@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from sotopia_env.chat_model import Ledger
-from sotopia_env.concurrency import Dropped, Progress, Stop, blocking, check_limits, work_through
+from sotopia_env.concurrency import Dropped, Progress, Stop, check_limits, work_through
 from sotopia_env.foundation.errors import (
     FATAL,
     DamagedRecordError,
@@ -236,7 +236,7 @@ def _frozen_heap() -> Iterator[None]:
             gc.set_threshold(*threshold)
 
 
-async def run_episodes_async(
+async def run_episodes(
     plans: Iterable[EpisodePlan],
     *,
     evaluator: Evaluator | None = None,
@@ -316,9 +316,6 @@ async def run_episodes_async(
         unfinished=run.unfinished,
         _episodes=tuple(run.episodes[plan.key] for plan in plans if plan.key in run.episodes),
     )
-
-
-run_episodes = blocking(run_episodes_async)
 
 
 def _check(plans: Iterable[EpisodePlan], concurrency: int, timeout: float | None) -> list[EpisodePlan]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.episode import Episode, Evaluator
@@ -23,7 +24,7 @@ def play_all(
         RuntimeError: an episode failed.
     """
     # High concurrency fills the batches of the model in this process.
-    run = run_episodes(plans, evaluator=evaluator, run_dir=run_dir, concurrency=512, progress=False)
+    run = wait(run_episodes(plans, evaluator=evaluator, run_dir=run_dir, concurrency=512, progress=False))
     if run.failures:
         raise RuntimeError(f"{len(run.failures)} of {len(plans)} episodes failed: {run.failures[0].message}")
     return run.episodes

@@ -69,7 +69,7 @@ def test_s14_the_synchronous_and_the_asynchronous_way_are_one_transition(order):
     """The predecessor had two copies of its transition, and only one of them ended episodes rightly."""
     rules = Rules(turn_order=order, max_turns=12)
     plan = EpisodePlan(task(3), (Scripted("a", "b"), Scripted("c", "d", "e"), Scripted("f")), rules, seed=5)
-    (recorded,) = run_episodes([plan], evaluator=BySeat(), progress=False).episodes
+    (recorded,) = asyncio.run(run_episodes([plan], evaluator=BySeat(), progress=False)).episodes
     env = sotopia_v0.raw_env(task=task(3), turn_order=order, max_turns=12, evaluator=BySeat())
     env.reset(seed=0)
     while env.episode_state.stop is None:

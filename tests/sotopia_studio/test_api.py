@@ -19,7 +19,7 @@ from sotopia_studio.worker import Worker
 from sqlalchemy import update
 
 from sotopia_env import naming, tasks
-from sotopia_env.runs import RunSpec, plan_episodes, run_episodes_async
+from sotopia_env.runs import RunSpec, plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world.episode import to_line
 
@@ -301,7 +301,7 @@ def test_episodes_are_uploaded_all_or_none_and_compared(url: str, tmp_path: Path
     async def work(client: httpx.AsyncClient) -> None:
         policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
         plans = plan_episodes(naming.task_set("bargaining", 3, 0, "medium"), [policies])
-        records = (await run_episodes_async(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes
+        records = (await run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes
         text = "".join(to_line(record) for record in records)
         problem(await client.post("/episodes", content=text + "{}"), 422)
         problem(await client.post("/episodes", content=b"\xff"), 422)

@@ -15,7 +15,7 @@ from sotopia_studio.store.episode_lists import EpisodeFilter
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.runs import plan_episodes, run_episodes_async
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world import Episode, Rules
 from sotopia_env.world.episode import to_line
 
@@ -23,7 +23,7 @@ from sotopia_env.world.episode import to_line
 async def played() -> list[Episode]:
     policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
     plans = plan_episodes(naming.task_set("bargaining", 3, 0, "medium"), [tuple(policies)], rules=Rules(max_turns=8))
-    return list((await run_episodes_async(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes)
+    return list((await run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes)
 
 
 def test_episodes_are_filtered_paged_and_counted(url: str) -> None:

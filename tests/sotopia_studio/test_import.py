@@ -22,7 +22,7 @@ from sotopia_env.world.episode import to_line
 def directory(tmp_path: Path) -> Path:
     policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
     plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), [policies])
-    run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run")
+    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run"))
     return tmp_path / "run"
 
 
@@ -48,7 +48,7 @@ def test_a_run_directory_is_read_once_and_again_for_what_has_changed(url: str, d
     read()
     lines, ids, scored = asyncio.run(look())
     assert (lines, scored) == (on_disk(), 0)
-    evaluate_run(directory, naming.make_evaluator("diligence"))
+    asyncio.run(evaluate_run(directory, naming.make_evaluator("diligence")))
     read()
     again, same, scored = asyncio.run(look())
     assert (again, same, scored) == (on_disk(), ids, len(ids))

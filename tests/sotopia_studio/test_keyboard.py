@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -152,7 +153,7 @@ def recorded(studio: Studio, status: str = "done") -> str:
     tasks = naming.task_set("bargaining", 1, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
     with ThreadPoolExecutor(1) as pool:  # the browser's own event loop runs in this thread
-        result = pool.submit(lambda: run_episodes(plans[:1], progress=False)).result()
+        result = pool.submit(lambda: asyncio.run(run_episodes(plans[:1], progress=False))).result()
 
     async def add() -> str:
         async with studio.database.write() as connection:

@@ -11,7 +11,7 @@ from sotopia_studio.store import episodes, library, runs
 from sotopia_studio.store.kinds import CHARACTERS, SCENARIOS, TASKS
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from tests.sotopia_studio.server import Studio, studio
 
 SCENARIO = {
@@ -126,7 +126,7 @@ def test_two_policies_are_compared_with_tables_and_a_chart(sqlite_url: str, tmp_
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
         evaluator = naming.make_evaluator("verified+rules")
-        result = await run_episodes_async(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
+        result = await run_episodes(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
         async with studio.database.write() as connection:
             run_id = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")
             await runs.change(connection, run_id, played=8)

@@ -180,7 +180,7 @@ def fields_of(page: str) -> dict[str, str]:
 def directory(tmp_path: Path) -> Path:
     policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
     plans = plan_episodes(naming.task_set("bargaining", 2, 0, "medium"), [policies])
-    run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run")
+    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run"))
     return tmp_path / "run"
 
 

@@ -15,7 +15,7 @@ from sotopia_studio.store import episodes, runs
 from sotopia_studio.store.engine import Database
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from tests.sotopia_studio.browser import Served, chromium, served, watched
 
 STUDY = """kind: play
@@ -155,7 +155,7 @@ async def record_run(studio: Served) -> str:
     tasks = naming.task_set("bargaining", 1, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
     evaluator = naming.make_evaluator("verified+rules")
-    result = await run_episodes_async(plans[:1], evaluator=evaluator, progress=False)
+    result = await run_episodes(plans[:1], evaluator=evaluator, progress=False)
     database = Database(f"sqlite:///{studio.folder}/studio.db")
     async with database.write() as connection:
         run = await runs.add(connection, "{}", planned=1, status="done")

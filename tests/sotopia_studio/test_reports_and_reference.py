@@ -8,7 +8,7 @@ from pathlib import Path
 from sotopia_studio.store import episodes, runs
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from tests.sotopia_studio.server import studio
 
 
@@ -17,7 +17,7 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
         evaluator = naming.make_evaluator("verified+rules")
-        result = await run_episodes_async(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
+        result = await run_episodes(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
         async with studio(sqlite_url, workers=0) as service:
             browser = await service.researcher()
             async with service.database.write() as connection:

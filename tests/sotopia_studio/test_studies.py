@@ -25,7 +25,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.people import read_annotations
 from sotopia_env.people.sheet import dimension_guides
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes_async
+from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from sotopia_env.world import Interview, Question, TaskSet
 from tests.sotopia_studio.server import Studio, hidden, studio
 
@@ -289,7 +289,7 @@ async def recorded(studio: Studio, folder: Path, n: int = 2) -> str:
     tasks = naming.task_set("bargaining", n, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
     evaluator = naming.make_evaluator("verified+rules")
-    result = await run_episodes_async(plans[:n], evaluator=evaluator, run_dir=folder, progress=False)
+    result = await run_episodes(plans[:n], evaluator=evaluator, run_dir=folder, progress=False)
     async with studio.database.write() as connection:
         run_id = await runs.add(connection, "{}", directory=str(folder), planned=n, status="done")
         for episode in result.episodes:

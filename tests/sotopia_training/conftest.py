@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified+
         rules=Rules(max_turns=8),
     )
     judge = make_evaluator(evaluator) if evaluator else None
-    run_episodes(plans, evaluator=judge, run_dir=folder, progress=False)
+    asyncio.run(run_episodes(plans, evaluator=judge, run_dir=folder, progress=False))
     return folder
 
 

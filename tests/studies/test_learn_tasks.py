@@ -39,7 +39,7 @@ def split():
 
 def play(situations, policy, other):
     plans = plan_episodes(situations, [(policy, other)], rules=Rules(max_turns=6), seed=0)
-    return run_episodes(plans, evaluator=default_evaluator(), progress=False).episodes
+    return asyncio.run(run_episodes(plans, evaluator=default_evaluator(), progress=False)).episodes
 
 
 def test_tests_share_no_thing_and_no_wording_of_goals_with_training(split):

@@ -15,7 +15,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
 from sotopia_env.foundation.errors import Where
 from sotopia_env.foundation.records import read_record
-from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes_async
+from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes
 from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
 from sotopia_env.storage.manifest import EPISODES
 from sotopia_env.world import Episode, RecordedTurn
@@ -66,7 +66,7 @@ async def play_run(settings: ServiceSettings, database: Database, job: Job, stop
         try:
             await models.check()
             models.open(directory)
-            return await run_episodes_async(
+            return await run_episodes(
                 plans,
                 evaluator=resolved.evaluator,
                 run_dir=directory,

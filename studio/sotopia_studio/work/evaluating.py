@@ -11,6 +11,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency import Stop
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.foundation.records import Record, read_record
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.runs import evaluate_episode, evaluate_run
 from sotopia_env.storage import check_run, read_manifest
 from sotopia_studio.problems import ConflictError
@@ -108,5 +109,7 @@ async def _evaluate_run(
     evaluator = names.evaluator(settings, models, spec.evaluator, seated)
     assert evaluator is not None
     # In a thread, because rules compute without a pause and would block the live episodes of this worker.
-    await asyncio.to_thread(lambda: evaluate_run(directory, evaluator, progress=False, stop=stop, ledger=models.ledger))
+    await asyncio.to_thread(
+        lambda: wait(evaluate_run(directory, evaluator, progress=False, stop=stop, ledger=models.ledger))
+    )
     await index(database, spec.run, directory)

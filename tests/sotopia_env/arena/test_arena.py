@@ -1,5 +1,6 @@
 """Suites, runs, cards and merging, by the command line and the library."""
 
+import asyncio
 import itertools
 import json
 import re
@@ -314,7 +315,9 @@ def test_a_failure_counts_for_the_policy_whose_turn_it_was(tmp_path, suite):
     rated = (Failing(), Failing(robust=True), "micro")
     pairs = [(focal, other) for focal in rated for other in (*small.pool, *rated)]
     plans = plan_episodes(small.spec(small.pool).task_set(), pairs, seed=small.seed, orders=small.orders)
-    result = run_episodes(plans, evaluator=make_evaluator(small.evaluator), run_dir=tmp_path, progress=False)
+    result = asyncio.run(
+        run_episodes(plans, evaluator=make_evaluator(small.evaluator), run_dir=tmp_path, progress=False)
+    )
     assert result.failures
     small.save(tmp_path / SUITE_FILE)
     card = read_card(tmp_path)

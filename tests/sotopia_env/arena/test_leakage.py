@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from statistics import fmean
 
 import pytest
@@ -46,7 +47,7 @@ def test_fewer_than_three_offers_are_not_estimated():
 def errors(family: str, policy: str, other: str) -> tuple[float, float]:
     """The mean error, and the mean share of the lowest offer, of a policy."""
     plans = plan_episodes(tasks.generate(family, 12, 5), [(policy, other)], both_seats=False)
-    played = run_episodes(plans, evaluator=make_evaluator("verified"), progress=False).episodes
+    played = asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), progress=False)).episodes
     measures = [process(episode)["agent_0"] for episode in played]
     measured = [item for item in measures if "reservation_error" in item]
     assert measured

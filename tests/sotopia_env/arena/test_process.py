@@ -19,7 +19,7 @@ from tests.sotopia_env.interviewed import fair
 
 def played(family: str, *policies: str, n: int = 4):
     plans = plan_episodes(tasks.generate(family, n, 5), [policies], both_seats=False)
-    return run_episodes(plans, evaluator=make_evaluator("verified"), progress=False).episodes
+    return asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), progress=False)).episodes
 
 
 def mean(episodes, agent: str, name: str) -> float:

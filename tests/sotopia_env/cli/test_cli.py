@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -49,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two fixed policies."""
     path = tmp_path_factory.mktemp("cli") / "run"
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(Speaker("a"), Speaker("b"))])
-    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=path)
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=path))
     return path
 
 
@@ -329,7 +330,7 @@ def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Pat
 def test_records_that_do_not_fit_their_task_are_damaged(tmp_path: Path, old: str, new: str, said: str) -> None:
     outcome = OutcomeResult(agreed=True, reason="r", payoffs=(1.0, 1.0), shares=(0.5, 0.5), efficiency=1.0)
     plan = EpisodePlan(make_task(), (Speaker("a"), Speaker("b")))
-    run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(outcome=outcome))
+    asyncio.run(run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(outcome=outcome)))
     file = tmp_path / "episodes.jsonl"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
@@ -444,7 +445,7 @@ class Whisperer(Speaker):
 
 def test_show_lists_finds_and_marks_private_messages(tmp_path: Path, run: Path) -> None:
     plan = EpisodePlan(make_task(seats=3, private=True), (Whisperer("w"), Speaker("a"), Speaker("b")))
-    run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(fails=ValueError("no verdict")))
+    asyncio.run(run_episodes([plan], run_dir=tmp_path, evaluator=FixedEvaluator(fails=ValueError("no verdict"))))
     text = sotopia("show", tmp_path, 0).output
     assert 'Turn #1 | Ada Quill [privately to Cy Wren] said: "between\\nus\\u001b[2J"' in text
     assert "agent_0: Ada Quill, policy w" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import time
@@ -39,7 +40,7 @@ def kill_twice_and_finish(server: LoopbackServer, command: list[object], answers
 
 def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    run_episodes(plan_episodes(tasks.generate("bargaining", 40, seed=1), [("silent",)]), run_dir=run)
+    asyncio.run(run_episodes(plan_episodes(tasks.generate("bargaining", 40, seed=1), [("silent",)]), run_dir=run))
     before = [episode.key for episode in read_run(run)]
     with table_server(latency=0.05) as server:
         command = ["evaluate", run, "--evaluator", "judge:local/tiny", "--api-base", server.api_base]

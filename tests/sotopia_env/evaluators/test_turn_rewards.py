@@ -24,8 +24,8 @@ FAMILIES = ("bargaining", "division", "negotiation", "job_committee", "group_dec
 def play(family: str, policy: str, rules: Rules, n: int = 4) -> list[Episode]:
     tasks = naming.task_set(family, n, 3, "medium")
     policies = [(naming.make_policy(policy),) * len(tasks[0].agents)]
-    return run_episodes(
-        plan_episodes(tasks, policies, rules=rules), evaluator=VerifiedOutcome(), progress=False
+    return asyncio.run(
+        run_episodes(plan_episodes(tasks, policies, rules=rules), evaluator=VerifiedOutcome(), progress=False)
     ).episodes
 
 

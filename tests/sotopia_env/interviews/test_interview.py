@@ -49,7 +49,7 @@ def interviewed(policies, evaluator=None, task=None, seed=0):
     """The recorded episode of these policies, with its evaluation, and its interview."""
     plan = EpisodePlan(task or fair(), tuple(policies), seed=seed)
     evaluator = evaluator or InterviewEvaluator(policies=policies)
-    (episode,) = run_episodes([plan], evaluator=evaluator, progress=False).episodes
+    (episode,) = asyncio.run(run_episodes([plan], evaluator=evaluator, progress=False)).episodes
     return episode, episode.evaluation()
 
 

@@ -218,7 +218,7 @@ def test_the_code_that_names_import_is_recorded(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "code_of_mine.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     plans = plan_episodes([make_task("s0")], [(make("code_of_mine:Echo"), make("echo"))])
-    assert run_episodes(plans, run_dir=tmp_path / "run", progress=False).played == 1
+    assert asyncio.run(run_episodes(plans, run_dir=tmp_path / "run", progress=False)).played == 1
     code = read_manifest(tmp_path / "run").code
     digest = hashlib.sha256(SOURCE.encode()).hexdigest()[:16]
     assert code["code_of_mine"] == [{"file": "code_of_mine.py", "sha256": digest}]

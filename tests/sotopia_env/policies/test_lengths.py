@@ -1,5 +1,6 @@
 """Lengths are counted before a run begins: each limit that cannot hold what a task needs is told with the mend."""
 
+import asyncio
 import logging
 import re
 
@@ -33,7 +34,7 @@ def warnings(caplog):
         plans = plan_episodes(
             tasks.generate(family, 3, seed=1), [(policy, naming.make_policy("linear"))], rules=Rules(max_turns=2)
         )
-        run_episodes(plans, progress=False)
+        asyncio.run(run_episodes(plans, progress=False))
         return [record.getMessage() for record in caplog.records if "seated" in record.getMessage()]
 
     return play

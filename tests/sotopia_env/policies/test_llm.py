@@ -271,7 +271,7 @@ def test_thinking_is_stored_separately_and_shown_to_no_seat():
     thought = "SECRET-THOUGHT about the rain"
     inline = f"<think>INLINE-{thought}</think>{HELLO}"
     policies = tuple(seat(lambda request: ChatReply(inline, reasoning=thought))[0] for _ in range(2))
-    (episode,) = run_episodes([EpisodePlan(task(), policies, Rules(max_turns=6))], progress=False).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(task(), policies, Rules(max_turns=6))], progress=False)).episodes
     assert len(episode.turns) == 6
     for turn in episode.turns:
         assert turn.turn.action == SAID_HELLO
@@ -285,7 +285,7 @@ def test_what_no_file_can_hold_is_recorded_all_the_same():
     policies = tuple(
         seat(lambda request: ChatReply('\ud800 {"\ud801": 1}', reasoning="\udfff"), reasks=1)[0] for _ in range(2)
     )
-    result = run_episodes([EpisodePlan(task(), policies, Rules(max_turns=2))], progress=False)
+    result = asyncio.run(run_episodes([EpisodePlan(task(), policies, Rules(max_turns=2))], progress=False))
     (episode,) = result.episodes
     assert episode.turns[0].generation.text == '? {"?": 1}'
     assert Episode.model_validate_json(to_line(episode)) == episode
@@ -299,7 +299,7 @@ def test_a_failed_call_is_never_a_silent_turn():
     """Guards S19: there, any exception becomes a none action."""
     error = ModelCallError("model 'scripted/model': HTTP 500", kind="server", attempts=7, status=500)
     policy, _ = seat(HELLO, HELLO, BAD, error)
-    result = run_episodes([EpisodePlan(task(), (policy, policy))], progress=False)
+    result = asyncio.run(run_episodes([EpisodePlan(task(), (policy, policy))], progress=False))
     assert result.episodes == ()
     (failure,) = result.failures
     assert (failure.kind, len(failure.turns)) == ("PolicyError", 2)
@@ -437,7 +437,7 @@ def test_prompts_contain_only_what_their_seat_may_know():
     for situation in [*tasks.generate(["bargaining", "hiring", "mutual_friend", "group_decision"], 4, seed=1)]:
         policy, model = seat(lambda request: BAD if len(request.messages) % 4 == 2 else HELLO, reasks=1)
         plan = EpisodePlan(situation, (policy,) * len(situation.agents), Rules(max_turns=8, max_silent_turns=0))
-        (episode,) = run_episodes([plan], progress=False).episodes
+        (episode,) = asyncio.run(run_episodes([plan], progress=False)).episodes
         state = state_after(situation, *[situation.turn.action for situation in episode.turns], rules=plan.rules)
         assert len(model.requests) >= 8
         for request in model.requests:
@@ -448,7 +448,11 @@ def test_prompts_contain_only_what_their_seat_may_know():
 # What is recorded, and what is refused
 def test_words_tokens_latency_and_reasks_are_in_the_record_of_every_turn(tmp_path):
     policy, model = seat(lambda request: BAD if len(request.messages) == 2 else HELLO)
-    run_episodes([EpisodePlan(task(), (policy, policy), Rules(max_turns=4))], run_dir=tmp_path / "run", progress=False)
+    asyncio.run(
+        run_episodes(
+            [EpisodePlan(task(), (policy, policy), Rules(max_turns=4))], run_dir=tmp_path / "run", progress=False
+        )
+    )
     line = json.loads((tmp_path / "run" / "episodes.jsonl").read_text(encoding="utf-8").splitlines()[0])
     turns = line["turns"]
     assert [turn["generation"]["reasks"] for turn in turns] == [1, 1, 0, 0]

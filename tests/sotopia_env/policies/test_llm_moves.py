@@ -348,7 +348,7 @@ def test_an_example_with_a_move_that_cannot_be_is_refused():
 def test_an_episode_between_models_is_settled_recorded_and_replays():
     first, _ = seat(answer({"propose": {"price": 40.5}}), answer({"accept": 2}))
     second, _ = seat(answer({"accept": 3}), answer({"propose": {"price": "$60"}}), reasks=1)
-    (episode,) = run_episodes([EpisodePlan(sale(), (first, second))], progress=False).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(sale(), (first, second))], progress=False)).episodes
     assert episode.stop is StopReason.SETTLED
     assert [item.turn.effect for item in episode.turns] == [
         "offers (#1): price $40.50",

@@ -1,5 +1,6 @@
 """Differences to a baseline beside each partner, several judges beside each other, and comparisons kept in files."""
 
+import asyncio
 import json
 import math
 
@@ -100,9 +101,9 @@ def spec_of(folder) -> CompareSpec:
     names = ("linear", "boulware", "conceder", "splitter")
     policies = {name: make_policy(name) for name in names}
     pairs = [(policies[x], policies[y]) for x in names[:2] for y in names[2:]]
-    run_episodes(plan_episodes(tasks.generate("bargaining", 4, seed=3), pairs), evaluator=make_evaluator(JUDGES[0]),
-                 run_dir=run, progress=False)  # fmt: skip
-    evaluate_run(run, make_evaluator(JUDGES[1]))
+    plans = plan_episodes(tasks.generate("bargaining", 4, seed=3), pairs)
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator(JUDGES[0]), run_dir=run, progress=False))
+    asyncio.run(evaluate_run(run, make_evaluator(JUDGES[1])))
     return CompareSpec(runs=(str(run),), evaluators=JUDGES, metrics=("goal", "overall"), baseline="linear",
                        policies=("boulware",), partners=("conceder", "splitter"))  # fmt: skip
 

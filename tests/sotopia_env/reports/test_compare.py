@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -42,7 +43,7 @@ def _no_warnings() -> Iterator[None]:
 
 def scored(plan: EpisodePlan, goals: tuple[float, ...], outcome: OutcomeResult | None = None) -> Episode:
     """The played plan with these GOAL scores by seat and the middle of the range elsewhere."""
-    (episode,) = run_episodes([plan]).episodes
+    (episode,) = asyncio.run(run_episodes([plan])).episodes
     scores = [
         Score(agent=agent, dimension=d, value=goal if d == "goal" else sum(RANGES[d]) / 2)
         for agent, goal in zip(episode.task.agents, goals, strict=True)
@@ -106,7 +107,7 @@ def test_s5_a_policy_counts_only_where_it_sits_and_first_means_first() -> None:
 def test_s3_comparing_only_reads(tmp_path: Path) -> None:
     """There, the benchmark deleted the episodes whose reward was a float: all of them."""
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])
-    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path / "run")
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path / "run"))
     before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
     result = compare_runs([tmp_path / "run"])
     comparison_report(result).write(tmp_path / "report")
@@ -131,7 +132,7 @@ def test_s13_a_comparison_is_the_same_every_time_and_in_any_order_of_episodes() 
 def test_unscored_is_counted_and_left_out_never_zero() -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, B)], both_seats=False)
     episodes = [scored(plan, (8.0, 4.0)) for plan in plans[:3]]
-    episodes += run_episodes(plans[3:], evaluator=FixedEvaluator(fails=NO_VERDICT)).episodes
+    episodes += asyncio.run(run_episodes(plans[3:], evaluator=FixedEvaluator(fails=NO_VERDICT))).episodes
     result = compare(episodes)
     cell = result.cell("a", "goal")
     assert cell is not None
@@ -144,13 +145,15 @@ def test_unscored_is_counted_and_left_out_never_zero() -> None:
 
 
 def test_episodes_without_any_evaluation_compare_by_words() -> None:
-    result = compare(run_episodes(plan_episodes([make_task()], [(A, replace(B, text="one two three four"))])).episodes)
+    result = compare(
+        asyncio.run(run_episodes(plan_episodes([make_task()], [(A, replace(B, text="one two three four"))]))).episodes
+    )
     assert (result.metrics, result.main, result.unscored) == (("words_per_turn",), "words_per_turn", 2)
     assert (mean(result, "a", "words_per_turn"), mean(result, "b", "words_per_turn")) == (3.0, 5.0)
 
 
 def test_words_per_turn_counts_speech_over_all_own_turns() -> None:
-    (episode,) = run_episodes([EpisodePlan(make_task(), (A, B))]).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(make_task(), (A, B))])).episodes
     item = episode.turns[0]
     silent = item.model_copy(update={"turn": replace(item.turn, action=Action(ActionType.ACTION, "waves both hands"))})
     rows = seat_results([episode.model_copy(update={"turns": (silent, *episode.turns[1:])})])
@@ -245,7 +248,7 @@ def test_an_interval_below_0_belongs_to_a_metric_that_the_report_names() -> None
 
 
 def test_overall_is_the_mean_of_seven_and_absent_with_fewer() -> None:
-    (episode,) = run_episodes([EpisodePlan(make_task(), (A, B))]).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(make_task(), (A, B))])).episodes
     partial = Evaluation(evaluator="v", scores=(Score(agent="agent_0", dimension=DIMENSIONS[-1], value=7.0),))
     result = compare([episode.with_evaluation(partial)])
     assert "overall" not in result.metrics
@@ -257,7 +260,7 @@ def test_overall_is_the_mean_of_seven_and_absent_with_fewer() -> None:
 
 def with_politeness(plan: EpisodePlan, scores: tuple[float, float], high: int = 5) -> Episode:
     """A played plan scored on a dimension of the user's own and on no other."""
-    (episode,) = run_episodes([plan]).episodes
+    (episode,) = asyncio.run(run_episodes([plan])).episodes
     own = CustomDimension(name="politeness", low=1, high=high, instruction="How polite?")
     values = zip(episode.task.agents, scores, strict=True)
     verdict = tuple(Score(agent=agent, dimension="politeness", value=value) for agent, value in values)
@@ -409,8 +412,8 @@ def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
 
 def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
-    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)
-    evaluate_run(tmp_path, FixedEvaluator(name="other", fractions=(0.5, 0.5)))
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
+    asyncio.run(evaluate_run(tmp_path, FixedEvaluator(name="other", fractions=(0.5, 0.5))))
     result = compare_runs([tmp_path])
     assert (result.evaluator, mean(result, "a")) == ("fixed", 8.0)
     assert compare_runs([tmp_path], evaluator="other").evaluator == "other"
@@ -482,10 +485,12 @@ def test_policies_that_met_no_common_partner_are_compared_with_a_warning() -> No
 def test_runs_that_share_a_baselines_self_play_count_it_once(tmp_path: Path) -> None:
     tasks = [make_task(f"s{i}") for i in range(3)]
     for name, policy in (("x", A), ("y", C)):
-        run_episodes(
-            plan_episodes(tasks, all_matchups([policy, B])), evaluator=FixedEvaluator(), run_dir=tmp_path / name
+        asyncio.run(
+            run_episodes(
+                plan_episodes(tasks, all_matchups([policy, B])), evaluator=FixedEvaluator(), run_dir=tmp_path / name
+            )
         )
-    evaluate_run(tmp_path / "y", FixedEvaluator(name="other"))
+    asyncio.run(evaluate_run(tmp_path / "y", FixedEvaluator(name="other")))
     result = compare_runs([tmp_path / "x", tmp_path / "y"])
     assert (result.evaluator, result.episodes) == (FixedEvaluator().name, 3 * 2 * 3 + 3)
     assert ("b", "b") in {(cell.policy, cell.partner) for cell in result.matrix}

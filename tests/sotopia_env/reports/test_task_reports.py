@@ -1,5 +1,6 @@
 """Reports on tasks: the hard ones by the rule of SOTOPIA §7, the card of a task, the composition of a set."""
 
+import asyncio
 import itertools
 import json
 
@@ -30,7 +31,7 @@ def run(tmp_path_factory):
     policies = [make_policy(name) for name in ("boulware", "conceder", "tit-for-tat")]
     matchups = list(itertools.product(policies, policies))
     plans = plan_episodes(tasks.generate(["bargaining"], 6, 0), matchups)
-    run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=path)
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=path))
     return path
 
 
@@ -55,7 +56,9 @@ def test_the_maximum_is_over_all_policies_the_target_among_them(tmp_path):
     for name, fractions in {"target": (0.1, 0.5), "steady": (0.4, 0.4)}.items():
         runs.append(tmp_path / name)
         plan = EpisodePlan(make_task(), (Speaker(name),) * 2, seed=0)
-        run_episodes([plan], evaluator=FixedEvaluator(fractions=fractions), run_dir=runs[-1], progress=False)
+        asyncio.run(
+            run_episodes([plan], evaluator=FixedEvaluator(fractions=fractions), run_dir=runs[-1], progress=False)
+        )
     (entry,) = hard_tasks(runs, "target", metric="goal").entries
     assert (entry.by, entry.high, entry.low, entry.difference) == ("target", 10, 0, 0)
     assert hard_tasks(runs, "steady", metric="goal").entries[0].by == "target"
@@ -78,7 +81,7 @@ def test_hard_tasks_are_those_with_the_greatest_gap(run, target):
 
 def test_tasks_without_two_values_of_a_policy_are_left_out(tmp_path):
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(Speaker("a"), Speaker("b"))], both_seats=False)
-    run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
     with raises(InvalidValueError, field="target"):
         hard_tasks([tmp_path], "a")
     with raises(UnknownNameError, field="target", got="c"):

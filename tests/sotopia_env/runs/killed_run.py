@@ -5,6 +5,7 @@ Half of them are in reactive order.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 from sotopia_env.runs import plan_episodes, run_episodes
@@ -19,5 +20,5 @@ PLANS = [
 
 if __name__ == "__main__":
     print("ready", flush=True)
-    result = run_episodes(PLANS, evaluator=FixedEvaluator(), run_dir=sys.argv[1], concurrency=4)
+    result = asyncio.run(run_episodes(PLANS, evaluator=FixedEvaluator(), run_dir=sys.argv[1], concurrency=4))
     print("repaired" if result.repaired else "whole", flush=True)

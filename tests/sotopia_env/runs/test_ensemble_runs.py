@@ -57,7 +57,7 @@ def plans() -> list[EpisodePlan]:
 
 
 def rollout(run: Path, ensemble: Ensemble | None) -> RunResult:
-    return run_episodes(plans(), evaluator=ensemble, run_dir=run)
+    return asyncio.run(run_episodes(plans(), evaluator=ensemble, run_dir=run))
 
 
 def names(episode: Episode) -> list[str]:
@@ -73,7 +73,7 @@ def test_the_verdicts_of_the_others_are_kept_and_only_the_missing_judge_is_asked
     ensemble = bench.ensemble()
     result = rollout(tmp_path, None if later else ensemble)
     if later:
-        assert evaluate_run(tmp_path, ensemble).unscored == EPISODES
+        assert asyncio.run(evaluate_run(tmp_path, ensemble)).unscored == EPISODES
     else:
         assert result.unscored == EPISODES
     for episode in read_run(tmp_path):
@@ -83,7 +83,7 @@ def test_the_verdicts_of_the_others_are_kept_and_only_the_missing_judge_is_asked
         assert verdict.members == ("j1", "j2", "j3")
         assert verdict.unscored == "2 of 3 judges answered, 3 needed; j3 failed: EvaluationError: the line is dead"
     bench.failures.clear()
-    assert evaluate_run(tmp_path, ensemble).unscored == 0
+    assert asyncio.run(evaluate_run(tmp_path, ensemble)).unscored == 0
     assert bench.calls == {"j1": EPISODES, "j2": EPISODES, "j3": 2 * EPISODES}
     for episode in read_run(tmp_path):
         assert names(episode) == ["j1", "j2", "j3", ensemble.name]
@@ -101,9 +101,9 @@ def test_a_quorum_scores_with_those_who_answered(tmp_path: Path) -> None:
 def test_a_judge_with_other_parameters_is_another_judge(tmp_path: Path) -> None:
     bench = Bench()
     rollout(tmp_path, bench.ensemble())
-    evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2}))
+    asyncio.run(evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2})))
     assert bench.calls == {"j1": EPISODES, "j2": 2 * EPISODES, "j3": EPISODES}
-    evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2}), force=True)
+    asyncio.run(evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2}), force=True))
     assert bench.calls == {"j1": 2 * EPISODES, "j2": 3 * EPISODES, "j3": 2 * EPISODES}
 
 
@@ -111,7 +111,7 @@ def test_a_failure_replaces_no_judge_s_scores(tmp_path: Path) -> None:
     bench = Bench()
     rollout(tmp_path, bench.ensemble())
     bench.failures["j2"] = DEAD
-    assert evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2, "j3": 2})).refused == EPISODES
+    assert asyncio.run(evaluate_run(tmp_path, bench.ensemble(versions={"j2": 2, "j3": 2}))).refused == EPISODES
     for episode in read_run(tmp_path):
         assert [evaluation.unscored for evaluation in episode.evaluations] == [None] * 4
         assert {e.evaluator: e.parameters.get("version") for e in episode.evaluations[:-1]} == {
@@ -130,12 +130,12 @@ def test_what_ends_the_evaluation_loses_no_verdict_that_was_paid_for(tmp_path: P
     rollout(tmp_path, None)
     if isinstance(fatal, ModelRefusedError):
         with pytest.raises(ModelRefusedError):
-            evaluate_run(tmp_path, bench.ensemble())
+            asyncio.run(evaluate_run(tmp_path, bench.ensemble()))
     else:
-        assert evaluate_run(tmp_path, bench.ensemble()).stopped == "spent"
+        assert asyncio.run(evaluate_run(tmp_path, bench.ensemble())).stopped == "spent"
     assert {tuple(names(episode)) for episode in read_run(tmp_path)} == {()}
     bench.failures.clear()
-    assert evaluate_run(tmp_path, bench.ensemble()).unscored == 0
+    assert asyncio.run(evaluate_run(tmp_path, bench.ensemble())).unscored == 0
     assert (bench.calls["j1"], bench.calls["j3"]) == (EPISODES, EPISODES)
     assert not list(tmp_path.glob("evaluations-*.jsonl"))
 
@@ -144,7 +144,7 @@ def test_compare_reads_the_ensemble_and_each_judge(tmp_path: Path) -> None:
     bench = Bench()
     rollout(tmp_path, None)
     ensemble = bench.ensemble()
-    evaluate_run(tmp_path, ensemble)
+    asyncio.run(evaluate_run(tmp_path, ensemble))
     assert compare_runs([tmp_path]).evaluator == ensemble.name
     assert compare_runs([tmp_path / "episodes.jsonl"]).evaluator == ensemble.name
     assert compare_runs([tmp_path], evaluator="j2").evaluator == "j2"
@@ -158,7 +158,7 @@ def test_a_judge_that_takes_too_long_costs_no_verdict_of_the_others(tmp_path: Pa
             raise AssertionError
 
     rollout(tmp_path, None)
-    result = evaluate_run(tmp_path, Ensemble([FixedEvaluator("quick"), Slow("slow")]), timeout=0.05)
+    result = asyncio.run(evaluate_run(tmp_path, Ensemble([FixedEvaluator("quick"), Slow("slow")]), timeout=0.05))
     assert result.reason == "1 of 2 judges answered, 2 needed; slow failed: Timeout: not finished within 0.05 s"
     assert {names(episode)[0] for episode in read_run(tmp_path)} == {"quick"}
 

@@ -12,7 +12,7 @@ from sotopia_env.chat_model import RetryPolicy, Totals, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import ModelRefusedError
-from sotopia_env.runs import RunResult, run_episodes_async
+from sotopia_env.runs import RunResult, run_episodes
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
@@ -51,7 +51,7 @@ async def play(server: LoopbackServer, run: Path, episodes: int, retries: int) -
     models.open(run)
     try:
         plans = plans_of(models, episodes)
-        result = await run_episodes_async(
+        result = await run_episodes(
             plans, evaluator=judge, run_dir=run, concurrency=64, progress=False, ledger=models.ledger
         )
         return result, plans

@@ -13,7 +13,7 @@ from sotopia_env.chat_model import LedgerEntry, Price, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.cli.app import app
 from sotopia_env.naming import make_evaluator
-from sotopia_env.runs import run_episodes_async
+from sotopia_env.runs import run_episodes
 from sotopia_env.runs.forecast import (
     ModelForecast,
     RunForecast,
@@ -46,7 +46,7 @@ async def play(request: RunSpec, run: Path) -> None:
     try:
         resolved = request.resolve(models)
         models.open(run)
-        await run_episodes_async(
+        await run_episodes(
             resolved.plans(), evaluator=resolved.evaluator, run_dir=run, progress=False, ledger=models.ledger
         )
     finally:

@@ -154,7 +154,9 @@ def test_a_run_takes_people_and_refuses_other_settings(tmp_path: Path) -> None:
     other = [EpisodePlan(make_task(f"s{i}"), (person, Speaker("partner", parameters={"x": 1}))) for i in range(4)]
     with pytest.raises(InvalidValueError):
         Session(other, FixedEvaluator(), tmp_path).todo()
-    run_episodes(other, evaluator=FixedEvaluator(), run_dir=tmp_path / "other")  # which is a run like any other
+    asyncio.run(
+        run_episodes(other, evaluator=FixedEvaluator(), run_dir=tmp_path / "other")
+    )  # which is a run like any other
 
 
 @pytest.mark.parametrize("code", ["a\nb", "x" * 81, "\u202e"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -51,7 +52,7 @@ def run(tmp_path: Path) -> Path:
     """A run whose two parts have been played."""
     write_ledger(tmp_path, 1)
     for number, part in enumerate((ONE, TWO)):
-        run_episodes(plans(), run_dir=tmp_path, part=part)
+        asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=part))
         write_ledger(part.path(tmp_path), 3 + number)
     return tmp_path
 
@@ -135,8 +136,8 @@ def test_an_invalid_note_is_refused(run: Path) -> None:
 
 
 def test_the_same_command_without_a_part_merges_and_continues(tmp_path: Path) -> None:
-    run_episodes(plans(), run_dir=tmp_path, part=TWO)
-    result = run_episodes(plans(), run_dir=tmp_path)
+    asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=TWO))
+    result = asyncio.run(run_episodes(plans(), run_dir=tmp_path))
     assert (result.planned, result.resumed, result.played) == (7, 3, 3)
     assert sorted(keys(tmp_path)) == sorted(plan.key for plan in plans()[:6])
     assert not (tmp_path / PARTS).exists()
@@ -144,9 +145,9 @@ def test_the_same_command_without_a_part_merges_and_continues(tmp_path: Path) ->
 
 def test_parts_share_the_plan_and_each_is_resumed_by_itself(tmp_path: Path) -> None:
     parts = [Part(number, 3) for number in (1, 2, 3)]
-    planned = [run_episodes(plans(), run_dir=tmp_path, part=part).planned for part in parts]
+    planned = [asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=part)).planned for part in parts]
     assert planned == [3, 2, 2]
-    again = run_episodes(plans(), run_dir=tmp_path, part=parts[0])
+    again = asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=parts[0]))
     assert (again.resumed, again.played, len(again.failures)) == (2, 0, 1)
     all_keys = [key for part in parts for key in keys(part.path(tmp_path))]
     assert sorted(all_keys) == sorted(plan.key for plan in plans()[:6])
@@ -154,17 +155,17 @@ def test_parts_share_the_plan_and_each_is_resumed_by_itself(tmp_path: Path) -> N
 
 
 def test_what_is_missing_is_said_and_the_part_continues_after_the_merge(tmp_path: Path) -> None:
-    run_episodes(plans(), run_dir=tmp_path, part=TWO)
+    asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=TWO))
     assert merge_run(tmp_path) == MergeResult(planned=7, recorded=3, new=3, failed=0, absent=("1/2",))
     assert merge_run(tmp_path).missing == 4
     assert read_manifest(tmp_path).finished is None
-    assert run_episodes(plans(), run_dir=tmp_path, part=TWO).played == 0  # the run has them
-    assert run_episodes(plans(), run_dir=tmp_path, part=ONE).played == 3
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=TWO)).played == 0  # the run has them
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=ONE)).played == 3
     result = merge_run(tmp_path)
     assert (result.recorded, result.new, result.failed, result.missing) == (6, 3, 1, 0)
     manifest = read_manifest(tmp_path)
     assert (manifest.part, manifest.finished is not None) == (None, True)
-    assert run_episodes(plans(), run_dir=tmp_path).resumed == 6
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path)).resumed == 6
     assert merge_run(tmp_path).recorded == 6
 
 
@@ -172,28 +173,28 @@ def test_begun_episodes_go_on_from_their_last_turn_in_a_part_and_after_the_merge
     policy = Faulty("f", at=3)
     plan, part = [EpisodePlan(make_task("s"), (policy, policy))], Part(1, 1)
     for _ in range(2):
-        assert len(run_episodes(plan, run_dir=tmp_path, part=part).failures) == 1
+        assert len(asyncio.run(run_episodes(plan, run_dir=tmp_path, part=part)).failures) == 1
         assert len(read_unfinished(part.path(tmp_path))) == 2
         merge_run(tmp_path)
         assert len(read_unfinished(tmp_path)) == 2
     policy.broken[0] = False
-    assert run_episodes(plan, run_dir=tmp_path).played == 1
+    assert asyncio.run(run_episodes(plan, run_dir=tmp_path)).played == 1
     assert read_unfinished(tmp_path) == ()
 
 
 def test_parts_of_another_run_or_another_division_are_refused(run: Path) -> None:
     with raises(InvalidValueError, field="part", got="3/3"):
-        run_episodes(plans(), run_dir=run, part=Part(3, 3))
+        asyncio.run(run_episodes(plans(), run_dir=run, part=Part(3, 3)))
     TWO.path(run).rename(run / "elsewhere")
     other = plan_episodes([make_task("x")], [(Speaker("b"),)])
-    run_episodes(other, run_dir=run, part=TWO)
+    asyncio.run(run_episodes(other, run_dir=run, part=TWO))
     with raises(InvalidValueError, field="tasks"):
         merge(run)
     shutil.rmtree(TWO.path(run))
     (run / "elsewhere").rename(TWO.path(run))
     assert merge(run) == 6
     with raises(InvalidValueError, field="tasks"):
-        run_episodes(other, run_dir=run, part=TWO)
+        asyncio.run(run_episodes(other, run_dir=run, part=TWO))
 
 
 def test_an_episode_that_two_processes_played_otherwise_is_refused_and_nothing_is_lost(run: Path) -> None:
@@ -213,9 +214,9 @@ def test_an_episode_that_two_processes_played_otherwise_is_refused_and_nothing_i
 
 def test_episodes_that_were_not_planned_are_found(tmp_path: Path) -> None:
     whole = plan_episodes([make_task(f"s{i}") for i in range(4)], [(Speaker("a"),)])
-    run_episodes(whole, run_dir=tmp_path, part=ONE)
-    run_episodes(whole, run_dir=tmp_path, part=TWO)
-    foreign = run_episodes(plan_episodes([make_task("x")], [(Speaker("a"),)])).episodes[0]
+    asyncio.run(run_episodes(whole, run_dir=tmp_path, part=ONE))
+    asyncio.run(run_episodes(whole, run_dir=tmp_path, part=TWO))
+    foreign = asyncio.run(run_episodes(plan_episodes([make_task("x")], [(Speaker("a"),)]))).episodes[0]
     file = TWO.path(tmp_path) / "episodes.jsonl"
     file.write_bytes(file.read_bytes().splitlines(keepends=True)[0] + to_line(foreign).encode())
     with raises(DamagedRecordError, field="plan_hash", file="run.json"):

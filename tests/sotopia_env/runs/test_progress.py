@@ -56,7 +56,7 @@ def test_the_line_counts_resumed_episodes_and_shows_the_time_left(monkeypatch: p
 
 
 def test_nothing_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path)
+    asyncio.run(run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path))
     assert capsys.readouterr().err == ""
 
 
@@ -64,7 +64,7 @@ def test_one_transcript_at_a_time_is_followed_from_its_beginning_to_its_scores()
     lines: list[str] = []
     pair = (Speaker("a", text="evil \x1b[2J", wait=0.001), Speaker("b", wait=0.001))
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [pair])
-    run_episodes(plans, evaluator=FixedEvaluator(), concurrency=3, watcher=LiveTranscript(lines.append))
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), concurrency=3, watcher=LiveTranscript(lines.append)))
     text = "\n".join(lines)
     assert "\x1b" not in text
     headings = [line for line in lines if line.startswith("episode ")]
@@ -79,6 +79,6 @@ def test_one_transcript_at_a_time_is_followed_from_its_beginning_to_its_scores()
 def test_a_transcript_of_an_episode_that_fails_says_so_and_the_next_one_is_followed() -> None:
     lines: list[str] = []
     plans = plan_episodes([make_task("s0"), make_task("s1")], [(Speaker("a"), Faulty("f", at=2))], both_seats=False)
-    run_episodes(plans, concurrency=1, watcher=LiveTranscript(lines.append))
+    asyncio.run(run_episodes(plans, concurrency=1, watcher=LiveTranscript(lines.append)))
     assert [line for line in lines if "Not finished: the wire was cut" in line]
     assert len([line for line in lines if line.startswith("episode ")]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import os
 import signal
@@ -94,7 +95,7 @@ def test_a_worker_that_is_killed_is_begun_again_and_continues(tmp_path: Path) ->
 def test_a_worker_with_another_version_says_so_instead_of_playing_something_else(tmp_path: Path) -> None:
     spec = RunSpec(policies=("silent",), tasks="bargaining", n=1)
     run = spec.model_copy(update={"n": 2}).resolve(ModelPool())
-    run_episodes(run.plans(), evaluator=run.evaluator, run_dir=tmp_path)
+    asyncio.run(run_episodes(run.plans(), evaluator=run.evaluator, run_dir=tmp_path))
     with raises(InvalidValueError, field="tasks"):
         play_part(PartTask(spec, tmp_path, Part(1, 1), 0.0))
     assert not (tmp_path / PARTS).exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
@@ -49,7 +50,7 @@ def lines(run: Path) -> list[bytes]:
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("finished")
-    run_episodes(plans(), run_dir=run)
+    asyncio.run(run_episodes(plans(), run_dir=run))
     return run
 
 
@@ -89,10 +90,10 @@ def test_kill_at_random_moments_then_resume_loses_and_doubles_nothing(tmp_path: 
         counts.append(whole_lines(run))
     assert counts == sorted(counts)
     assert counts[-1] < 100
-    result = run_episodes(PLANS, evaluator=FixedEvaluator(), run_dir=run)
+    result = asyncio.run(run_episodes(PLANS, evaluator=FixedEvaluator(), run_dir=run))
     assert (result.resumed + result.played, result.failures) == (100, ())
     assert result.resumed == counts[-1]
-    assert content(read_run(run)) == content(run_episodes(PLANS, evaluator=FixedEvaluator()).episodes)
+    assert content(read_run(run)) == content(asyncio.run(run_episodes(PLANS, evaluator=FixedEvaluator())).episodes)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 1000, -1])
@@ -103,7 +104,7 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
     (run / "episodes.jsonl").write_bytes(b"".join(before[:-1]) + torn)
     assert len(content(read_run(run))) == 7
     assert "line 8: skipped an incomplete line" in caplog.text
-    result = run_episodes(plans(), run_dir=run)
+    result = asyncio.run(run_episodes(plans(), run_dir=run))
     assert (result.resumed, result.played) == (7, 1)
     assert result.repaired == (f"{run / 'episodes.jsonl'}: removed an incomplete last line ({len(torn)} bytes)",)
     assert result.repaired[0] in caplog.text
@@ -116,7 +117,7 @@ def test_torn_last_line_is_removed_said_and_played_again(run: Path, cut: int, ca
 def test_damaged_line_in_the_middle_is_named_with_file_and_line(run: Path, damage: bytes, at: int) -> None:
     before = lines(run)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:at], damage, *before[at + 1 :]]))
-    for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
+    for attempt in (lambda: asyncio.run(run_episodes(plans(), run_dir=run)), lambda: list(read_run(run))):
         with raises(DamagedRecordError, file="episodes.jsonl", line=at + 1):
             attempt()
     assert lines(run)[at] == damage
@@ -125,7 +126,7 @@ def test_damaged_line_in_the_middle_is_named_with_file_and_line(run: Path, damag
 def test_a_duplicate_episode_is_refused(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=9):
-        run_episodes(plans(), run_dir=run)
+        asyncio.run(run_episodes(plans(), run_dir=run))
 
 
 CHANGES = {
@@ -144,7 +145,7 @@ def test_a_record_that_is_not_what_its_key_says_is_refused(run: Path, field: str
     change(item)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
     with raises(DamagedRecordError, file="episodes.jsonl", line=3) as caught:
-        run_episodes(plans(), run_dir=run)
+        asyncio.run(run_episodes(plans(), run_dir=run))
     assert f".{caught.value.field}".endswith(f".{field}")
     assert len(lines(run)) == len(before)
 
@@ -152,7 +153,7 @@ def test_a_record_that_is_not_what_its_key_says_is_refused(run: Path, field: str
 def test_a_run_of_another_version_is_not_read(run: Path) -> None:
     manifest = run / "run.json"
     manifest.write_text(manifest.read_text().replace('"schema_version": 2', '"schema_version": 99'))
-    for attempt in (lambda: run_episodes(plans(), run_dir=run), lambda: list(read_run(run))):
+    for attempt in (lambda: asyncio.run(run_episodes(plans(), run_dir=run)), lambda: list(read_run(run))):
         with raises(DamagedRecordError, file="run.json", field="schema_version", got=99):
             attempt()
 
@@ -167,7 +168,7 @@ def test_s4_what_is_done_is_recognised_and_not_played_again(run: Path) -> None:
             return await super().act(observation, seed)
 
     again = plan_episodes([make_task(f"s{i}") for i in range(4)], [(Watched("a"), Watched("b"))])
-    result = run_episodes(again, run_dir=run)
+    result = asyncio.run(run_episodes(again, run_dir=run))
     assert (result.planned, result.resumed, result.played) == (8, 8, 0)
     assert seeds == []
     assert (run / "episodes.jsonl").read_bytes() == before
@@ -188,7 +189,7 @@ DIFFERENT = [
 def test_another_configuration_is_refused_by_the_field_that_differs(run, field, other, evaluator) -> None:  # type: ignore[no-untyped-def]
     before = {file.name: file.read_bytes() for file in run.iterdir()}
     with raises(InvalidValueError, field=field, file="run"):
-        run_episodes(other(), evaluator=evaluator, run_dir=run)
+        asyncio.run(run_episodes(other(), evaluator=evaluator, run_dir=run))
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
@@ -199,37 +200,39 @@ def test_a_policy_is_added_to_a_run_and_every_command_continues(run: Path) -> No
     before = lines(run)
     tasks = [make_task(f"s{i}") for i in range(4)]
     added = plan_episodes(tasks, [(A, C)])
-    result = run_episodes(added[:-1], run_dir=run)  # as a command that plays less; the next one is another addition
+    result = asyncio.run(
+        run_episodes(added[:-1], run_dir=run)
+    )  # as a command that plays less; the next one is another addition
     assert (result.planned, result.resumed, result.played) == (7, 0, 7)
-    assert run_episodes(added, run_dir=run).played == 1
+    assert asyncio.run(run_episodes(added, run_dir=run)).played == 1
     assert lines(run)[: len(before)] == before
     for planned in (plans(), added, plan_episodes(tasks, [(A, B), (A, C)]), plans(both_seats=False)):
-        result = run_episodes(planned, run_dir=run)
+        result = asyncio.run(run_episodes(planned, run_dir=run))
         assert (result.played, result.resumed) == (0, len(planned))
     assert set(content(read_run(run))) == {plan.key for plan in (*plans(), *added)}
     manifest = read_manifest(run)
     assert [policy.name for policy in manifest.policies] == ["a", "b", "c"]
     assert [policy.name for policy in manifest.config.policies] == ["a", "b"]
-    assert evaluate_run(run, FixedEvaluator()).evaluated == 16
+    assert asyncio.run(evaluate_run(run, FixedEvaluator())).evaluated == 16
 
 
 def test_settings_of_a_policy_that_was_added_may_not_change(run: Path) -> None:
-    run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run)
+    asyncio.run(run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run))
     other = plan_episodes([make_task(f"s{i}") for i in range(4)], [(B, replace(C, parameters={"x": 1}))])
     with raises(InvalidValueError, field="policies.c.parameters.x"):
-        run_episodes(other, run_dir=run)
+        asyncio.run(run_episodes(other, run_dir=run))
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_records_of_other_matchups_are_checked_as_well(run: Path, change: Any) -> None:
     added = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)])
-    run_episodes(added, run_dir=run)
+    asyncio.run(run_episodes(added, run_dir=run))
     before = lines(run)
     item = json.loads(before[2])  # of a vs b, which is not in the plan
     change(item)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=3):
-        run_episodes(added, run_dir=run)
+        asyncio.run(run_episodes(added, run_dir=run))
     assert len(lines(run)) == len(before)
 
 
@@ -237,21 +240,21 @@ def test_what_cannot_be_read_keeps_a_run_from_being_added_to(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
     manifest = (run / "run.json").read_bytes()
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=9):
-        run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run)
+        asyncio.run(run_episodes(plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)]), run_dir=run))
     assert (run / "run.json").read_bytes() == manifest
 
 
 def test_failed_episodes_are_tried_again_and_their_failures_superseded(tmp_path: Path) -> None:
     first, second = Faulty("first", broken=[True]), Faulty("second", broken=[True])
     planned = [*plans(2), EpisodePlan(make_task("x"), (first, A)), EpisodePlan(make_task("y"), (second, A))]
-    result = run_episodes(planned, run_dir=tmp_path)
+    result = asyncio.run(run_episodes(planned, run_dir=tmp_path))
     assert (result.played, len(result.failures)) == (4, 2)
     first.broken[0] = False
-    result = run_episodes(planned, run_dir=tmp_path)
+    result = asyncio.run(run_episodes(planned, run_dir=tmp_path))
     assert (result.resumed, result.played, [f.task for f in result.failures]) == (4, 1, ["y/0"])
     assert [failure.task for failure in read_failures(tmp_path)] == ["y/0"]
     second.broken[0] = False
-    run_episodes(planned, run_dir=tmp_path)
+    asyncio.run(run_episodes(planned, run_dir=tmp_path))
     assert read_failures(tmp_path) == ()
     assert set(content(read_run(tmp_path))) == {plan.key for plan in planned}
     counts = read_manifest(tmp_path).counts
@@ -263,16 +266,16 @@ def test_second_process_on_one_directory_is_refused(run: Path) -> None:
     code = (
         "import sys; from tests.sotopia_env.runs.test_resume import plans"
         "; from sotopia_env.runs.rollout import run_episodes\n"
-        "run_episodes(plans(), run_dir=sys.argv[1])"
+        "import asyncio; asyncio.run(run_episodes(plans(), run_dir=sys.argv[1]))"
     )
     config = read_manifest(run).config
     with RunDirectory(run, config):
         with raises(InUseError, file=run.name):
-            run_episodes(plans(), run_dir=run)
+            asyncio.run(run_episodes(plans(), run_dir=run))
         process = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, cwd=ROOT)
         assert process.returncode != 0
         assert "InUseError" in process.stderr
-    assert run_episodes(plans(), run_dir=run).resumed == 8  # the lock went with its holder
+    assert asyncio.run(run_episodes(plans(), run_dir=run)).resumed == 8  # the lock went with its holder
 
 
 def test_run_json_tells_what_was_played_and_when(run: Path) -> None:
@@ -295,14 +298,14 @@ def test_a_path_that_is_no_run_directory_is_refused(tmp_path: Path, prepare) -> 
     path = tmp_path / "run"
     prepare(path)
     with raises(InvalidValueError, file="run"):
-        run_episodes(plans(), run_dir=path)
+        asyncio.run(run_episodes(plans(), run_dir=path))
 
 
 def test_a_run_of_an_older_schema_is_refused_in_one_sentence(run: Path) -> None:
     manifest = (run / "run.json").read_text()
     (run / "run.json").write_text(manifest.replace('"schema_version": 2', '"schema_version": 1', 1))
     with raises(DamagedRecordError, field="schema_version", got=1):
-        run_episodes(plans(), run_dir=run)
+        asyncio.run(run_episodes(plans(), run_dir=run))
 
 
 def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None:
@@ -316,7 +319,7 @@ def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None
             return await super().evaluate(episode)
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(run, Fatal(), concurrency=1)
+        asyncio.run(evaluate_run(run, Fatal(), concurrency=1))
     after = {file.name: file.read_bytes() for file in run.iterdir()}
     (side,) = set(after) - set(before)
     assert after[side].count(b"\n") == 4  # the verdicts that were there
@@ -327,43 +330,45 @@ def test_s26_files_of_a_run_are_exchanged_whole_or_not_at_all(run: Path) -> None
 def test_deferred_evaluation_adds_verdicts_and_touches_nothing_else(run: Path, concurrency: int) -> None:
     before = list(read_run(run))
     assert all(not episode.evaluations for episode in before)
-    assert evaluate_run(run, FixedEvaluator(), concurrency=concurrency).unscored == 0
-    assert evaluate_run(run, FixedEvaluator(name="other", fractions=(0.1, 0.2))).unscored == 0
+    assert asyncio.run(evaluate_run(run, FixedEvaluator(), concurrency=concurrency)).unscored == 0
+    assert asyncio.run(evaluate_run(run, FixedEvaluator(name="other", fractions=(0.1, 0.2)))).unscored == 0
     after = list(read_run(run))
     assert [e.model_copy(update={"evaluations": ()}) for e in after] == before
     assert all([v.evaluator for v in e.evaluations] == ["fixed", "other"] for e in after)
-    assert evaluate_run(run, FixedEvaluator(fractions=(1.0, 1.0)), force=True).unscored == 0
+    assert asyncio.run(evaluate_run(run, FixedEvaluator(fractions=(1.0, 1.0)), force=True)).unscored == 0
     redone = list(read_run(run))
     assert all(sorted(v.evaluator for v in e.evaluations) == ["fixed", "other"] for e in redone)
     assert {s.value for e in redone for s in e.evaluation("fixed").scores if s.dimension == "goal"} == {10.0}  # type: ignore[union-attr]
 
 
 def test_deferred_evaluation_that_fails_is_counted_and_can_be_redone(run: Path) -> None:
-    assert evaluate_run(run, FixedEvaluator(fails=NO_VERDICT)).unscored == 8
+    assert asyncio.run(evaluate_run(run, FixedEvaluator(fails=NO_VERDICT))).unscored == 8
     assert read_manifest(run).counts.unscored == 8  # type: ignore[union-attr]
     assert all("no JSON" in e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr, operator]
-    assert run_episodes(plans(), run_dir=run).unscored == 0  # it has no evaluator that could be asked again
-    assert evaluate_run(run, FixedEvaluator()).unscored == 0
+    assert (
+        asyncio.run(run_episodes(plans(), run_dir=run)).unscored == 0
+    )  # it has no evaluator that could be asked again
+    assert asyncio.run(evaluate_run(run, FixedEvaluator())).unscored == 0
     assert read_manifest(run).counts.unscored == 0  # type: ignore[union-attr]
-    assert run_episodes(plans(), run_dir=run).resumed == 8
+    assert asyncio.run(run_episodes(plans(), run_dir=run)).resumed == 8
 
 
 def test_a_run_asks_its_own_evaluator_again_whatever_another_said(tmp_path: Path) -> None:
     own, other = FixedEvaluator(), FixedEvaluator(name="other")
     broken = replace(own, fails=NO_VERDICT)
-    assert run_episodes(plans(), run_dir=tmp_path, evaluator=broken).unscored == 8
-    assert evaluate_run(tmp_path, other).unscored == 0
-    assert run_episodes(plans(), run_dir=tmp_path, evaluator=broken).unscored == 8
-    assert run_episodes(plans(), run_dir=tmp_path, evaluator=own).unscored == 0
-    assert evaluate_run(tmp_path, replace(other, fails=NO_VERDICT), force=True).unscored == 8
-    assert run_episodes(plans(), run_dir=tmp_path, evaluator=own).unscored == 0
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, evaluator=broken)).unscored == 8
+    assert asyncio.run(evaluate_run(tmp_path, other)).unscored == 0
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, evaluator=broken)).unscored == 8
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, evaluator=own)).unscored == 0
+    assert asyncio.run(evaluate_run(tmp_path, replace(other, fails=NO_VERDICT), force=True)).unscored == 8
+    assert asyncio.run(run_episodes(plans(), run_dir=tmp_path, evaluator=own)).unscored == 0
 
 
 def test_evaluating_a_killed_run_scores_what_is_there_and_it_still_resumes(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join(lines(run)[:3]) + b'{"half')
-    assert evaluate_run(run, FixedEvaluator()).unscored == 0
+    assert asyncio.run(evaluate_run(run, FixedEvaluator())).unscored == 0
     assert len(list(read_episodes(run / "episodes.jsonl"))) == 3
-    assert run_episodes(plans(), run_dir=run).played == 5
+    assert asyncio.run(run_episodes(plans(), run_dir=run)).played == 5
 
 
 @dataclass(frozen=True)
@@ -391,10 +396,10 @@ def _no_calls() -> None:
 def test_interrupted_evaluation_continues_where_it_stopped(run: Path, torn: bytes) -> None:
     stop_at[0] = 6
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(run, Counting(), concurrency=1)
+        asyncio.run(evaluate_run(run, Counting(), concurrency=1))
     (side,) = run.glob("evaluations-*.jsonl")
     side.write_bytes(side.read_bytes() + torn)
-    result = evaluate_run(run, Counting(), concurrency=1)
+    result = asyncio.run(evaluate_run(run, Counting(), concurrency=1))
     assert (result.episodes, result.evaluated, result.kept, result.unscored) == (8, 3, 5, 0)
     assert len(calls) == 6 + 3
     assert not list(run.glob("evaluations-*.jsonl"))
@@ -404,29 +409,29 @@ def test_interrupted_evaluation_continues_where_it_stopped(run: Path, torn: byte
 def test_verdicts_on_other_turns_under_the_same_key_are_not_taken_over(run: Path) -> None:
     stop_at[0] = 6
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(run, Counting(), concurrency=1)
+        asyncio.run(evaluate_run(run, Counting(), concurrency=1))
     changed = (run / "episodes.jsonl").read_bytes().replace(b"hello there", b"good day to")
     (run / "episodes.jsonl").write_bytes(changed)
-    assert evaluate_run(run, Counting(), concurrency=1).evaluated == 8
+    assert asyncio.run(evaluate_run(run, Counting(), concurrency=1)).evaluated == 8
 
 
 def test_what_is_scored_with_the_same_parameters_is_asked_again_only_when_forced(run: Path) -> None:
-    evaluate_run(run, Counting())
+    asyncio.run(evaluate_run(run, Counting()))
     before = lines(run)
-    assert evaluate_run(run, Counting()).kept == 8
+    assert asyncio.run(evaluate_run(run, Counting())).kept == 8
     assert (len(calls), lines(run)) == (8, before)
-    assert evaluate_run(run, Counting(parameters={"version": 2})).evaluated == 8
-    assert evaluate_run(run, Counting(parameters={"version": 2}), force=True).evaluated == 8
+    assert asyncio.run(evaluate_run(run, Counting(parameters={"version": 2}))).evaluated == 8
+    assert asyncio.run(evaluate_run(run, Counting(parameters={"version": 2}), force=True)).evaluated == 8
 
 
 def test_a_failure_replaces_scores_only_when_forced(run: Path) -> None:
-    evaluate_run(run, FixedEvaluator())
+    asyncio.run(evaluate_run(run, FixedEvaluator()))
     before = lines(run)
     broken = FixedEvaluator(parameters={"model": "down"}, fails=NO_VERDICT)
-    result = evaluate_run(run, broken)
+    result = asyncio.run(evaluate_run(run, broken))
     assert (result.unscored, result.refused, result.reason) == (0, 8, "EvaluationError: the judge wrote no JSON")
     assert lines(run) == before
-    assert evaluate_run(run, broken, force=True).unscored == 8
+    assert asyncio.run(evaluate_run(run, broken, force=True)).unscored == 8
     assert all(e.evaluation("fixed").unscored for e in read_run(run))  # type: ignore[union-attr]
 
 
@@ -434,7 +439,7 @@ def test_evaluating_a_run_whose_episodes_are_gone_is_refused_and_writes_nothing(
     (run / "episodes.jsonl").unlink()
     before = sorted(file.name for file in run.iterdir())
     with raises(InvalidValueError, expected="a run directory with its episodes.jsonl", file=run.name):
-        evaluate_run(run, FixedEvaluator())
+        asyncio.run(evaluate_run(run, FixedEvaluator()))
     assert sorted(file.name for file in run.iterdir()) == before
 
 
@@ -444,33 +449,33 @@ def test_episodes_that_are_a_directory_are_a_sentence(run: Path) -> None:
     with raises(DamagedRecordError, file="episodes.jsonl"):
         list(read_run(run))
     with raises(InvalidValueError, file="episodes.jsonl"):
-        run_episodes(plans(), run_dir=run)
+        asyncio.run(run_episodes(plans(), run_dir=run))
 
 
 def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -> None:
     many = [Speaker(f"p{i:02}", parameters={"text": "x" * 40, "beta": i}) for i in range(6)]
-    run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
+    asyncio.run(run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path))
     many[4] = replace(many[4], parameters={"text": "x" * 40, "beta": 99})
     with raises(InvalidValueError, field="policies.p04.parameters.beta"):
-        run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path)
+        asyncio.run(run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path))
 
 
 def test_parameters_that_are_no_json_are_refused_for_evaluators_too(tmp_path: Path) -> None:
     with raises(InvalidValueError, field="fixed"):
-        run_episodes(plans(1), evaluator=FixedEvaluator(parameters={"x": {1}}), run_dir=tmp_path / "run")
+        asyncio.run(run_episodes(plans(1), evaluator=FixedEvaluator(parameters={"x": {1}}), run_dir=tmp_path / "run"))
 
 
 def test_evaluating_what_is_no_run_says_so(tmp_path: Path) -> None:
     with raises(InvalidValueError, file="nothing"):
-        evaluate_run(tmp_path / "nothing", FixedEvaluator())
+        asyncio.run(evaluate_run(tmp_path / "nothing", FixedEvaluator()))
     assert not (tmp_path / "nothing").exists()
 
 
 def test_s3_nothing_a_run_holds_is_ever_deleted_by_evaluating_or_resuming(run: Path) -> None:
     keys = set(content(read_run(run)))
     for evaluator in (FixedEvaluator(fractions=(0.0, 0.0)), FixedEvaluator("broken", fails=NO_VERDICT)):
-        evaluate_run(run, evaluator)
-        run_episodes(plans(), run_dir=run)
+        asyncio.run(evaluate_run(run, evaluator))
+        asyncio.run(run_episodes(plans(), run_dir=run))
         assert set(content(read_run(run))) == keys
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes, run_episodes, run_episodes_async
+from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes, run_episodes
 from sotopia_env.runs.play import play_episode
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import FailureRecord
@@ -64,7 +64,7 @@ def test_both_orders_lets_every_seat_begin_once_and_is_really_played() -> None:
         ("ba", 0),
         ("ba", 1),
     ]
-    assert [e.turns[0].turn.actor for e in run_episodes(plans).episodes] == ["agent_0", "agent_1"] * 2
+    assert [e.turns[0].turn.actor for e in asyncio.run(run_episodes(plans)).episodes] == ["agent_0", "agent_1"] * 2
 
 
 def test_all_matchups_with_both_seats_holds_no_episode_twice() -> None:
@@ -141,7 +141,7 @@ def test_matchups_that_fit_no_task_are_refused() -> None:
 )
 def test_wrong_run_arguments_are_refused(change: dict[str, object]) -> None:
     with raises(InvalidValueError, field=next(iter(change))):
-        run_episodes(**{"plans": [BASE], **change})  # type: ignore[arg-type]
+        asyncio.run(run_episodes(**{"plans": [BASE], **change}))  # type: ignore[arg-type]
 
 
 def test_turn_seeds_differ_for_neighbouring_turns_seats_and_episodes() -> None:
@@ -157,7 +157,7 @@ def test_turn_seeds_differ_for_neighbouring_turns_seats_and_episodes() -> None:
 @pytest.mark.parametrize("seats", [2, 3])
 def test_episodes_replay_and_end_at_the_limit(order: TurnOrder, seats: int) -> None:
     plans = plan_episodes([make_task(seats=seats, turns=7)], [(A, B)], rules=Rules(turn_order=order))
-    for episode in run_episodes(plans, evaluator=FixedEvaluator()).episodes:
+    for episode in asyncio.run(run_episodes(plans, evaluator=FixedEvaluator())).episodes:
         assert replay(episode).stop is StopReason.TURN_LIMIT
         assert len(episode.turns) == (-(-7 // seats) * seats if order is TurnOrder.SIMULTANEOUS else 7)
         assert [info.name for info in episode.policies].count("a") == 1
@@ -175,13 +175,13 @@ class Witness(Speaker):
 
 def test_simultaneous_seats_are_asked_at_once_and_see_only_earlier_rounds() -> None:
     plan = EpisodePlan(make_task(seats=3, turns=6), (Witness(), Witness(), Witness()), Rules(turn_order="simultaneous"))  # type: ignore[arg-type]
-    (episode,) = run_episodes([plan]).episodes
+    (episode,) = asyncio.run(run_episodes([plan])).episodes
     assert [item.turn.action.argument for item in episode.turns] == ["0"] * 3 + ["3"] * 3
 
 
 def test_result_does_not_depend_on_the_concurrency() -> None:
     plans = plan_episodes([make_task(f"s{i}") for i in range(6)], [(A, B)], rules=Rules(turn_order=TurnOrder.RANDOM))
-    one, many = (run_episodes(plans, concurrency=c, evaluator=FixedEvaluator()).episodes for c in (1, 50))
+    one, many = (asyncio.run(run_episodes(plans, concurrency=c, evaluator=FixedEvaluator())).episodes for c in (1, 50))
     assert [e.key for e in one] == [plan.key for plan in plans]
     assert [e.model_copy(update={"duration": 0.0}) for e in one] == [
         e.model_copy(update={"duration": 0.0}) for e in many
@@ -195,11 +195,11 @@ def test_s13_a_run_neither_reads_nor_moves_global_randomness() -> None:
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         before = (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
-        outcomes.append([[t.turn for t in e.turns] for e in run_episodes(plans).episodes])
+        outcomes.append([[t.turn for t in e.turns] for e in asyncio.run(run_episodes(plans)).episodes])
         assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
     assert outcomes[0] == outcomes[1]
     other = plan_episodes([make_task()], [(A, B)], seed=1, rules=Rules(turn_order=TurnOrder.RANDOM))
-    assert [[t.turn for t in e.turns] for e in run_episodes(other).episodes] != outcomes[0]
+    assert [[t.turn for t in e.turns] for e in asyncio.run(run_episodes(other)).episodes] != outcomes[0]
 
 
 BAD_RECIPIENT = Decision(Action(ActionType.SPEAK, "psst", ("agent_9",)))
@@ -215,7 +215,7 @@ class Misdirected(Speaker):
 def test_s29_a_policy_that_names_an_invalid_recipient_costs_its_own_episode_only(tmp_path: Path) -> None:
     plans = plan_episodes([make_task(f"s{i}", private=True) for i in range(5)], [(A, B)], both_seats=False)
     plans[2] = EpisodePlan(plans[2].task, (A, Misdirected("lost")))
-    result = run_episodes(plans, run_dir=tmp_path / "run", concurrency=5)
+    result = asyncio.run(run_episodes(plans, run_dir=tmp_path / "run", concurrency=5))
     assert {e.key for e in result.episodes} == {p.key for p in plans} - {plans[2].key}
     (failure,) = result.failures
     assert (failure.kind, failure.key) == ("InvalidActionError", plans[2].key)
@@ -232,7 +232,7 @@ class Unlucky(Speaker):
 
 def test_a_failed_episode_tells_what_it_had_survived_before(tmp_path: Path) -> None:
     plan = EpisodePlan(make_task(), (Unlucky("u"), Faulty("f", at=2)))
-    run_episodes([plan], run_dir=tmp_path)
+    asyncio.run(run_episodes([plan], run_dir=tmp_path))
     (failure,) = read_failures(tmp_path)
     assert [(error.kind, error.turn) for error in failure.errors] == [("rate_limit", 0)]
 
@@ -282,7 +282,7 @@ def test_failed_episode_is_recorded_with_its_turns_and_leaves_its_siblings_alone
     rules = Rules(turn_order=order)
     plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A,), (B,)], rules=rules)
     broken = EpisodePlan(make_task("broken"), (policy, A), rules)
-    result = run_episodes([*plans[:4], broken, *plans[4:]], run_dir=tmp_path, timeout=3.0, concurrency=3)
+    result = asyncio.run(run_episodes([*plans[:4], broken, *plans[4:]], run_dir=tmp_path, timeout=3.0, concurrency=3))
     assert {e.key for e in result.episodes} == {p.key for p in plans}
     (failure,) = read_failures(tmp_path)
     assert result.failures == (failure,)
@@ -301,7 +301,7 @@ def test_interruption_is_not_swallowed_and_loses_nothing_finished(tmp_path: Path
     plans = plan_episodes([make_task(f"s{i}") for i in range(3)], [(A,)])
     stopper = EpisodePlan(make_task("stop"), (Faulty("f", error=error), A))
     with pytest.raises(type(error)):
-        run_episodes([*plans, stopper], run_dir=tmp_path, concurrency=1)
+        asyncio.run(run_episodes([*plans, stopper], run_dir=tmp_path, concurrency=1))
     assert [e.key for e in read_episodes(tmp_path / "episodes.jsonl")] == [p.key for p in plans]
     assert read_failures(tmp_path) == ()
 
@@ -309,7 +309,7 @@ def test_interruption_is_not_swallowed_and_loses_nothing_finished(tmp_path: Path
 @pytest.mark.parametrize("error", [NO_VERDICT, ZeroDivisionError("no words"), TimeoutError("judge is slow")])
 def test_failing_evaluator_leaves_the_episode_recorded_and_unscored(tmp_path: Path, error: Exception) -> None:
     plans = plan_episodes([make_task()], [(A, B)])
-    result = run_episodes(plans, evaluator=FixedEvaluator(fails=error), run_dir=tmp_path)
+    result = asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(fails=error), run_dir=tmp_path))
     assert (result.unscored, result.failures, len(result.episodes)) == (2, (), 2)
     for episode in result.episodes:
         evaluation = episode.evaluation("fixed")
@@ -334,7 +334,7 @@ def test_no_more_than_the_allowed_episodes_are_in_flight() -> None:
             return await super().act(observation, seed)
 
     plans = plan_episodes([make_task(f"s{i}") for i in range(20)], [(Counter(),)])
-    assert run_episodes(plans, concurrency=7).played == 20
+    assert asyncio.run(run_episodes(plans, concurrency=7)).played == 20
     assert most[0] == 7
 
 
@@ -346,7 +346,7 @@ def test_workers_are_as_many_as_the_concurrency_not_as_the_plans() -> None:
             peak[0] = max(peak[0], len(asyncio.all_tasks()))
             return await super().act(observation, seed)
 
-    run_episodes(plan_episodes([make_task(f"s{i}") for i in range(60)], [(Census(),)]), concurrency=4)
+    asyncio.run(run_episodes(plan_episodes([make_task(f"s{i}") for i in range(60)], [(Census(),)]), concurrency=4))
     assert peak[0] == 6  # four workers, the main task, and the one that waits for a stop
 
 
@@ -360,21 +360,13 @@ def test_policies_that_never_wait_do_not_starve_the_event_loop() -> None:
                 await asyncio.sleep(0)
 
         ticker = asyncio.create_task(tick())
-        result = await run_episodes_async(plan_episodes([make_task(f"s{i}") for i in range(30)], [(A,)]), concurrency=1)
+        result = await run_episodes(plan_episodes([make_task(f"s{i}") for i in range(30)], [(A,)]), concurrency=1)
         ticker.cancel()
         return result.played, ticks[0]
 
     played, ticks = asyncio.run(both())
     assert played == 30
     assert ticks >= 30
-
-
-def test_sync_entry_inside_a_running_loop_says_what_to_await() -> None:
-    async def inside() -> None:
-        run_episodes([BASE])
-
-    with raises(InvalidValueError, hint="await run_episodes_async() there"):
-        asyncio.run(inside())
 
 
 def test_a_full_disk_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,7 +378,7 @@ def test_a_full_disk_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(run_directory.os, "write", full)
     with pytest.raises(SotopiaError, match=r"unfinished\.jsonl"):
-        run_episodes([BASE], run_dir=tmp_path)
+        asyncio.run(run_episodes([BASE], run_dir=tmp_path))
 
 
 def test_s25_importing_the_rollout_sets_up_no_process_wide_state() -> None:
@@ -403,7 +395,7 @@ def test_s25_importing_the_rollout_sets_up_no_process_wide_state() -> None:
 def test_two_runs_in_one_process_do_not_touch_each_other(tmp_path: Path) -> None:
     async def both() -> None:
         plans = [plan_episodes([make_task(f"s{i}") for i in range(5)], [(p,)]) for p in (A, B)]
-        runs = [run_episodes_async(p, run_dir=tmp_path / str(i), concurrency=2) for i, p in enumerate(plans)]
+        runs = [run_episodes(p, run_dir=tmp_path / str(i), concurrency=2) for i, p in enumerate(plans)]
         for result, planned in zip(await asyncio.gather(*runs), plans, strict=True):
             assert {e.key for e in result.episodes} == {p.key for p in planned}
 
@@ -412,13 +404,13 @@ def test_two_runs_in_one_process_do_not_touch_each_other(tmp_path: Path) -> None
 
 def test_failures_are_logged_not_printed(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        run_episodes([EpisodePlan(make_task(), (Faulty("f"), A))])
+        asyncio.run(run_episodes([EpisodePlan(make_task(), (Faulty("f"), A))]))
     assert "failed: RuntimeError: the wire was cut" in caplog.text
     assert capsys.readouterr() == ("", "")
 
 
 def test_progress_bar_appears_only_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    run_episodes([BASE], progress=True)
+    asyncio.run(run_episodes([BASE], progress=True))
     captured = capsys.readouterr()
     assert "1/1" in captured.err
     assert captured.out == ""
@@ -435,7 +427,9 @@ def test_policies_may_be_named_and_nonsense_is_refused() -> None:
 
 def test_an_invalid_evaluator_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     with raises(InvalidValueError, field="evaluator"):
-        run_episodes(
-            plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"
+        asyncio.run(
+            run_episodes(
+                plan_episodes([make_task()], [(A, B)]), evaluator=SimpleNamespace(name="x"), run_dir=tmp_path / "run"
+            )
         )  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()

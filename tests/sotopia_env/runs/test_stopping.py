@@ -19,7 +19,7 @@ from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop, stop_on_signals, woken_by_signals
-from sotopia_env.runs import RunResult, evaluate_run_async, run_episodes_async
+from sotopia_env.runs import RunResult, evaluate_run, run_episodes
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
@@ -147,7 +147,7 @@ async def play(
     plans = plan_episodes(tasks.generate("bargaining", episodes, seed=1), [(policy,)], rules=Rules(max_turns=4))
     models.open(run)
     try:
-        result = await run_episodes_async(
+        result = await run_episodes(
             plans, evaluator=judge, run_dir=run, concurrency=4, progress=False, stop=stop, ledger=models.ledger
         )
     finally:
@@ -211,14 +211,14 @@ def test_the_command_says_how_to_go_on_when_the_budget_is_spent(server: Loopback
 
 def test_an_evaluation_that_the_budget_stops_keeps_its_verdicts_for_the_next_time(tmp_path: Path) -> None:
     plans = plan_episodes(tasks.generate("bargaining", 10, seed=1), [(naming.make_policy("silent"),)])
-    asyncio.run(run_episodes_async(plans, run_dir=tmp_path))
+    asyncio.run(run_episodes(plans, run_dir=tmp_path))
 
     async def judge(limit: int) -> object:
         models = ModelPool(ModelOptions(api_base=server.api_base, max_tokens=limit))
         evaluator = naming.make_evaluator("judge:local/tiny", model_factory=models.judge)
         models.open(tmp_path)
         try:
-            return await evaluate_run_async(tmp_path, evaluator, concurrency=2, progress=False, ledger=models.ledger)
+            return await evaluate_run(tmp_path, evaluator, concurrency=2, progress=False, ledger=models.ledger)
         finally:
             await models.close()
 

@@ -11,7 +11,7 @@ from sotopia_env.chat_model import Ledger, Totals, read_ledger
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError
 from sotopia_env.policies import Decision
-from sotopia_env.runs import plan_episodes, run_episodes, run_episodes_async
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import UNFINISHED
 from sotopia_env.testing import FixedEvaluator
@@ -92,20 +92,20 @@ def test_stopped_by_a_signal_in_midst_of_all_episodes_none_is_played_again(tmp_p
 def test_unfinished_turns_that_contradict_the_rules_are_refused_with_their_place(tmp_path: Path) -> None:
     plans = plan_episodes([make_task()], [(Speaker("a"),)])
     broken = plan_episodes([make_task()], [(Faulty("a", at=3),)])
-    run_episodes(broken, run_dir=tmp_path)
+    asyncio.run(run_episodes(broken, run_dir=tmp_path))
     lines = (tmp_path / UNFINISHED).read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
     for damaged in (lines[1], lines[0].replace("agent_0", "agent_7")):
         (tmp_path / UNFINISHED).write_text(f"{damaged}\n", encoding="utf-8")
         with raises(DamagedRecordError, file="unfinished.jsonl"):
-            run_episodes(plans, run_dir=tmp_path)
+            asyncio.run(run_episodes(plans, run_dir=tmp_path))
 
 
 def test_an_unfinished_line_that_was_cut_short_is_removed_with_a_warning(tmp_path: Path) -> None:
-    run_episodes(plan_episodes([make_task()], [(Faulty("a", at=3),)]), run_dir=tmp_path)
+    asyncio.run(run_episodes(plan_episodes([make_task()], [(Faulty("a", at=3),)]), run_dir=tmp_path))
     text = (tmp_path / UNFINISHED).read_text(encoding="utf-8")
     (tmp_path / UNFINISHED).write_text(text[:-30], encoding="utf-8")
-    result = run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path)
+    result = asyncio.run(run_episodes(plan_episodes([make_task()], [(Speaker("a"),)]), run_dir=tmp_path))
     assert [UNFINISHED in sentence for sentence in result.repaired] == [True]
     assert (result.played, (tmp_path / UNFINISHED).exists()) == (1, False)
 
@@ -116,9 +116,9 @@ def test_an_episode_that_only_lacked_its_verdict_leaves_nothing_unfinished(tmp_p
             raise BudgetExceededError("nothing is left")
 
     plans = plan_episodes([make_task()], [(Speaker("a"),)])
-    assert run_episodes(plans, evaluator=Spent(), run_dir=tmp_path).unfinished == 1
+    assert asyncio.run(run_episodes(plans, evaluator=Spent(), run_dir=tmp_path)).unfinished == 1
     assert (tmp_path / UNFINISHED).exists()
-    assert run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path).played == 1
+    assert asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path)).played == 1
     assert not (tmp_path / UNFINISHED).exists()
 
 
@@ -132,7 +132,7 @@ def test_episodes_that_wait_for_admission_do_not_hold_up_the_end_of_a_run() -> N
             return await super().act(observation, seed)
 
     plans = plan_episodes([make_task()], [(Stopping("a"),)], repeats=40)
-    run = run_episodes_async(plans, ledger=Ledger(None, None, 1000), stop=stop)
+    run = run_episodes(plans, ledger=Ledger(None, None, 1000), stop=stop)
     result = asyncio.run(asyncio.wait_for(run, 60))
     assert (result.stopped, result.played) == ("enough", 0)
     assert 0 < result.unfinished <= 8
@@ -148,10 +148,10 @@ def test_a_failed_episode_continues_from_the_turn_that_failed(tmp_path: Path) ->
 
     policy = Counting("a", at=3)
     plans = plan_episodes([make_task()], [(policy,)])
-    first = run_episodes(plans, run_dir=tmp_path)
+    first = asyncio.run(run_episodes(plans, run_dir=tmp_path))
     assert [len(failure.turns) for failure in first.failures] == [2]
     policy.broken[0] = False
-    (episode,) = run_episodes(plans, run_dir=tmp_path).episodes
+    (episode,) = asyncio.run(run_episodes(plans, run_dir=tmp_path)).episodes
     assert turns == [1, 2, 3, 3, 4]
     assert [turn.generation is not None for turn in episode.turns] == [True] * 4
-    assert run_episodes(plans).episodes[0].turns == episode.turns
+    assert asyncio.run(run_episodes(plans)).episodes[0].turns == episode.turns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,14 +35,14 @@ def scripted() -> Episode:
     task = make_task()
     scenario = task.scenario.model_copy(update={"context": "Two people wait. " + "x" * PADDING})
     task = task.model_copy(update={"scenario": scenario})
-    (episode,) = run_episodes([EpisodePlan(task, (Speaker("a"), Speaker("b")))]).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(task, (Speaker("a"), Speaker("b")))])).episodes
     turns = tuple(item.model_copy(update={"generation": None}) for item in episode.turns)
     return episode.model_copy(update={"turns": turns})
 
 
 def sampled() -> Episode:
     """Nothing is empty that a model's episode may have."""
-    (episode,) = run_episodes([EpisodePlan(make_task(), (Speaker("m"), Speaker("b")))]).episodes
+    (episode,) = asyncio.run(run_episodes([EpisodePlan(make_task(), (Speaker("m"), Speaker("b")))])).episodes
     generation = Generation(
         text="I agree.", usage=Usage(cost=0.5), token_ids=(1, 2), logprobs=(-0.5, -1.0), parse_failure="no JSON"
     )

@@ -1,5 +1,6 @@
 """Rewards of turns: the four methods, the sign of scores, and the attributors that ask no model."""
 
+import asyncio
 import itertools
 import json
 
@@ -254,7 +255,9 @@ def test_every_attributor_on_every_family(family, order):
     ]
     seats = len(task_set[0].agents)
     plans = plan_episodes(task_set, [tuple(policies[:seats])], rules=Rules(turn_order=order, max_turns=6 * seats))
-    for episode in run_episodes(plans, evaluator=make_evaluator("verified+rules"), progress=False).episodes:
+    for episode in asyncio.run(
+        run_episodes(plans, evaluator=make_evaluator("verified+rules"), progress=False)
+    ).episodes:
         outcome = episode.evaluation().outcome
         for index, seat in enumerate(episode.task.agents):
             for name in OFFLINE:

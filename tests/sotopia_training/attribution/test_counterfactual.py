@@ -65,7 +65,7 @@ def play(number=1, p=0.5, seed=0, evaluator=None):
     plans = plan_episodes(
         [haggling()], [(Coin(p), Coin(p))], repeats=number, seed=seed, both_seats=False, rules=Rules(max_turns=4)
     )
-    return list(run_episodes(plans, evaluator=evaluator, progress=False).episodes)
+    return list(asyncio.run(run_episodes(plans, evaluator=evaluator, progress=False)).episodes)
 
 
 def continuations(**fields):
@@ -127,7 +127,7 @@ def test_states_of_every_family_and_order(tmp_path, family, order):
     policies = tuple(make_policy(name) for name in NAMES[:seats])
     rules = Rules(turn_order=order, max_turns=4 * seats)
     plans = plan_episodes(task_set, [policies], rules=rules, both_seats=False)
-    (episode,) = run_episodes(plans, evaluator=make_evaluator("verified"), progress=False).episodes
+    (episode,) = asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), progress=False)).episodes
     states = list(states_of(episode))
     actions = [item.turn.attempted or item.turn.action for item in episode.turns]
     branches = [forced(state, action) for state, action in zip(states, actions, strict=False)]
@@ -145,7 +145,7 @@ def test_deterministic_policies_gain_nothing_by_what_they_always_do(tmp_path):
     plans = plan_episodes(
         tasks.generate("bargaining", 1, seed=3), [("linear:horizon=4", "conceder:horizon=4")], rules=Rules(max_turns=8)
     )
-    episode = run_episodes(plans, progress=False).episodes[0]
+    episode = asyncio.run(run_episodes(plans, progress=False)).episodes[0]
     scores = measurements(tmp_path / "values.jsonl", states_of(episode), samples=2, policies={})
     assert len({mean(item) for item in scores}) == 1
 

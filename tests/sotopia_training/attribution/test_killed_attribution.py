@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ KILLS, AT_ONCE = 2, 4
 
 def recorded(folder: Path) -> Path:
     plans = plan_episodes(tasks.generate("bargaining", 5, seed=1), [("random", "conceder")])
-    run_episodes(plans, evaluator=make_evaluator("verified"), run_dir=folder / "run")
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), run_dir=folder / "run"))
     return folder / "run"
 
 

@@ -1,5 +1,6 @@
 """The papers' settings by name, several partners and judges, paired differences; interrupted, continued, extended."""
 
+import asyncio
 import csv
 import json
 import math
@@ -191,7 +192,7 @@ def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verif
         rules=Rules(**{"max_turns": 6, **rules}),
         orders="both",
     )
-    run_episodes(plans, evaluator=make_evaluator(judge), run_dir=folder, progress=False)
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator(judge), run_dir=folder, progress=False))
     return folder
 
 

@@ -200,7 +200,7 @@ def test_an_episode_does_not_depend_on_the_episodes_beside_it(trained):
 
     def played(selection):
         plans = plan_episodes(selection, [(policy, "linear")], rules=Rules(max_turns=4))
-        result = run_episodes(plans, progress=False)
+        result = asyncio.run(run_episodes(plans, progress=False))
         assert not result.failures
         return {e.key: [(t.turn.action, t.generation and t.generation.text) for t in e.turns] for e in result.episodes}
 
@@ -226,7 +226,7 @@ def test_with_keys_and_values_of_earlier_turns_the_answers_are_the_same(trained,
 
     def played():
         policy = load(trained, **{"dtype": "float32", "max_tokens": 16, "max_length": 5000, **options})
-        result = run_episodes(plan_episodes(task_set, [(policy, policy)], rules=rules), progress=False)
+        result = asyncio.run(run_episodes(plan_episodes(task_set, [(policy, policy)], rules=rules), progress=False))
         assert not result.failures
         generations = {e.key: [t.generation for t in e.turns if t.generation] for e in result.episodes}
         return {key: [(g.text, g.reasks, g.dropped_turns) for g in row] for key, row in generations.items()}
@@ -250,7 +250,7 @@ def test_a_run_is_resumed_with_a_model_that_moved_and_not_with_another(trained, 
 
     def run(directory, **options):
         plans = plan_episodes(task_set, [(load(directory, **options), "linear")], rules=Rules(max_turns=2))
-        return run_episodes(plans, run_dir=tmp_path / "run", progress=False)
+        return asyncio.run(run_episodes(plans, run_dir=tmp_path / "run", progress=False))
 
     assert run(trained).played == 2
     moved = tmp_path / "elsewhere" / "bc"
@@ -273,7 +273,7 @@ def test_a_complete_run_and_a_plan_load_no_weights(trained, monkeypatch):
     assert policy.parameters["max_tokens"] == 7
     plans = plan_episodes(tasks.generate("bargaining", 1, seed=2), [(policy, "linear")])
     with pytest.raises(ModelRefusedError, match="weights were loaded"):  # ends the run, not 200 episodes one by one
-        run_episodes(plans, progress=False)
+        asyncio.run(run_episodes(plans, progress=False))
 
 
 def test_an_adapter_plays_as_base_and_adapter_together(adapter, tiny_model):

@@ -1,5 +1,6 @@
 """Many rewards become one: bounds of the training turns, weights, and the rows that a reward model is trained on."""
 
+import asyncio
 import json
 import logging
 
@@ -139,7 +140,7 @@ def attributed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rewards")
     pair = (make_policy("linear:horizon=3"), make_policy("conceder:horizon=3"))
     plans = plan_episodes(generate("bargaining", 8, seed=4), [pair], rules=Rules(max_turns=8))
-    run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=folder / "run", progress=False)
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=folder / "run", progress=False))
     attribute(
         AttributionSettings(
             runs=(str(folder / "run"),),
@@ -191,7 +192,7 @@ def test_rows_carry_the_combined_reward_and_their_part(attributed, tmp_path):
 def test_rows_are_refused_if_they_are_of_other_runs_or_kept_for_evaluation(attributed, tmp_path):
     other = tmp_path / "other"
     pair = (make_policy("linear"), make_policy("linear"))
-    run_episodes(plan_episodes(generate("bargaining", 1, seed=9), [pair]), run_dir=other, progress=False)
+    asyncio.run(run_episodes(plan_episodes(generate("bargaining", 1, seed=9), [pair]), run_dir=other, progress=False))
     with raises(InvalidValueError, field="runs"):
         make_rows(row_settings(attributed, tmp_path / "a", runs=(str(other),)))
     generate("bargaining", 1, seed=4).save(tmp_path / "kept.jsonl")

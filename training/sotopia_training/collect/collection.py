@@ -30,8 +30,8 @@ from sotopia_env.runs import (
     PlayOptions,
     RunResult,
     WorkOptions,
-    evaluate_run_async,
-    run_episodes_async,
+    evaluate_run,
+    run_episodes,
 )
 from sotopia_env.storage import read_run
 from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
@@ -152,7 +152,7 @@ def _play(
     play = settings.play
 
     async def work(stop: Stop) -> RunResult:
-        return await run_episodes_async(
+        return await run_episodes(
             plans,
             evaluator=evaluator,
             run_dir=settings.output,
@@ -229,7 +229,7 @@ def rate(settings: RatingSettings, evaluator: Evaluator | None = None) -> None:
     logger.info("%s: %s rates the episodes of %s", stage.path, judge.name, settings.run)
 
     async def work(stop: Stop) -> EvaluationResult:
-        return await evaluate_run_async(
+        return await evaluate_run(
             settings.run,
             judge,
             concurrency=settings.concurrency,

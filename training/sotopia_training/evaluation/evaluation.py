@@ -26,7 +26,7 @@ from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.policies import Policy, policy_identity
 from sotopia_env.reports import CLOSEST, METRICS, CompareSpec, Comparison, Report, comparison_report
-from sotopia_env.runs import Orders, TaskOptions, evaluate_run_async, run_episodes_async
+from sotopia_env.runs import Orders, TaskOptions, evaluate_run, run_episodes
 from sotopia_env.storage import RUN, read_manifest
 from sotopia_env.world import Evaluator, TaskSet
 from sotopia_training.stage.access import run_with_models
@@ -226,11 +226,11 @@ async def _play_all(
     options |= {"stop": stop, "ledger": models.ledger}
     for number, (path, pairing) in enumerate(runs.items(), start=1):
         logger.info("%d of %d: %s", number, len(runs), " with ".join(policy.name for policy in pairing))
-        await run_episodes_async(settings.plans(tasks, [pairing], settings.rules), run_dir=path, **options)
+        await run_episodes(settings.plans(tasks, [pairing], settings.rules), run_dir=path, **options)
         for judge in judges:
             if stop.reason:
                 return
-            await evaluate_run_async(path, judge, **options)
+            await evaluate_run(path, judge, **options)
 
 
 # --- report -------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from sotopia_env import naming, tasks
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.waiting import wait
 from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.models.gguf_files import quiet_bars
@@ -107,7 +108,7 @@ def _texts(settings: TinyBaseStage) -> list[str]:
     maker = RowMaker(settings.prompt)
     return [
         text
-        for episode in run_episodes(plan_episodes(task_list, pairs, seed=base.seed), progress=False).episodes
+        for episode in wait(run_episodes(plan_episodes(task_list, pairs, seed=base.seed), progress=False)).episodes
         for seat in episode.task.agents
         for row in maker.rows(episode, seat)
         for text in (*(message["content"] for message in row.prompt), row.completion)

@@ -56,7 +56,7 @@ def test_played_by_policies_it_is_the_episode_of_a_run(task, order) -> None:
     table = Table(task, plan.rules, plan.episode_seed)
     assert asyncio.run(table.play(seats(task, "random"))) == ()
     assert table.stop is not None
-    (recorded,) = run_episodes([plan]).episodes
+    (recorded,) = asyncio.run(run_episodes([plan])).episodes
     assert content(table.episode()) == content(recorded)
 
 

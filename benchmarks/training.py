@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sotopia_training.data.samples import Row, RowMaker
+from sotopia_training.data.samples import RowMaker, TrainingRow
 from sotopia_training.stage.settings import PromptSettings
 
 from benchmarks.measure import Figure
@@ -38,7 +38,7 @@ STEPS, BATCH, ROUNDS = 24, 8, 3
 ANSWER = 32
 
 
-def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
+def scripted_run(folder: Path) -> tuple[Path, list[TrainingRow]]:
     """A run of 24 scripted episodes, evaluated, and its rows."""
     plans = plan_episodes(
         tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
@@ -51,7 +51,7 @@ def scripted_run(folder: Path) -> tuple[Path, list[Row]]:
     return folder / "run", rows
 
 
-def tiny(folder: Path, rows: list[Row]) -> Path:
+def tiny(folder: Path, rows: list[TrainingRow]) -> Path:
     """Writes a model of two layers of width 128."""
     from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 
@@ -81,7 +81,7 @@ def cpu_seconds(work: Callable[[], Any]) -> float:
 # --- behaviour cloning --------------------------------------------------------------------------------------------
 
 
-def cloning(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+def cloning(folder: Path, run: Path, model: Path, rows: list[TrainingRow]) -> tuple[float, float]:
     """Our stage from episodes to model, over TRL's trainer on rows that are already cut."""
     from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
     from sotopia_training.fitting.behavior_cloning import run as train
@@ -154,7 +154,7 @@ def _bare_arguments() -> dict[str, Any]:
 # --- reward model -------------------------------------------------------------------------------------------------
 
 
-def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+def regression(folder: Path, model: Path, rows: list[TrainingRow]) -> tuple[float, float]:
     """Our stage from rows to model, over transformers' trainer with its own padding collator."""
     import json
 
@@ -213,7 +213,7 @@ def regression(folder: Path, model: Path, rows: list[Row]) -> tuple[float, float
     return ratio(ours, bare)
 
 
-def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
+def scoring(folder: Path, rows: list[TrainingRow]) -> tuple[float, float]:
     """Our scorer, over a bare loop that tokenises and scores batches of the same size in the given order."""
     import torch
     from sotopia_training.reward.scorer import RewardScorer
@@ -244,7 +244,7 @@ def scoring(folder: Path, rows: list[Row]) -> tuple[float, float]:
 # --- GRPO ---------------------------------------------------------------------------------------------------------
 
 
-def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple[float, float]:
+def optimisation(folder: Path, run: Path, model: Path, rows: list[TrainingRow]) -> tuple[float, float]:
     """Our stage of single-turn GRPO from episodes to model, over TRL's trainer with a bare reward function.
 
     Both begin with an untrained model, so that nearly every answer reaches the maximum length.
@@ -281,7 +281,7 @@ def optimisation(folder: Path, run: Path, model: Path, rows: list[Row]) -> tuple
     return ratio(ours, bare)
 
 
-def _bare_grpo(start: Path, reward_model: Path, rows: list[Row], output: str) -> None:
+def _bare_grpo(start: Path, reward_model: Path, rows: list[TrainingRow], output: str) -> None:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer

@@ -36,6 +36,42 @@ def test_the_contracts_on_imports_hold():
     assert process.returncode == 0, process.stdout
 
 
+DOMAIN = {
+    *("action", "agent", "dialogue", "dimension", "episode", "evaluator", "goal", "judge", "move", "observation"),
+    *("outcome", "partner", "policy", "reward", "scenario", "seat", "task", "transcript", "turn", "utterance", "worth"),
+}
+"""Nouns of the domain."""
+TREE_OF_ERRORS = {"InvalidTaskError", "InvalidActionError", "PolicyError"}
+"""The classes of one hierarchy, which a reader looks for in one module."""
+
+
+def spoken_names(path: Path) -> set[str]:
+    """The identifiers and texts of a module, without its docstrings and comments."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings}
+    names = {getattr(node, field, None) for node in nodes for field in ("id", "attr", "name", "arg", "module")}
+    return {text for text in texts | names if isinstance(text, str)}
+
+
+def test_the_ground_floor_knows_nothing_of_the_domain():
+    for path in modules(PACKAGE / "foundation"):
+        for text in spoken_names(path) - TREE_OF_ERRORS:
+            words = {word.lower().removesuffix("s") for word in re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)}
+            assert not words & DOMAIN, (path.name, text)
+
+
+def test_a_class_has_a_name_of_its_own():
+    """One name for each concept in the three packages; private classes and those inside functions are not counted."""
+    classes = Counter(
+        node.name
+        for path in modules()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, number in classes.items() if number > 1} <= {"Conversation", "EpisodeOptions", "SeatView"}
+
+
 def test_no_module_outgrows_its_ceiling():
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in modules(*PACKAGES, ROOT / "studies")}
     assert [path for path, size in sizes.items() if size > 450] == []

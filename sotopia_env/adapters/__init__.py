@@ -4,6 +4,6 @@ Each module needs the extra of its library: ``pip install -e '.[inspect]'`` in a
 """
 
 from sotopia_env.adapters.rows import rows
-from sotopia_env.adapters.seat import Seat, Seats
+from sotopia_env.adapters.seat import Seats, TextSeat
 
-__all__ = ["Seat", "Seats", "rows"]
+__all__ = ["Seats", "TextSeat", "rows"]

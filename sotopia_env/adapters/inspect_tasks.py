@@ -7,7 +7,7 @@ from typing import Any
 
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
 from sotopia_env.adapters.rows import rows
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import task_set
 from sotopia_env.reports.transcript import to_text
@@ -24,12 +24,12 @@ METRICS = [mean(), stderr(cluster=CLUSTER)]
 
 @solver
 def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks: int = 2) -> Solver:
-    """Plays the episode of a sample, whose metadata are the arguments of :meth:`Seat.against`."""
+    """Plays the episode of a sample, whose metadata are the arguments of :meth:`TextSeat.against`."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         # Epochs differ in the partners' draws, too.
         row = {**state.metadata, "seed": state.metadata["seed"] + state.epoch - 1}
-        own = Seat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks)
+        own = TextSeat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks)
         state.messages = chat_messages(await own.begin())
         while not own.done:
             state = await generate(state)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sotopia_env import naming, tasks
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.waiting import wait
@@ -32,12 +32,15 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(
-        self, episodes: OrderedDict[str, Seat], task_names: Sequence[str] = TASKS, partners: Sequence[str] = PARTNERS
+        self,
+        episodes: OrderedDict[str, TextSeat],
+        task_names: Sequence[str] = TASKS,
+        partners: Sequence[str] = PARTNERS,
     ) -> None:
         """Args are shared by all sessions: the episodes by id, and the names that a client may choose."""
         super().__init__()
         self._episodes, self._tasks, self._partners = episodes, task_names, partners
-        self._seat: Seat | None = None
+        self._seat: TextSeat | None = None
         self._state = State()
 
     async def reset_async(
@@ -50,7 +53,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         max_turns: int = 20,
         scalarisation: str | None = None,
     ) -> SotopiaObservation:
-        """Begins an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.Seat.against`.
+        """Begins an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.TextSeat.against`.
 
         Raises:
             UnknownNameError: the server does not offer the tasks or the partner.
@@ -60,7 +63,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             if got not in valid:
                 raise UnknownNameError(field=field, got=got, valid=valid)
         options = {"rules": Rules(max_turns=max_turns), "seed": seed or 0, "scalarisation": scalarisation}
-        self._seat = Seat.against(tasks, partner, focal, **options)
+        self._seat = TextSeat.against(tasks, partner, focal, **options)
         self._state = State(episode_id=episode_id, step_count=0)
         messages = await self._seat.begin()
         if episode_id is not None:
@@ -103,7 +106,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         return self._state
 
 
-def _observation(seat: Seat, messages: Sequence[Any]) -> SotopiaObservation:
+def _observation(seat: TextSeat, messages: Sequence[Any]) -> SotopiaObservation:
     rewards = seat.answer_rewards
     return SotopiaObservation(
         messages=list(messages),

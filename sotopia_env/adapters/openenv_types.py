@@ -29,7 +29,7 @@ class SotopiaAction(Action):
 
     @property
     def answer(self) -> str | dict[str, Any]:
-        """The action as :meth:`sotopia_env.adapters.seat.Seat.say` takes it."""
+        """The action as :meth:`sotopia_env.adapters.seat.TextSeat.say` takes it."""
         return self.text if self.text is not None else self.model_dump(exclude_none=True, exclude={"metadata", "text"})
 
 

@@ -15,7 +15,7 @@ COLUMNS = ("task", "partner", "focal", "seed")
 
 
 def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yields the arguments of :meth:`sotopia_env.adapters.seat.Seat.against` for every seat of every task.
+    """Yields the arguments of :meth:`sotopia_env.adapters.seat.TextSeat.against` for every seat of every task.
 
     Args:
         tasks: the tasks.

@@ -1,8 +1,8 @@
 """One seat of an episode as text in and text out: the interface from which all adapters are made.
 
-A :class:`Seat` plays one agent of a task, and its partners play the others::
+A :class:`TextSeat` plays one agent of a task, and its partners play the others::
 
-    seat = Seat.against("bargaining", partner="boulware", seed=7)
+    seat = TextSeat.against("bargaining", partner="boulware", seed=7)
     messages = await seat.begin()
     while not seat.done:
         text = model(messages)
@@ -50,7 +50,7 @@ from sotopia_env.world.reward import RewardVector, Scalarisation
 Messages = list[ChatMessage]
 
 
-class Seats(Mapping[str, "Seat"]):
+class Seats(Mapping[str, "TextSeat"]):
     """The seats of one episode that are played from outside, by agent id.
 
     They can be pickled between turns if the partners and the evaluator can; names always can.
@@ -94,7 +94,7 @@ class Seats(Mapping[str, "Seat"]):
         self._partners, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
         self._make()
-        self._seats = {agent: Seat(self, agent) for agent in agents}
+        self._seats = {agent: TextSeat(self, agent) for agent in agents}
 
     @classmethod
     def against(
@@ -138,7 +138,7 @@ class Seats(Mapping[str, "Seat"]):
         table = Table(task, rules or Rules(), seed, policies=policies)
         return cls(table, {task.agents[number]: one for number, one in by_number.items()}, **options)
 
-    def __getitem__(self, agent: str) -> Seat:
+    def __getitem__(self, agent: str) -> TextSeat:
         """Returns the seat of an agent."""
         return self._seats[agent]
 
@@ -155,7 +155,7 @@ class Seats(Mapping[str, "Seat"]):
         """The payment of every agent for the episode as it is now; empty if it is not evaluated."""
         return {} if self.table.evaluation is None else self._payments
 
-    async def play(self) -> list[Seat]:
+    async def play(self) -> list[TextSeat]:
         """Lets the partners act until a seat has to, and evaluates the episode when it has ended.
 
         Returns:
@@ -197,7 +197,7 @@ class Seats(Mapping[str, "Seat"]):
         self._make()
 
 
-class Seat:
+class TextSeat:
     """One of the :class:`Seats` of an episode. It can be pickled between turns as they can.
 
     Attributes:
@@ -218,13 +218,13 @@ class Seat:
         partner: PartnerSpec | Mapping[int, PartnerSpec] = "boulware",
         focal: int = 0,
         **options: Any,
-    ) -> Seat:
+    ) -> TextSeat:
         """Returns the only seat of a new episode; arguments and exceptions are those of :meth:`Seats.against`."""
         (seat,) = Seats.against(task, partner, [focal], **options).values()
         return seat
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], **options: Any) -> Seat:
+    def of(cls, row: Mapping[str, Any], **options: Any) -> TextSeat:
         """Returns the seat of a row of :func:`sotopia_env.adapters.rows`; other columns are ignored."""
         values = {name: row[name] for name in COLUMNS if name in row}
         # Data sets have numbers of NumPy.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.waiting import wait
 
@@ -25,7 +25,7 @@ class SeatTextEnv(BaseTextEnv):
 
     def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
         super().__init__()
-        self.seat = Seat.of(extras or {})
+        self.seat = TextSeat.of(extras or {})
         self.max_turns = self.seat.table.state.rules.turn_limit(self.seat.table.task) or 100
         self._by_turn = dict(env_config or {}).get("rewards", "episode") == "turn"
 

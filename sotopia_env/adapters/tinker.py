@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 
 with extra("tinker"):
@@ -21,7 +21,7 @@ class SeatMessageEnv(MessageEnv):
             default the last step pays the reward of the episode.
     """
 
-    def __init__(self, seat: Seat, by_turn: bool = False) -> None:
+    def __init__(self, seat: TextSeat, by_turn: bool = False) -> None:
         self.seat = seat
         self._by_turn = by_turn
         self._messages: list[Any] = []

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.waiting import wait
 
 
 class SeatTools:
     """One seat of an episode as tools; the class itself is the ``environment_factory``."""
 
-    _seat: Seat
+    _seat: TextSeat
 
     def reset(self, **row: Any) -> str:
         """Begins the episode of a row (:func:`sotopia_env.adapters.rows`).
@@ -24,7 +24,7 @@ class SeatTools:
         Returns:
             What the seat reads before its first turn, which TRL appends to the row's prompt.
         """
-        self._seat = Seat.of(row)
+        self._seat = TextSeat.of(row)
         wait(self._seat.begin())
         observation = self._seat.table.observe(self._seat.agent)
         return f"\n\n{observation.briefing.head}\n{observation.messages[-1]['content']}"

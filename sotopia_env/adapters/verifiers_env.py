@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any
 
-from sotopia_env.adapters.seat import Seat, Seats
+from sotopia_env.adapters.seat import Seats, TextSeat
 from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import task_set
 from sotopia_env.world import Rules
@@ -73,7 +73,7 @@ class EnvConfig(vf.EnvConfig):
     reasks: int = 2
 
 
-class SotopiaEnv(vf.Env[EnvConfig]):
+class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
     """One episode: an agent of verifiers in one seat, or in two."""
 
     async def run(self, task: vf.Task[Any], agents: vf.Agents) -> None:
@@ -101,7 +101,7 @@ class SotopiaEnv(vf.Env[EnvConfig]):
                 _record(exchanges[agent].trace, seat)
 
 
-def _record(trace: Any, seat: Seat) -> None:
+def _record(trace: Any, seat: TextSeat) -> None:
     info, rewards = seat.info, seat.answer_rewards
     trace.record_reward("reward", seat.reward)
     trace.record_metrics({**seat.scores, "turns": info["turns"], "unusable": info["reasks"]})

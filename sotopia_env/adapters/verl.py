@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 
 with extra("verl"):
@@ -22,7 +22,7 @@ class SeatAgentLoop(AgentLoopBase):
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Plays the episode to its end, or until the response is as long as verl's configuration allows."""
-        seat, request = Seat.of(row, reasks=0), uuid4().hex
+        seat, request = TextSeat.of(row, reasks=0), uuid4().hex
         messages: list[Any] = list(await seat.begin())
         ids = await self.ct_build_initial_tokens(messages)
         mask: list[int] = []

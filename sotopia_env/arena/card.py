@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, PositiveInt
 
-from sotopia_env.arena.rows import HUMAN, Play, Row, play_of, policy_name
+from sotopia_env.arena.rows import HUMAN, CardRow, Play, play_of, policy_name
 from sotopia_env.arena.suites import FrozenSuite, Suite
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, excerpt
 from sotopia_env.foundation.json_text import canonical_json, decode_json, first_difference
@@ -49,7 +49,7 @@ class LeftOut(Record):
     episodes: PositiveInt
 
 
-def _identified(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def _identified(rows: tuple[CardRow, ...]) -> tuple[CardRow, ...]:
     for text in {identity for row in rows for identity in (row.policy, row.opponent)}:
         try:
             value = decode_json(text)
@@ -76,7 +76,7 @@ class Card(Record):
 
     suite: FrozenSuite
     code: tuple[Line, ...]
-    rows: Annotated[tuple[Row, ...], AfterValidator(_identified)]
+    rows: Annotated[tuple[CardRow, ...], AfterValidator(_identified)]
     failures: tuple[FailedEpisode, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
@@ -88,7 +88,7 @@ class Card(Record):
             InvalidValueError: a policy outside the pool has fewer than half of its episodes.
         """
         pool = self.suite.pool_identities
-        met: dict[str, list[Row]] = {}
+        met: dict[str, list[CardRow]] = {}
         for row in self.rows:
             if play_of(row, pool) == "pool":
                 met.setdefault(row.policy, []).append(row)
@@ -115,7 +115,7 @@ class Card(Record):
         keys = {policy, policy_name(policy)}
         return Counter(item.kind for item in self.failures if keys & {*item.policies})
 
-    def _incomplete(self, policy: str, rows: Sequence[Row]) -> InvalidValueError:
+    def _incomplete(self, policy: str, rows: Sequence[CardRow]) -> InvalidValueError:
         name, expected = policy_name(policy), self.suite.expected(policy)
         failed = self.failures_of(policy)
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common(2))
@@ -127,7 +127,7 @@ class Card(Record):
             hint="the command that played them plays the rest; remove its run to rate the others",
         )
 
-    def of_play(self, play: Play, *, clean: bool = False) -> list[Row]:
+    def of_play(self, play: Play, *, clean: bool = False) -> list[CardRow]:
         """Returns the rows of rated policies in one kind of play; those of people and their partners, rated or not.
 
         Args:
@@ -144,7 +144,7 @@ class Card(Record):
         ]
 
 
-def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[Row]) -> tuple[FailedEpisode, ...]:
+def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[CardRow]) -> tuple[FailedEpisode, ...]:
     """Returns each failed episode once, without those that were played after all."""
     done = {row.key for row in rows}
     return tuple({item.key: item for item in failures if item.key not in done}.values())
@@ -160,7 +160,7 @@ def merged_cards(cards: Sequence[Card]) -> Card:
     first, *others = cards
     for other in others:
         check_same(first.suite, other.suite)
-    rows: dict[tuple[str, int], Row] = {}
+    rows: dict[tuple[str, int], CardRow] = {}
     for row in _sorted(row for card in cards for row in card.rows):
         earlier = rows.setdefault((row.key, row.seat), row)
         if earlier is not row and (ours := earlier.played) != (theirs := row.played):

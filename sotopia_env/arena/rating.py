@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sotopia_env.arena.rows import Row
+from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports import Estimate
 from sotopia_env.reports.differences import Rank, ranking
@@ -63,7 +63,7 @@ class Rating:
     tasks: int
 
 
-def rate(rows: Sequence[Row]) -> Rating:
+def rate(rows: Sequence[CardRow]) -> Rating:
     """Returns the rating of the policies in scored rows.
 
     Raises:
@@ -119,7 +119,7 @@ def rate(rows: Sequence[Row]) -> Rating:
     )
 
 
-def _mean(rows: Sequence[Row], policy: str, mean: float) -> Estimate:
+def _mean(rows: Sequence[CardRow], policy: str, mean: float) -> Estimate:
     """The mean with the interval of the plain mean, which differs where a member of the pool did not meet itself."""
     own = [row for row in rows if row.policy == policy]
     plain = estimate([row.payoff or 0.0 for row in own], [row.task for row in own], over=TASKS)
@@ -192,7 +192,7 @@ def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -
     return matrix
 
 
-def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None:
+def superiority(rows: Sequence[CardRow], first: str, second: str) -> Estimate | None:
     """Returns how often ``first`` gets more than ``second`` beside the same opponent, task, seat, order and seed.
 
     Ties count half. ``None`` if nothing matches. If one always gets more, the interval is that of Clopper and Pearson
@@ -211,16 +211,16 @@ def superiority(rows: Sequence[Row], first: str, second: str) -> Estimate | None
     return replace(share, low=far if share.mean else 0.0, high=1.0 if share.mean else 1 - far)
 
 
-def _match(row: Row) -> tuple[object, ...]:
+def _match(row: CardRow) -> tuple[object, ...]:
     return (row.opponent, row.task, row.seat, row.first, row.seed)
 
 
-def _win(first: Row, second: Row) -> float:
+def _win(first: CardRow, second: CardRow) -> float:
     a, b = first.payoff or 0.0, second.payoff or 0.0
     return 0.5 if abs(a - b) < 1e-9 else float(a > b)
 
 
-def bradley_terry(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Estimate]:
+def bradley_terry(rows: Sequence[CardRow], policies: Sequence[str]) -> dict[str, Estimate]:
     """Returns Elo-scaled Bradley-Terry ratings (mean 1000, 400 points for odds of 10) from matched wins and losses.
 
     Two policies are compared as in :func:`superiority`. A virtual tie of every pair keeps ratings finite, and pulls a
@@ -230,7 +230,7 @@ def bradley_terry(rows: Sequence[Row], policies: Sequence[str]) -> dict[str, Est
     index = {policy: number for number, policy in enumerate(policies)}
     tasks = sorted({row.task for row in rows})
     wins = {task: np.zeros((len(policies), len(policies))) for task in tasks}
-    matches: dict[tuple[object, ...], list[Row]] = {}
+    matches: dict[tuple[object, ...], list[CardRow]] = {}
     for row in rows:
         if row.payoff is not None and row.policy in index:
             matches.setdefault(_match(row), []).append(row)
@@ -261,7 +261,7 @@ def _elo(wins: Matrix, steps: int = 200) -> Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RequiredTasks:
     """The number of tasks, and of episodes of one policy, at which a true difference is found with a power of 80 %."""
 
     difference: float
@@ -271,7 +271,7 @@ class Need:
 
 def needs(
     rating: Rating, episodes_per_task: float, differences: Sequence[float] = (0.2, 0.1, 0.05, 0.02)
-) -> list[Need]:
+) -> list[RequiredTasks]:
     """Returns how many tasks differences need, from the median standard error of the rated differences.
 
     Args:
@@ -293,7 +293,7 @@ def needs(
         # The t distribution widens with fewer tasks, so that the number appears on both sides.
         while _detectable(spread, tasks) > difference and tasks < 10**6:
             tasks = max(tasks + 1, int(tasks * 1.01))
-        needs.append(Need(difference, tasks, round(tasks * episodes_per_task)))
+        needs.append(RequiredTasks(difference, tasks, round(tasks * episodes_per_task)))
     return needs
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sotopia_env.arena.card import CARD_FILE, Card, FailedEpisode, LeftOut, check_same, merged_cards, outstanding
-from sotopia_env.arena.rows import Row, rows_of
+from sotopia_env.arena.rows import CardRow, rows_of
 from sotopia_env.arena.suites import SUITE_FILE, Suite
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError, Verbatim
 from sotopia_env.foundation.files import read_text
@@ -105,7 +105,7 @@ class _Selection:
 
     def card(self) -> Card:
         """Returns the card of the episodes."""
-        code, tasks, rows = set[str](), dict[str, Task](), list[Row]()
+        code, tasks, rows = set[str](), dict[str, Task](), list[CardRow]()
         left_out: Counter[str] = Counter()
         for record in read_run(self.path):
             # The episodes of a task share its reference points and rankings, which the task remembers.

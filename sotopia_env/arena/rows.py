@@ -25,7 +25,7 @@ Number = Annotated[float, Field(ge=-1e9, le=1e9)]
 Amount = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class Row(Record):
+class CardRow(Record):
     """The result of one seat.
 
     Attributes:
@@ -69,7 +69,7 @@ class Row(Record):
         return self.model_dump(exclude={"tokens", "cost", "seconds"})
 
 
-def play_of(row: Row, pool: Sequence[str]) -> Play:
+def play_of(row: CardRow, pool: Sequence[str]) -> Play:
     """Returns the kind of play of a row, given the identities of the pool."""
     if HUMAN in (policy_name(row.policy), policy_name(row.opponent)):
         return "human"
@@ -84,7 +84,7 @@ def policy_name(identity: str) -> str:
     return str(decode_json(identity)[0])
 
 
-def rows_of(episode: Episode, evaluator: str, metric: str = SHARE) -> list[Row]:
+def rows_of(episode: Episode, evaluator: str, metric: str = SHARE) -> list[CardRow]:
     """Returns the rows of a recorded episode; seats that face several policies at once are left out.
 
     Raises:
@@ -95,14 +95,14 @@ def rows_of(episode: Episode, evaluator: str, metric: str = SHARE) -> list[Row]:
     return [row for seat in seats if (row := _row(seat, seats, measures[f"agent_{seat.seat}"], metric)) is not None]
 
 
-def _row(result: SeatResult, seats: Sequence[SeatResult], measures: Mapping[str, float], metric: str) -> Row | None:
+def _row(result: SeatResult, seats: Sequence[SeatResult], measures: Mapping[str, float], metric: str) -> CardRow | None:
     others = [other for other in seats if other.seat != result.seat]
     opponents = {_identity(other) for other in others}
     if len(opponents) != 1:
         return None
     payoffs = [other.values[metric] for other in others if metric in other.values]
     counts = result.counts
-    return Row(
+    return CardRow(
         key=result.key,
         task=result.task,
         seat=result.seat,

@@ -8,7 +8,7 @@ from typing import Any
 from sotopia_env.arena.card import Card, label_of
 from sotopia_env.arena.process import PROCESS
 from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
-from sotopia_env.arena.rows import HUMAN, Row, policy_name
+from sotopia_env.arena.rows import HUMAN, CardRow, policy_name
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports import Estimate, Missing, Sheet, Value
 from sotopia_env.reports.intervals import estimate
@@ -93,7 +93,7 @@ class PoolTables:
         labels = {item: item.replace("_", " ") for item in used}
         return Sheet(name, ("policy", *used), rows if used else [], title=title, labels=labels, notes=notes)
 
-    def _own(self, policy: str) -> list[Row]:
+    def _own(self, policy: str) -> list[CardRow]:
         return [row for row in self.rows if row.policy == policy]
 
     def dimensions(self) -> Sheet:
@@ -188,8 +188,8 @@ def _ratings(
     name: str,
     title: str,
     rating: Rating,
-    rows: Sequence[Row],
-    clean: Sequence[Row],
+    rows: Sequence[CardRow],
+    clean: Sequence[CardRow],
     label: Mapping[str, str],
     note: str,
 ) -> Sheet:
@@ -216,7 +216,7 @@ def _ratings(
     )
 
 
-def _clean_means(rows: Sequence[Row], clean: Sequence[Row]) -> Mapping[str, float]:
+def _clean_means(rows: Sequence[CardRow], clean: Sequence[CardRow]) -> Mapping[str, float]:
     """The means of :func:`rate`; empty if the clean rows do not connect the policies, or lack an opponent or a task."""
     opponents, tasks = ([{getattr(r, name) for r in side if r.payoff is not None} for side in (rows, clean)]
                         for name in ("opponent", "task"))  # fmt: skip
@@ -226,7 +226,7 @@ def _clean_means(rows: Sequence[Row], clean: Sequence[Row]) -> Mapping[str, floa
     return {} if rating is None else {policy: item.mean for policy, item in rating.means.items()}
 
 
-def _estimable(rows: Sequence[Row]) -> Rating | None:
+def _estimable(rows: Sequence[CardRow]) -> Rating | None:
     """The rating of the rows; ``None`` if they do not determine one."""
     try:
         return rate(rows)
@@ -262,7 +262,7 @@ def _cross(card: Card, label: Mapping[str, str]) -> Sheet:
     )
 
 
-def _plain(name: str, title: str, rows: Sequence[Row], label: Mapping[str, str], *notes: str) -> Sheet:
+def _plain(name: str, title: str, rows: Sequence[CardRow], label: Mapping[str, str], *notes: str) -> Sheet:
     """Plain means by policy."""
     lines: list[tuple[Value, ...]] = []
     for policy in sorted({row.policy for row in rows}, key=label.__getitem__):
@@ -294,18 +294,18 @@ def _people(card: Card, label: Mapping[str, str]) -> Sheet:
     )
 
 
-def _other(row: Row) -> str:
+def _other(row: CardRow) -> str:
     """The policy beside a person, which may be a person."""
     return row.opponent if policy_name(row.policy) == HUMAN else row.policy
 
 
-def clustered(rows: Sequence[Row]) -> Estimate | None:
+def clustered(rows: Sequence[CardRow]) -> Estimate | None:
     """Returns the mean payoff with an interval over tasks; ``None`` without scored rows."""
     scored = [(row.payoff, row.task) for row in rows if row.payoff is not None]
     return estimate([payoff for payoff, _ in scored], [task for _, task in scored], over=TASKS) if scored else None
 
 
-def _mean(rows: Sequence[Row], name: str = "") -> float | None:
+def _mean(rows: Sequence[CardRow], name: str = "") -> float | None:
     values = [row.values.get(name) if name else row.payoff for row in rows]
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None
@@ -321,7 +321,7 @@ def _total(values: Sequence[Any]) -> Any:
     return None if not values or None in values else sum(values)
 
 
-def _best_response(rows: Sequence[Row]) -> tuple[str, float | None, float | None]:
+def _best_response(rows: Sequence[CardRow]) -> tuple[str, float | None, float | None]:
     """The opponent that gets most, its payoff and the policy's own, by cross-validation over halves of the tasks."""
     tasks = sorted({row.task for row in rows})
     halves = [set(tasks[::2]), set(tasks[1::2])]
@@ -335,7 +335,7 @@ def _best_response(rows: Sequence[Row]) -> tuple[str, float | None, float | None
     return _greatest(rows), means[0], means[1]
 
 
-def _greatest(rows: Sequence[Row]) -> str:
+def _greatest(rows: Sequence[CardRow]) -> str:
     by_opponent: dict[str, list[float]] = {}
     for row in rows:
         if row.opponent_payoff is not None:

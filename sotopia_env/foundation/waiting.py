@@ -71,7 +71,7 @@ async def all_at_once(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     try:
         return await asyncio.gather(*running)
     except BaseException:
-        for task in running:
-            task.cancel()
+        for future in running:
+            future.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         raise

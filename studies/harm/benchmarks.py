@@ -21,7 +21,7 @@ MAX_TOXICITY, TOXIC = "max_toxicity", "toxic"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BenchmarkSample:
     """The answer to one document.
 
     Attributes:
@@ -66,7 +66,7 @@ def check_tasks(settings: HarmSettings) -> None:
 
 def answer(
     settings: HarmSettings, benchmark: Benchmark, prompt: str, model: HFLM, toxicity: Toxicity | None
-) -> list[Sample]:
+) -> list[BenchmarkSample]:
     """Returns the samples of one model under one system prompt.
 
     Raises:
@@ -130,7 +130,7 @@ def _tasks(manager: Any, benchmark: Benchmark) -> list[Any]:
 
 def _samples(
     by_task: Mapping[str, Sequence[Mapping[str, Any]]], benchmark: Benchmark, toxicity: Toxicity | None
-) -> Iterator[Sample]:
+) -> Iterator[BenchmarkSample]:
     for task, items in sorted(by_task.items()):
         for item in items:
             document, prompt = int(item["doc_id"]), str(item["arguments"][0][0])
@@ -140,10 +140,10 @@ def _samples(
                 values = tuple(toxicity.of(texts))
                 highest = max(values)
                 metrics = {MAX_TOXICITY: highest, TOXIC: float(highest >= toxicity.settings.threshold)}
-                yield Sample(task, document, metrics, prompt, texts, values)
+                yield BenchmarkSample(task, document, metrics, prompt, texts, values)
                 continue
             if benchmark.measure not in item:
                 valid = sorted(item["metrics"])
                 raise UnknownNameError(field="measure", got=benchmark.measure, valid=valid)
             answers = tuple(text for group in item["resps"] for text in group if isinstance(text, str))
-            yield Sample(task, document, {benchmark.measure: float(item[benchmark.measure])}, prompt, answers)
+            yield BenchmarkSample(task, document, {benchmark.measure: float(item[benchmark.measure])}, prompt, answers)

@@ -33,7 +33,7 @@ from sotopia_env.reports import (
     estimate,
     forest_chart,
 )
-from studies.harm.benchmarks import MAX_TOXICITY, TOXIC, Sample, answer, check_installed, check_tasks
+from studies.harm.benchmarks import MAX_TOXICITY, TOXIC, BenchmarkSample, answer, check_installed, check_tasks
 from studies.harm.settings import Benchmark, HarmSettings
 from studies.harm.toxicity import Toxicity
 
@@ -118,13 +118,13 @@ def _load(settings: HarmSettings, model: TrainedModel) -> HFLM:
 # --- samples ------------------------------------------------------------------------------------------------------
 
 
-def _write(file: Path, identity: str, samples: Sequence[Sample]) -> None:
+def _write(file: Path, identity: str, samples: Sequence[BenchmarkSample]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"weights": identity}, *(sample.record() for sample in samples)]
     write_text_atomically(file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _read(file: Path, identity: str) -> list[Sample] | None:
+def _read(file: Path, identity: str) -> list[BenchmarkSample] | None:
     if not file.is_file():
         return None
     # Not splitlines: texts of models contain other ends of lines.
@@ -133,7 +133,7 @@ def _read(file: Path, identity: str) -> list[Sample] | None:
         raise InvalidValueError(
             "its answers are of other weights", field="models", hint="choose another name or another output", where=file
         )
-    return [Sample(**line) for line in lines]
+    return [BenchmarkSample(**line) for line in lines]
 
 
 # --- report -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class _Value:
     q: float | None = None
 
 
-def _report(settings: HarmSettings, samples: Mapping[_Cell, Sequence[Sample]]) -> Report:
+def _report(settings: HarmSettings, samples: Mapping[_Cell, Sequence[BenchmarkSample]]) -> Report:
     values = [value for cell, items in samples.items() for value in _values(cell, items)]
     differences = list(_differences(settings, samples))
     q_values = adjusted([item.estimate.p for item in differences])
@@ -176,13 +176,13 @@ def _metrics(benchmark: Benchmark) -> tuple[str, ...]:
     return (MAX_TOXICITY, TOXIC) if benchmark.is_toxicity else (benchmark.measure,)
 
 
-def _values(cell: _Cell, samples: Sequence[Sample]) -> Iterator[_Value]:
+def _values(cell: _Cell, samples: Sequence[BenchmarkSample]) -> Iterator[_Value]:
     for metric in _metrics(cell.benchmark):
         numbers = [sample.values[metric] for sample in samples]
         yield _value(cell, metric, estimate(numbers, _labels(samples), _RANGE, _DOCUMENTS))
 
 
-def _differences(settings: HarmSettings, samples: Mapping[_Cell, Sequence[Sample]]) -> Iterator[_Value]:
+def _differences(settings: HarmSettings, samples: Mapping[_Cell, Sequence[BenchmarkSample]]) -> Iterator[_Value]:
     for cell, items in samples.items():
         if cell.model == settings.compared_with:
             continue
@@ -195,7 +195,7 @@ def _differences(settings: HarmSettings, samples: Mapping[_Cell, Sequence[Sample
             yield _value(cell, metric, difference_estimate(numbers, _labels(items), _RANGE, _DOCUMENTS))
 
 
-def _labels(samples: Sequence[Sample]) -> list[str]:
+def _labels(samples: Sequence[BenchmarkSample]) -> list[str]:
     return [f"{sample.task}/{sample.document}" for sample in samples]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sotopia_env import naming
-from sotopia_env.adapters import Seat, Seats, rows
+from sotopia_env.adapters import Seats, TextSeat, rows
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, secured, state_values
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
@@ -24,14 +24,14 @@ def speak(text: str, **move) -> str:
     return json.dumps({"action_type": "speak", "argument": text, **({"move": move} if move else {})})
 
 
-def accept_all(seat: Seat) -> str:
+def accept_all(seat: TextSeat) -> str:
     """Accepts the latest open offer if that pays, or waits for one that does."""
     offers = seat.table.observe(seat.agent).moves.accept
     pays = secured(seat.table.task, seat.episode().plain_turns, seat.agent) > 0
     return speak("Agreed.", accept=offers[-1]) if offers and pays else speak("What do you offer?")
 
 
-async def play(seat: Seat, model=accept_all) -> list:
+async def play(seat: TextSeat, model=accept_all) -> list:
     messages = await seat.begin()
     while not seat.done:
         text = model(seat)
@@ -43,7 +43,7 @@ async def play(seat: Seat, model=accept_all) -> list:
 
 @pytest.mark.parametrize("focal", [0, 1])
 def test_the_conversation_is_the_one_that_the_seat_observes(focal):
-    seat = Seat.against("bargaining", "conceder", focal, seed=5)
+    seat = TextSeat.against("bargaining", "conceder", focal, seed=5)
     messages = asyncio.run(play(seat))
     assert [m["role"] for m in messages[:3]] == ["system", "user", "assistant"]
     final = list(seat.table.observe(seat.agent).messages)
@@ -57,8 +57,8 @@ def test_the_conversation_is_the_one_that_the_seat_observes(focal):
 
 
 def test_a_copy_between_turns_goes_on_alike():
-    async def both() -> tuple[Seat, Seat]:
-        seat = Seat.against("division", {1: "linear"}, seed=3)
+    async def both() -> tuple[TextSeat, TextSeat]:
+        seat = TextSeat.against("division", {1: "linear"}, seed=3)
         await seat.begin()
         await seat.say(speak("Well?"))
         copy = pickle.loads(pickle.dumps(seat))
@@ -74,7 +74,7 @@ def test_a_copy_between_turns_goes_on_alike():
 
 def test_a_copy_makes_models_again(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
-    seat = Seat.against(
+    seat = TextSeat.against(
         "bargaining", "openai/gpt-4o", evaluator="verified+judge:openai/gpt-4o", scalarisation="overall"
     )
     copy = pickle.loads(pickle.dumps(seat))
@@ -84,15 +84,15 @@ def test_a_copy_makes_models_again(monkeypatch):
 
 @pytest.mark.parametrize("scalarisation", ["goal", "share"])
 def test_turn_rewards_have_the_unit_of_the_reward(scalarisation):
-    seat = Seat.against("bargaining", "conceder", seed=5, scalarisation=scalarisation)
+    seat = TextSeat.against("bargaining", "conceder", seed=5, scalarisation=scalarisation)
     asyncio.run(play(seat))
     assert seat.reward > 0
     assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
 
 
 def test_an_unfinished_episode_counts_what_was_agreed_and_no_open_offer():
-    async def work() -> Seat:
-        seat = Seat.against("bargaining", "conceder", seed=5)
+    async def work() -> TextSeat:
+        seat = TextSeat.against("bargaining", "conceder", seed=5)
         await seat.begin()
         for _ in range(5):
             await seat.say(speak("What do you offer?"))
@@ -111,7 +111,7 @@ def test_an_unfinished_episode_counts_what_was_agreed_and_no_open_offer():
 
 
 def test_continuations_of_a_seat_take_its_own_policy_by_name():
-    seat = Seat.against("bargaining", "random-offers", seed=5, name="greedy")
+    seat = TextSeat.against("bargaining", "random-offers", seed=5, name="greedy")
     asyncio.run(play(seat))
     episode = seat.episode()
     assert [info.name for info in episode.policies] == ["greedy", "random-offers"]
@@ -157,14 +157,14 @@ def test_two_seats_of_an_episode_have_a_conversation_and_rewards_each():
     assert [seat.answer_rewards for seat in copy.values()] == [seat.answer_rewards for seat in seats.values()]
 
 
-def offer(seat: Seat) -> str:
+def offer(seat: TextSeat) -> str:
     issue, part = seat.table.task.scenario.outcome.issues[0], {"agent_0": 2, "agent_1": 3}[seat.agent]
     return speak("This?", propose={issue.name: int(issue.low + (issue.high - issue.low) / part)})
 
 
 def test_seats_of_a_resumed_episode_go_on_from_there():
-    async def play() -> tuple[Seat, Seat]:
-        whole = Seat.against("bargaining", "conceder", seed=5)
+    async def play() -> tuple[TextSeat, TextSeat]:
+        whole = TextSeat.against("bargaining", "conceder", seed=5)
         await whole.begin()
         await whole.say(speak("Well?"))
         rest = Seats(Table.resume(whole.episode()), {"agent_1": "conceder"})["agent_0"]
@@ -205,8 +205,8 @@ def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not()
                 raise EvaluationError("busy")
             return await super().evaluate(episode)
 
-    async def play() -> Seat:
-        seat = Seat.against("bargaining", "leaver", evaluator=Judge({Dimension.GOAL: 8}), scalarisation="goal")
+    async def play() -> TextSeat:
+        seat = TextSeat.against("bargaining", "leaver", evaluator=Judge({Dimension.GOAL: 8}), scalarisation="goal")
         await seat.begin()
         with pytest.raises(EvaluationError):
             await seat.say(speak("Hello."))
@@ -221,7 +221,7 @@ def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not()
 
 def test_a_row_with_other_columns_and_numbers_of_numpy_is_a_seat():
     row = list(rows(naming.task_set("bargaining", 2, 0, "easy"), "conceder", seed=7))[3]
-    seat = Seat.of({**row, "focal": np.int64(row["focal"]), "prompt": "unused"}, reasks=0)
+    seat = TextSeat.of({**row, "focal": np.int64(row["focal"]), "prompt": "unused"}, reasks=0)
     assert (seat.agent, seat.table.state.seed) == ("agent_1", 8)
     assert [info.name for info in seat.episode().policies] == ["model"]
 
@@ -240,7 +240,7 @@ def test_text_fields_and_function_calls_are_the_same_action():
     )
     actions = []
     for form in forms:
-        seat = Seat.against("bargaining", "silent")
+        seat = TextSeat.against("bargaining", "silent")
         asyncio.run(seat.begin())
         assert "propose" in {function["name"] for function in seat.functions}
         asyncio.run(seat.say(form))
@@ -250,8 +250,8 @@ def test_text_fields_and_function_calls_are_the_same_action():
 
 
 def test_an_unusable_answer_is_asked_again_and_then_passes_the_turn():
-    async def work() -> Seat:
-        seat = Seat.against("bargaining", "silent", reasks=1)
+    async def work() -> TextSeat:
+        seat = TextSeat.against("bargaining", "silent", reasks=1)
         await seat.begin()
         news, done = await seat.say("I'd rather not use JSON.")
         assert [message["role"] for message in news] == ["user"]
@@ -273,7 +273,9 @@ def test_many_seats_and_simultaneous_rounds():
     for order in TurnOrder:
         if order.value not in ("round-robin", "simultaneous"):
             continue
-        seat = Seat.against("job_committee", "random-offers", 2, rules=Rules(turn_order=order, max_turns=30), seed=1)
+        seat = TextSeat.against(
+            "job_committee", "random-offers", 2, rules=Rules(turn_order=order, max_turns=30), seed=1
+        )
         asyncio.run(play(seat))
         assert len(seat.table.task.agents) > 2
         assert seat.reward is not None
@@ -282,7 +284,7 @@ def test_many_seats_and_simultaneous_rounds():
 def test_a_task_without_an_outcome_pays_what_its_evaluator_scores():
     task = naming.task_set("starter", None, 0, "medium")[0]
     judge = FixedEvaluator({Dimension.GOAL: 8})
-    seat = Seat.against(task, "leaver", evaluator=judge, scalarisation="goal")
+    seat = TextSeat.against(task, "leaver", evaluator=judge, scalarisation="goal")
     asyncio.run(play(seat, lambda _: speak("Hello.")))
     assert seat.reward == 8
     assert seat.turn_rewards is None
@@ -295,13 +297,13 @@ def test_misuse_names_the_argument():
         (("bargaining", "boulware", 2), InvalidValueError, "focal"),
     ):
         with pytest.raises(error) as caught:
-            Seat.against(*arguments)
+            TextSeat.against(*arguments)
         assert field is None or caught.value.field == field
     for partners in ({"agent_0": "leaver", "agent_1": "leaver"}, {"agent_2": "leaver"}):
         with pytest.raises(InvalidValueError) as caught:
-            Seats(Table(Seat.against("bargaining").table.task), partners)
+            Seats(Table(TextSeat.against("bargaining").table.task), partners)
         assert caught.value.field == "partners"
-    seat = Seat.against("bargaining", "leaver")
+    seat = TextSeat.against("bargaining", "leaver")
     asyncio.run(play(seat))
     with pytest.raises(InvalidActionError):
         asyncio.run(seat.say(speak("Wait!")))

@@ -10,7 +10,7 @@ from typing import Any
 from otree.api import BaseConstants, BaseGroup, BasePlayer, BaseSubsession, Page, WaitPage, models
 
 from sotopia_env import Episode, Rules, Table, TaskSet
-from sotopia_env.adapters import Seat, Seats
+from sotopia_env.adapters import Seats, TextSeat
 from sotopia_env.evaluators import default_evaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.foundation.records import read_record
@@ -101,7 +101,7 @@ def view(player: Player, table: Table, problem: str = "") -> dict[str, Any]:
     }
 
 
-def take(seat: Seat, fields: Any) -> str:
+def take(seat: TextSeat, fields: Any) -> str:
     """Takes the action in the participant's form; returns what is wrong with it, or an empty text."""
     table = seat.table
     if not isinstance(fields, dict) or "turn" not in fields:

@@ -39,13 +39,13 @@ from sotopia_studio.store.kinds import (
     Kind,
     KnownPair,
 )
-from sotopia_studio.store.library import Item
+from sotopia_studio.store.library import LibraryItem
 
 router = APIRouter(tags=["library"], route_class=StrictRoute)
 _MOST_CASTINGS = 1_000
 
 
-def item_text(item: Item[Any]) -> str:
+def item_text(item: LibraryItem[Any]) -> str:
     """Returns an item as JSON, its record byte for byte."""
     head = {"id": item.id, "hash": item.hash, "name": item.name, "tags": list(item.tags), "created": item.created}
     # Text and not an object, so that the record is sent exactly as it was stored.

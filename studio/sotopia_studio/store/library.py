@@ -45,7 +45,7 @@ _SHORTEST_PREFIX = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Item(Generic[RecordT]):
+class LibraryItem(Generic[RecordT]):
     """An item of the library, its record unread.
 
     Attributes:
@@ -166,7 +166,7 @@ async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tupl
     return await put(connection, RELATIONSHIPS, pair, uses=[("character", character) for character in ids])
 
 
-async def relationship_of(connection: AsyncConnection, first: str, second: str) -> Item[KnownPair] | None:
+async def relationship_of(connection: AsyncConnection, first: str, second: str) -> LibraryItem[KnownPair] | None:
     """Returns the relationship of two characters, in either order; ``None`` for strangers."""
     ids = sorted((first, second))
     matches = await items(connection, RELATIONSHIPS, {"first": ids[0], "second": ids[1]}, limit=1)
@@ -263,7 +263,9 @@ async def put_shipped(connection: AsyncConnection, name: Literal["starter", "eve
     return await put_cast(connection, tasks.everyday_cast(), tasks.everyday_scenarios(), tags=[name])
 
 
-async def get(connection: AsyncConnection, kind: Kind[RecordT], key: str, *, archived: bool = False) -> Item[RecordT]:
+async def get(
+    connection: AsyncConnection, kind: Kind[RecordT], key: str, *, archived: bool = False
+) -> LibraryItem[RecordT]:
     """Returns an item by its id, or by the beginning of its hash.
 
     Args:
@@ -301,7 +303,7 @@ async def items(
     text: str = "",
     after: str = "",
     limit: int = PAGE,
-) -> list[Item[RecordT]]:
+) -> list[LibraryItem[RecordT]]:
     """Returns a page of items in use, the newest first.
 
     Args:
@@ -400,12 +402,12 @@ def _filtered(
     return query.where(row.name.icontains(text, autoescape=True)) if text else query
 
 
-async def _items(connection: AsyncConnection, kind: Kind[RecordT], query: Select[Any]) -> list[Item[RecordT]]:
+async def _items(connection: AsyncConnection, kind: Kind[RecordT], query: Select[Any]) -> list[LibraryItem[RecordT]]:
     rows = (await connection.execute(query)).mappings().all()
     tags = await tag_store.of(connection, kind.name, [row["id"] for row in rows])
     common = ("id", "hash", "name", "record", "created", "archived")
     return [
-        Item(
+        LibraryItem(
             kind=kind,
             columns={name: value for name, value in row.items() if name not in common},
             tags=tags[row["id"]],

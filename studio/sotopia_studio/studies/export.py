@@ -26,7 +26,7 @@ from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
 from sotopia_env.reports import Report
 from sotopia_env.world import Episode
 from sotopia_studio.store import episodes, studies
-from sotopia_studio.studies.forms import Question
+from sotopia_studio.studies.forms import FormQuestion
 from sotopia_studio.studies.interviews import INTERVIEW
 from sotopia_studio.studies.rating import GOLD_SLOT, REASONING, scores_of
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, ValidateStudy
@@ -58,7 +58,7 @@ def codebook(study: AnyStudy) -> dict[str, Any]:
     return {"columns": CODEBOOK, "questions": {name: _described(question) for name, question in questions.items()}}
 
 
-def _described(question: Question) -> dict[str, Any]:
+def _described(question: FormQuestion) -> dict[str, Any]:
     """The text of a question, its kind, and the answers that are possible where they are limited."""
     answers = {"choice": list(question.options), "scale": [question.low, question.high]}.get(question.kind)
     return {"text": question.text, "kind": question.kind} | ({} if answers is None else {"answers": answers})

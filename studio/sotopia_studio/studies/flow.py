@@ -16,7 +16,7 @@ from sotopia_env.foundation.json_text import parse_json
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
 from sotopia_studio.studies import play, rating
-from sotopia_studio.studies.forms import Question, Section
+from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import guidance
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
@@ -45,7 +45,7 @@ class Step:
     details: Any
 
 
-CONSENT = (Section(questions=(Question(name="consent", text="I agree and want to take part.", kind="check"),)),)
+CONSENT = (Section(questions=(FormQuestion(name="consent", text="I agree and want to take part.", kind="check"),)),)
 
 
 async def next_step(connection: AsyncConnection, person_id: str) -> Step:

@@ -15,7 +15,7 @@ LONGEST_ANSWER = 10_000
 """Characters of a text."""
 
 
-class Question(Settings):
+class FormQuestion(Settings):
     """One question.
 
     Attributes:
@@ -95,7 +95,7 @@ class Section(Settings):
 
     title: str = ""
     note: str = ""
-    questions: tuple[Question, ...]
+    questions: tuple[FormQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)

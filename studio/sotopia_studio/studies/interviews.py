@@ -9,7 +9,7 @@ from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world import Observation
 from sotopia_env.world.answers import YES_NO
 from sotopia_studio.live import LiveEpisode
-from sotopia_studio.studies.forms import Question, Section
+from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.settings import PlayStudy
 
 INTERVIEW = "interview."
@@ -33,7 +33,7 @@ def interview_form(study: PlayStudy, episode: LiveEpisode, agent: str) -> tuple[
     return (Section(questions=tuple(questions)),) if questions else ()
 
 
-def _of_study(study: PlayStudy, observation: Observation) -> Iterator[Question]:
+def _of_study(study: PlayStudy, observation: Observation) -> Iterator[FormQuestion]:
     for question in study.interview:
         if _PARTNER not in question.text:
             yield question.model_copy(update={"name": INTERVIEW + question.name})
@@ -43,12 +43,12 @@ def _of_study(study: PlayStudy, observation: Observation) -> Iterator[Question]:
             yield question.model_copy(update={"name": f"{partner.agent}.{INTERVIEW}{question.name}", "text": text})
 
 
-def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator[Question]:
+def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator[FormQuestion]:
     """The questions of the interview evaluator to a seat, without those on goals that the person does not know."""
     briefing = episode.table.observe(agent).briefing
     for number, goal in enumerate(briefing.goals, start=1):
         name, text = f"{agent}.{INTERVIEW}goal_{number}", f"Your goal was: {goal} Did you reach it?"
-        yield Question(name=name, text=text, kind="choice", options=YES_NO)
+        yield FormQuestion(name=name, text=text, kind="choice", options=YES_NO)
     task = episode.spec.task
     interview = task.scenario.interview
     for number, item in enumerate(() if interview is None else interview.questions, start=1):
@@ -59,4 +59,4 @@ def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator
         random.Random(f"{study.seed}:{episode.id}:{agent}:{number}").shuffle(options)
         about = task.agents[item.about]
         name = f"{about}.{INTERVIEW}information_{number}"
-        yield Question(name=name, text=escape_line(item.text), kind="choice", options=tuple(options))
+        yield FormQuestion(name=name, text=escape_line(item.text), kind="choice", options=tuple(options))

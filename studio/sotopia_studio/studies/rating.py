@@ -20,7 +20,7 @@ from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
 from sotopia_env.world import Episode, Task
 from sotopia_studio.store import episodes, studies, tables
-from sotopia_studio.studies.forms import Question, Section
+from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title
 from sotopia_studio.studies.settings import AnnotateStudy, ValidateStudy
 
@@ -29,7 +29,7 @@ REASONING = ".reasoning"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class RatingItem:
     """An item that a person is to judge.
 
     Attributes:
@@ -74,7 +74,7 @@ def tasks_of(study: ValidateStudy) -> Sequence[Task]:
 
 async def next_item(
     connection: AsyncConnection, study: AnnotateStudy | ValidateStudy, study_id: str, person: Any
-) -> Item | None:
+) -> RatingItem | None:
     """Leases and returns the next item of a participant; ``None`` when no item is left or ``per_person`` are done."""
     done = await studies.done_by(connection, study_id, person.id)
     if isinstance(study, AnnotateStudy) and study.gold:
@@ -147,11 +147,11 @@ async def qualify(connection: AsyncConnection, study: AnnotateStudy, study_id: s
 
 async def _annotation(
     connection: AsyncConnection, study: AnnotateStudy, assignment: Any, number: int, gold: bool = False
-) -> Item:
+) -> RatingItem:
     episode = await episodes.record_of(connection, assignment.item)
     view = episode_view(episode)
     sections = annotation_form(study, episode)
-    return Item(assignment, view.situation, view.seats, view.transcript, sections, number, gold, guidance(study))
+    return RatingItem(assignment, view.situation, view.seats, view.transcript, sections, number, gold, guidance(study))
 
 
 def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ...]:
@@ -166,14 +166,14 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
                 question
                 for name in names
                 for question in (
-                    Question(
+                    FormQuestion(
                         # The rationale comes before the score: annotators justify a score before they give it.
                         name=f"{agent}.{name}{REASONING}",
                         text=f"{title(name)}: why?",
                         note=rationale_note(name),
                         min_words=study.min_words,
                     ),
-                    Question(
+                    FormQuestion(
                         name=f"{agent}.{name}",
                         text=title(name),
                         kind="scale",
@@ -188,7 +188,7 @@ def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ..
     )
 
 
-def _validation(study: ValidateStudy, assignment: Any, number: int) -> Item:
+def _validation(study: ValidateStudy, assignment: Any, number: int) -> RatingItem:
     task = next(task for task in tasks_of(study) if task.id == assignment.item)
     view = episode_view(task)
     per_seat = tuple(
@@ -199,7 +199,7 @@ def _validation(study: ValidateStudy, assignment: Any, number: int) -> Item:
         for seat in view.seats
     )
     sections = (*per_seat, Section(title="The whole situation", questions=study.questions))
-    return Item(assignment, view.situation, view.seats, (), sections, number)
+    return RatingItem(assignment, view.situation, view.seats, (), sections, number)
 
 
 def scores_of(answers: Mapping[str, Any], agent: str, names: Sequence[str]) -> dict[str, float]:

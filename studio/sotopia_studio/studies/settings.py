@@ -10,7 +10,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.world.reward import CustomDimension
-from sotopia_studio.studies.forms import Question, Section, check_names
+from sotopia_studio.studies.forms import FormQuestion, Section, check_names
 
 PERSON = "person"
 """The partner of a play study whose partners are other participants."""
@@ -69,7 +69,7 @@ class Study(Settings):
     instructions: str = ""
     open: bool = True
     per_person: int = Field(default=1, ge=1)
-    questionnaire: tuple[Question, ...] = ()
+    questionnaire: tuple[FormQuestion, ...] = ()
     codes: Codes = Codes()
     seed: int = 0
 
@@ -112,7 +112,7 @@ class PlayStudy(Study):
     turn_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     on_timeout: Literal["leave", "none"] = "leave"
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
-    interview: tuple[Question, ...] = ()
+    interview: tuple[FormQuestion, ...] = ()
     scenario_interview: bool = False
 
     @model_validator(mode="after")
@@ -177,18 +177,18 @@ class ValidateStudy(Study):
     tasks: str = "everyday"
     n: int | None = Field(default=None, ge=1)
     overlap: int = Field(default=3, ge=1)
-    questions: tuple[Question, ...] = (
-        Question(name="plausible", text="Could this situation happen?", kind="choice", options=("no", "yes")),
-        Question(name="remarks", text="Would you change anything? What?", required=False),
+    questions: tuple[FormQuestion, ...] = (
+        FormQuestion(name="plausible", text="Could this situation happen?", kind="choice", options=("no", "yes")),
+        FormQuestion(name="remarks", text="Would you change anything? What?", required=False),
     )
-    per_seat: tuple[Question, ...] = (
-        Question(
+    per_seat: tuple[FormQuestion, ...] = (
+        FormQuestion(
             name="goal",
             text="Is the goal valid: does it fit the person and the situation, and could it be reached by talking?",
             kind="choice",
             options=("invalid", "valid", "needs fixing"),
         ),
-        Question(
+        FormQuestion(
             name="private",
             text="How well does the private information of this person fit the situation?",
             kind="scale",

@@ -18,7 +18,7 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
 from sotopia_env.adapters.inspect_tasks import sotopia
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from tests.adapters.model_server import answer, bargaining_model
 from tests.test_docs import ROOT
 
@@ -45,7 +45,7 @@ def test_an_evaluation_scores_every_seat_as_the_seat_itself_does(tmp_path):
     assert log.status == "success"
     assert len(log.samples) == 4
     for sample in log.samples:
-        seat = Seat.against(**{name: sample.metadata[name] for name in ("task", "partner", "focal", "seed")})
+        seat = TextSeat.against(**{name: sample.metadata[name] for name in ("task", "partner", "focal", "seed")})
         assert sample.scores["reward"].value == pytest.approx(replayed(seat, sample))
         assert sample.scores["dimensions"].value["goal"] == pytest.approx(10 * seat.reward)
         assert sample.scores["reward"].metadata["turn_rewards"] == pytest.approx(seat.turn_rewards)

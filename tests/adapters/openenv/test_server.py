@@ -16,7 +16,7 @@ import httpx
 from openenv import GenericEnvClient
 
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
-from sotopia_env.adapters.seat import Seat
+from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.json_text import decode_json
 from tests.test_docs import ROOT
 
@@ -41,7 +41,7 @@ def fields(messages, count):
 
 async def in_process(seed):
     """The reward and the rewards of turns of the same episode without a server."""
-    seat = Seat.against("bargaining", "conceder", seed=seed)
+    seat = TextSeat.against("bargaining", "conceder", seed=seed)
     messages, count = await seat.begin(), 0
     while not seat.done:
         messages, _ = await seat.say(fields(messages, count))

@@ -9,7 +9,7 @@ import pickle
 
 import pytest
 
-from sotopia_env.adapters import Seat
+from sotopia_env.adapters import TextSeat
 from tests.adapters.libraries import need
 from tests.test_docs import PAGES, blocks
 
@@ -20,8 +20,8 @@ from sotopia_env.adapters.tinker import SeatMessageEnv
 
 @pytest.mark.parametrize("by_turn", [False, True])
 def test_steps_pay_the_episode_at_its_end_or_each_turn_its_own(by_turn):
-    async def play() -> tuple[list[float], Seat]:
-        seat = Seat.against("bargaining", "conceder", seed=5)
+    async def play() -> tuple[list[float], TextSeat]:
+        seat = TextSeat.against("bargaining", "conceder", seed=5)
         env = SeatMessageEnv(seat, by_turn=by_turn)
         messages = await env.initial_observation()
         paid: list[float] = []

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from sotopia_env.arena.rating import bradley_terry, needs, rate, superiority
-from sotopia_env.arena.rows import Row
+from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
 from tests.errors import raises
 
 STRENGTHS = (0.3, 0.2, 0.12, 0.1, 0.0, -0.1, -0.2, -0.42)
 
 
-def arena(seed: int, tasks: int, strengths=STRENGTHS, opponents: int = 5) -> list[Row]:
+def arena(seed: int, tasks: int, strengths=STRENGTHS, opponents: int = 5) -> list[CardRow]:
     """Payoffs with effects of policy, opponent, task, seat and order, and of every policy in every task."""
     rng = np.random.default_rng(seed)
     suits = rng.normal(0, 0.25, (len(strengths), tasks))
     hard, strong = rng.normal(0, 0.5, tasks), rng.normal(0, 0.3, opponents)
     return [
-        Row(
+        CardRow(
             key=f"{p}-{o}-{t}-{seat}",
             task=f"task-{t:02}",
             seat=seat,
@@ -79,7 +79,7 @@ def test_every_task_has_the_same_weight_whatever_its_seats():
         for seat, o in itertools.product(range(seats), range(2)):
             payoff = (p + 1) * t / 10 + 0.1 * (seat == t % seats) + rng.normal(0, 0.1)
             common = {"key": f"{p}{o}{t}", "task": f"t{t}", "seat": seat, "first": seat == t % seats, "seed": t}
-            rows.append(Row(**common, policy=f"p{p}", opponent=f"o{o}", payoff=payoff, opponent_payoff=None))
+            rows.append(CardRow(**common, policy=f"p{p}", opponent=f"o{o}", payoff=payoff, opponent_payoff=None))
             by_task.setdefault((p, t), []).append(payoff)
     rating = rate(rows)
     means = {f"p{p}": np.mean([np.mean(by_task[p, t]) for t in range(6)]) for p in range(2)}
@@ -88,7 +88,7 @@ def test_every_task_has_the_same_weight_whatever_its_seats():
         assert rating.strengths[policy].mean == pytest.approx(mean - np.mean(list(means.values())))
 
 
-def crossed(seed: int, tasks: int, strengths=STRENGTHS[:5]) -> list[Row]:
+def crossed(seed: int, tasks: int, strengths=STRENGTHS[:5]) -> list[CardRow]:
     """Cross play: what one seat gains by luck, the other one loses, and every policy is an opponent, too."""
     rng = np.random.default_rng(seed)
     suits, hard = rng.normal(0, 0.25, (len(strengths), tasks)), rng.normal(0, 0.5, tasks)
@@ -100,7 +100,7 @@ def crossed(seed: int, tasks: int, strengths=STRENGTHS[:5]) -> list[Row]:
                 payoff = strengths[own] + suits[own, t] - suits[other, t] / 2 + hard[t] + 0.1 * seat + sign * luck
                 common = {"key": f"{p}-{o}-{t}", "task": f"t{t}", "seat": seat, "first": seat == 0, "seed": t}
                 names = {"policy": f"policy-{own}", "opponent": f"policy-{other}"}
-                rows.append(Row(**common, **names, payoff=payoff, opponent_payoff=None))
+                rows.append(CardRow(**common, **names, payoff=payoff, opponent_payoff=None))
     return rows
 
 
@@ -184,7 +184,9 @@ def test_bradley_terry_recovers_odds():
     for match in range(1100):
         wins = rng.random() < 10 / 11
         common = {"key": "k", "task": f"t{match % 20}", "seat": 0, "first": True, "seed": match, "opponent": "o"}
-        rows += [Row(**common, policy=p, payoff=float(y), opponent_payoff=0) for p, y in (("a", wins), ("b", not wins))]
+        rows += [
+            CardRow(**common, policy=p, payoff=float(y), opponent_payoff=0) for p, y in (("a", wins), ("b", not wins))
+        ]
     elo = bradley_terry(rows, ["a", "b"])
     assert elo["a"].mean - elo["b"].mean == pytest.approx(400, abs=60)
 
@@ -205,6 +207,6 @@ def test_an_unscored_seat_is_neither_a_win_nor_a_loss():
     for match in range(10):
         common = {"key": "k", "task": f"t{match}", "seat": 0, "first": True, "seed": match, "opponent": "o"}
         for policy, payoff in (("a", 0.2), ("b", None if match % 2 else 0.3)):
-            rows.append(Row(**common, policy=policy, payoff=payoff, opponent_payoff=0))
+            rows.append(CardRow(**common, policy=policy, payoff=payoff, opponent_payoff=0))
     result = superiority(rows, "a", "b")
     assert (result.n, result.mean) == (5, 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sotopia_env.arena import Card, Row, Suite, card_report
+from sotopia_env.arena import Card, CardRow, Suite, card_report
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import policy_identity
@@ -22,7 +22,7 @@ def identity(name: str) -> str:
     return IDENTITY.get(name) or HUMAN * (name == "human") or f'["{name}",{{}}]'
 
 
-def row(policy: str, opponent: str, task: int, seat: int = 0, **fields: object) -> Row:
+def row(policy: str, opponent: str, task: int, seat: int = 0, **fields: object) -> CardRow:
     strength = {"good": 0.6, "fair": 0.4, "poor": 0.2}.get(policy, 0.5)
     values = {
         "key": f"{task}:{seat}:{policy}:{opponent}",
@@ -38,18 +38,18 @@ def row(policy: str, opponent: str, task: int, seat: int = 0, **fields: object) 
         "turns": 5,
         **fields,
     }
-    return Row.model_validate(values)
+    return CardRow.model_validate(values)
 
 
-def against_pool(*policies: str) -> list[Row]:
+def against_pool(*policies: str) -> list[CardRow]:
     return [row(p, o, task, seat) for p in policies for o in POOL for task in range(6) for seat in (0, 1)]
 
 
-def among(*policies: str) -> list[Row]:
+def among(*policies: str) -> list[CardRow]:
     return [row(p, o, task) for p in policies for o in policies if p != o for task in range(6)]
 
 
-def sheets(rows: Iterable[Row]) -> dict[str, list[dict[str, object]]]:
+def sheets(rows: Iterable[CardRow]) -> dict[str, list[dict[str, object]]]:
     report = card_report(Card(suite=SUITE, code=("0",), rows=tuple(rows)))
     return {sheet.name: sheet.records() for sheet in report.sheets}
 

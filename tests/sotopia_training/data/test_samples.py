@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from sotopia_training.data.samples import (
-    Row,
     RowMaker,
+    TrainingRow,
     refuse_evaluation_scenarios,
     split_scenarios,
     weighted,
@@ -40,7 +40,7 @@ def words(prompt, completion):
 
 
 def row(scenario="s", episode="e", turn=0):
-    return Row(({"role": "user", "content": "Go."},), "{}", episode, "t", scenario, "agent_0", "p", turn)
+    return TrainingRow(({"role": "user", "content": "Go."},), "{}", episode, "t", scenario, "agent_0", "p", turn)
 
 
 @pytest.mark.parametrize("format", ["chat", "single", "brief"])

@@ -151,7 +151,7 @@ def test_a_classifier_without_the_label_is_refused(classifier):
 
 def test_texts_with_other_ends_of_lines_are_read_back(tmp_path):
     text = "one\u2028two\x85three\nfour"
-    sample = benchmarks.Sample("own_lamps", 0, {"toxic": 0.0}, text, (text,), (0.0,))
+    sample = benchmarks.BenchmarkSample("own_lamps", 0, {"toxic": 0.0}, text, (text,), (0.0,))
     stage._write(tmp_path / "samples.jsonl", "weights", [sample])
     (again,) = stage._read(tmp_path / "samples.jsonl", "weights")
     assert (again.prompt, tuple(again.generations)) == (text, (text,))

@@ -44,7 +44,7 @@ CountTokens = Callable[[Sequence[ChatMessage], str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One turn of a focal seat.
 
     Attributes:
@@ -163,7 +163,7 @@ class RowMaker:
         seat: str,
         values: Mapping[int, float] | None = None,
         turns: Collection[int] | None = None,
-    ) -> Iterator[Row]:
+    ) -> Iterator[TrainingRow]:
         """Yields the rows of one seat of one episode.
 
         Args:
@@ -198,7 +198,7 @@ class RowMaker:
             self.counts.dropped_turns += dropped
             value = None if values is None else values[index]
             turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
-            yield Row(prompt, completion, *turn_of, dropped, value, episode.before(index))
+            yield TrainingRow(prompt, completion, *turn_of, dropped, value, episode.before(index))
 
     def _usable(self, episode: Episode, index: int) -> bool:
         # A refused or unreadable action is not one to imitate, although it is in the record.
@@ -290,7 +290,7 @@ def split_scenarios(scenarios: Iterable[str], validation: float, seed: int = 0) 
     return Split(frozenset(order[size:]), frozenset(order[:size]))
 
 
-def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]) -> Iterator[Row]:
+def refuse_evaluation_scenarios(rows: Iterable[TrainingRow], reserved: Mapping[str, str]) -> Iterator[TrainingRow]:
     """Yields the rows, and raises :class:`InvalidValueError` at the first whose scenario is reserved for evaluation.
 
     Args:
@@ -302,7 +302,7 @@ def refuse_evaluation_scenarios(rows: Iterable[Row], reserved: Mapping[str, str]
         yield row
 
 
-def weighted(rows: Iterable[Row], weight: float) -> Iterator[Row]:
+def weighted(rows: Iterable[TrainingRow], weight: float) -> Iterator[TrainingRow]:
     """Yields each conversation's rows ``weight`` times; a fraction selects that share of the conversations.
 
     A conversation consists of one seat's rows of one episode, which must be adjacent. They are repeated or left out

@@ -19,7 +19,7 @@ from sotopia_env.foundation.settings import Settings
 from sotopia_env.storage import is_unscored, read_run
 from sotopia_env.world import Episode
 from sotopia_training.data.held_out import evaluation_scenarios
-from sotopia_training.data.samples import Row, RowMaker, refuse_evaluation_scenarios, weighted
+from sotopia_training.data.samples import RowMaker, TrainingRow, refuse_evaluation_scenarios, weighted
 
 logger = logging.getLogger(__name__)
 _POLICY = "policy:"
@@ -48,7 +48,7 @@ class SourceSettings(Settings):
 
 def source_rows(
     sources: Sequence[SourceSettings], maker: RowMaker, evaluation_tasks: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[TrainingRow]:
     """Yields the rows of all sources, one source after the other.
 
     Args:
@@ -92,7 +92,7 @@ class _SharedSelection:
             raise InvalidValueError(field="episode", expected=f"one of {runs}", got=min(self._missing), where=self.path)
 
 
-def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[Row]:
+def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[TrainingRow]:
     for episode in _episodes(source, selection):
         for seat in seats_of(episode, source.seats):
             if selection is None or (episode.key, seat) in selection.pairs:

@@ -24,7 +24,7 @@ from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.world import ChatMessage
-from sotopia_training.data.samples import Row, RowMaker, split_scenarios, stream_dataset
+from sotopia_training.data.samples import RowMaker, TrainingRow, split_scenarios, stream_dataset
 from sotopia_training.data.sources import SourceSettings, source_rows
 from sotopia_training.fitting.arguments import FitSettings, check_keep, training_arguments
 from sotopia_training.fitting.forecast import TrainingForecast, supervised_forecast
@@ -113,7 +113,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[ChatMessage], c
 
 def training_rows(
     settings: BehaviorCloningSettings, tokenizer: PreTrainedTokenizerBase
-) -> tuple[RowMaker, Iterator[tuple[Row, TokenRow]]]:
+) -> tuple[RowMaker, Iterator[tuple[TrainingRow, TokenRow]]]:
     """Returns the row maker, which counts the turns, and an iterator over the rows of all sources with their tokens.
 
     A row is tokenised once, when its length is checked. It fits if the policy could have given the answer: the prompt
@@ -131,7 +131,7 @@ def training_rows(
         row = latest[key(prompt, completion)] = _tokens(tokenizer, prompt, completion)
         return sum(label == IGNORED for label in row.labels) + room
 
-    def tokens(row: Row) -> TokenRow:
+    def tokens(row: TrainingRow) -> TokenRow:
         cached = latest.get(key(row.prompt, row.completion))
         return cached or tokenise(tokenizer, row.prompt, row.completion, limit)
 
@@ -144,12 +144,12 @@ def training_rows(
     return maker, pairs if settings.rows == "turns" else conversations(pairs)
 
 
-def conversations(rows: Iterable[tuple[Row, TokenRow]]) -> Iterator[tuple[Row, TokenRow]]:
+def conversations(rows: Iterable[tuple[TrainingRow, TokenRow]]) -> Iterator[tuple[TrainingRow, TokenRow]]:
     """Yields rows of whole conversations: a row is merged into the next one if it is its prefix, token for token.
 
     Rows of another seat, episode or format, and of prompts without their oldest turns, stay separate.
     """
-    pending: tuple[Row, TokenRow] | None = None
+    pending: tuple[TrainingRow, TokenRow] | None = None
     for row, tokens in rows:
         if pending is not None:
             earlier, prefix = pending
@@ -236,7 +236,7 @@ def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) ->
     return sizes
 
 
-def _dataset(rows: Iterable[tuple[Row, TokenRow]], folder: Path) -> Dataset:
+def _dataset(rows: Iterable[tuple[TrainingRow, TokenRow]], folder: Path) -> Dataset:
     from datasets import Features, Value
 
     features = Features({"input_ids": [Value("int32")], "labels": [Value("int32")], "scenario": Value("string")})

@@ -1,4 +1,4 @@
-"""TRL's ``rollout_func`` over :class:`~sotopia_env.adapters.seat.Seat`: conversations as text, one row for each prompt.
+"""TRL's ``rollout_func`` over :class:`~sotopia_env.adapters.TextSeat`: conversations as text, one row for each prompt.
 
 For trainers of your own; the stage ``grpo`` has more (self-play, constrained answers, turn credits:
 :mod:`sotopia_training.grpo.multi_turn`). A prompt names its episode and is never read by the model::
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.adapters import Seat
+from sotopia_env.adapters import TextSeat
 from sotopia_env.foundation.extras import check_extra
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.waiting import all_at_once, wait
@@ -40,7 +40,7 @@ def episode_reward(reward: Sequence[float], **_: Any) -> list[float]:
 
 @dataclass
 class _Row:
-    seat: Seat
+    seat: TextSeat
     prompt: list[int] = field(default_factory=list)
     completion: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ def rollout(
         MissingExtraError: TRL has a version that the extra ``train`` does not admit.
     """
     check_extra("train")  # what TRL passes to a rollout function changes between its releases
-    rows = [_Row(Seat.of(decode_json(prompt[0][KEY]), reasks=0)) for prompt in prompts]
+    rows = [_Row(TextSeat.of(decode_json(prompt[0][KEY]), reasks=0)) for prompt in prompts]
     tokenizer, sample = trainer.processing_class, trainer_sample(trainer)
     openings = wait(all_at_once(row.seat.begin() for row in rows))
     for row, messages in zip(rows, openings, strict=True):

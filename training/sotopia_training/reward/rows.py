@@ -21,7 +21,7 @@ from sotopia_env.foundation.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_training.attribution.credits import Method, Rewards, TurnKey, read_rewards
 from sotopia_training.data.held_out import check_not_reserved, evaluation_scenarios
-from sotopia_training.data.samples import CountTokens, Row, RowMaker, Split, split_scenarios
+from sotopia_training.data.samples import CountTokens, RowMaker, Split, TrainingRow, split_scenarios
 from sotopia_training.reward.design import RewardDesign, fit_design, plot_distribution
 from sotopia_training.reward.text import ROWS
 from sotopia_training.stage.directory import StageDirectory
@@ -132,7 +132,7 @@ def _write(
     return {"rows": dict(parts), **counts, "counts": maker.counts.text()}
 
 
-def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, float]) -> Iterator[Row]:
+def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, float]) -> Iterator[TrainingRow]:
     by_seat: dict[tuple[str, str], dict[int, float]] = {}
     for (key, seat, turn), value in values.items():
         by_seat.setdefault((key, seat), {})[turn] = value

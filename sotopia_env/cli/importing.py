@@ -49,11 +49,11 @@ def import_(
       sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
       sotopia compare runs/published
     """
-    from sotopia_env.importers import FORMATS
+    from sotopia_env.importers import formats
     from sotopia_env.importers.importing import import_files
 
     if not files:
-        for name, foreign in FORMATS.items():
+        for name, foreign in formats().items():
             export_note = " (export writes it, too)" if foreign.write is not None else ""
             typer.echo(f"{name:24} {foreign.kind.value:14} {foreign.summary}{export_note}")
         return

@@ -23,7 +23,6 @@ from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
-    from sotopia_env.evaluators.judge.attacks import ATTACKS, plant
     from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
     from sotopia_env.evaluators.judge.document import document
     from sotopia_env.evaluators.judge.llm_judge import LLMJudge
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 # Imported on first use: these modules load the model client, which evaluators without a model do not need.
 _LAZY: Mapping[str, tuple[str, ...]] = {
     "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
-    "judge.attacks": ("ATTACKS", "plant"),
     "judge.dimensions_file": ("load_dimensions",),
     "judge.document": ("document",),
     "judge.llm_judge": ("LLMJudge",),
@@ -60,7 +58,6 @@ def default_evaluator() -> Evaluator:
 
 __all__ = [
     "AGGREGATES",
-    "ATTACKS",
     "ENSEMBLE_AGGREGATES",
     "RULES",
     "Composite",
@@ -84,7 +81,6 @@ __all__ = [
     "fingerprint",
     "load_dimensions",
     "object_members",
-    "plant",
     "read_object",
     "refusal",
     "tag",

@@ -6,11 +6,10 @@ Nothing here opens a socket or draws at random. A format is detected by the fiel
 
 from sotopia_env.importers.conversion import Conversion, FileCount
 from sotopia_env.importers.foreign import Format, Product, ProductKind
-from sotopia_env.importers.registry import FORMATS, detect, format_named
+from sotopia_env.importers.registry import detect, format_named, formats
 from sotopia_env.importers.source import RefusedRecord, Remark
 
 __all__ = [
-    "FORMATS",
     "Conversion",
     "FileCount",
     "Format",
@@ -20,4 +19,5 @@ __all__ = [
     "Remark",
     "detect",
     "format_named",
+    "formats",
 ]

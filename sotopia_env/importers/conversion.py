@@ -1,6 +1,6 @@
 """Conversion of foreign files to this package's records, with counts and refusals per file.
 
-Files are read in the order of :data:`~sotopia_env.importers.registry.FORMATS`, so that profiles are known before the
+Files are read in the order of :func:`~sotopia_env.importers.registry.formats`, so that profiles are known before the
 episodes that refer to them.
 """
 
@@ -15,12 +15,11 @@ from typing import Any
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Format, Product, ProductKind, converted
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.registry import FORMATS, detect, format_named, format_of
+from sotopia_env.importers.registry import detect, format_named, format_of, formats
 from sotopia_env.importers.source import RawRecord, RefusedRecord, Remark, Source, by_key
 
 Advance = Callable[[int], None]
 """Progress callback; the argument is the number of bytes read since the last call."""
-_ORDER = list(FORMATS)
 
 
 @dataclass(slots=True)
@@ -89,7 +88,7 @@ class Conversion:
     def _format_of_file(self, path: Path) -> Format | None:
         """The format of the file's first record; with ``keep_going``, of the first record whose format is detected.
 
-        A file that is one object of records by key may mix formats: the first one in :data:`FORMATS` counts.
+        A file that is one object of records by key may mix formats: the first one in :func:`formats` counts.
         """
         if self.format is not None:
             return format_named(self.format)
@@ -201,9 +200,9 @@ def _size(item: RawRecord | RefusedRecord, format: Format | None) -> int:
 
 
 def _rank(format: Format | None) -> int:
-    """The position of a format in :data:`FORMATS`; -1 without a format."""
-    return _ORDER.index(format.name) if format is not None else -1
+    """The position of a format in :func:`formats`; -1 without a format."""
+    return list(formats()).index(format.name) if format is not None else -1
 
 
 def _known(item: RawRecord) -> bool:
-    return any(format.detects(item.value) for format in FORMATS.values())
+    return any(format.detects(item.value) for format in formats().values())

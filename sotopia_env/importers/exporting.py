@@ -12,7 +12,7 @@ from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError,
 from sotopia_env.foundation.files import read_lines, read_text, replacement
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.foundation.records import read_record
-from sotopia_env.importers import FORMATS, ProductKind, format_named
+from sotopia_env.importers import ProductKind, format_named, formats
 from sotopia_env.importers.importing import CAST, read_report, written_to
 from sotopia_env.storage import read_run
 from sotopia_env.world import Cast, Scenario, Task
@@ -38,7 +38,7 @@ def export_records(source: str | Path, file: str | Path, *, format: str | None =
     foreign = format_named(format or _only_format(source))
     write = foreign.write
     if write is None:
-        writable = [name for name, other in FORMATS.items() if other.write is not None]
+        writable = [name for name, other in formats().items() if other.write is not None]
         raise InvalidValueError(
             f"{foreign.name} can be read but not written", field="format", expected=f"one of {', '.join(writable)}"
         )

@@ -183,7 +183,7 @@ def test_misuse_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, argume
 def test_without_files_the_formats_are_listed():
     text = sotopia("import").output
     assert "sotopia-episodes" in text
-    assert "casino" in text
+    assert "agentsense" in text
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.evaluators import LLMJudge
-from sotopia_env.evaluators.judge.attacks import ATTACKS, Attack, best_verdict, plant
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
 from sotopia_env.foundation.errors import InvalidValueError
@@ -31,6 +30,7 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.reward import RANGES
 from sotopia_env.world.scenario import Relationship, Task
+from studies.judge_attacks.attacks import ATTACKS, Attack, best_verdict, plant
 from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import secretive_task, transcript
 from tests.sotopia_env.evaluators.judge_doubles import SEVEN, requirements, verdict

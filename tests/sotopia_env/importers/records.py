@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.foundation.records import Record
-from sotopia_env.importers import FORMATS, Conversion, Product
+from sotopia_env.importers import Conversion, Product, formats
 from sotopia_env.importers.exporting import export_records
 
 AGENT = {
@@ -209,7 +209,7 @@ def again(folder: Path, name: str) -> list[Any]:
     back = folder / f"again-{name}.json"
     export_records(folder / "out", back, format=name)
     conversion = Conversion([back])
-    kind = FORMATS[name].kind
+    kind = formats()[name].kind
     return [plain(product.value) for product in conversion.products() if product.kind is kind]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import FORMATS, Conversion, ProductKind
+from sotopia_env.importers import Conversion, ProductKind, formats
 from sotopia_env.world import TurnOrder
 from sotopia_env.world.dynamics import SilenceRule, StopReason
 from sotopia_env.world.episode import Episode, replay, to_line
@@ -24,7 +24,7 @@ def episode_of(folder, record, *profiles):
     assert restored == episode
     replay(restored)
     format = next(count.format for count in conversion.counts if "episode" in count.format or "log" in count.format)
-    export = FORMATS[format].write(restored)
+    export = formats()[format].write(restored)
     (again,) = [p.value for p in convert(folder, [export], *profiles)[0] if p.kind is ProductKind.EPISODE]
     assert comparable(again) == comparable(restored)
     return restored

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import FORMATS, ProductKind
+from sotopia_env.importers import ProductKind, formats
 from sotopia_env.importers.exporting import export_records
 from sotopia_env.importers.importing import import_files
 from sotopia_env.tasks import starter_tasks
@@ -85,7 +85,7 @@ def test_profiles_are_the_same_records_when_they_are_written_and_read_again(tmp_
     assert len(TaskSet.load(tmp_path / "out" / "tasks.jsonl")) == 2
     products, _ = convert(tmp_path, *FILES.values())
     for name in ("sotopia-agents", "sotopia-environments"):
-        assert records.again(tmp_path, name) == [plain(one) for one in of_kind(products, FORMATS[name].kind)]
+        assert records.again(tmp_path, name) == [plain(one) for one in of_kind(products, formats()[name].kind)]
     export_records(tmp_path / "out", tmp_path / "combos.json", format="sotopia-combos")
     export = json.loads((tmp_path / "combos.json").read_text())
     seatings = [records.COMBINATION["agent_ids"], ["A2", "A3"]]

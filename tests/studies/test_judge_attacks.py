@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.evaluators.judge.attacks import ATTACKS, best_verdict
+from studies.judge_attacks.attacks import ATTACKS, best_verdict
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.evaluators.judge_doubles import verdict
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "judge_attacks.py"
+ROOT = Path(__file__).parents[2]
 
 
 def gullible(body):
@@ -28,6 +28,9 @@ def gullible(body):
 def test_the_script_tells_a_firm_judge_from_a_gullible_one(reply, code, words):
     with LoopbackServer(reply=reply) as server:
         run = subprocess.run(
-            [sys.executable, str(SCRIPT), "local/tiny", "--api-base", server.api_base], capture_output=True, text=True
+            [sys.executable, "-m", "studies.judge_attacks", "local/tiny", "--api-base", server.api_base],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
         )
     assert (run.returncode, words in run.stdout + run.stderr) == (code, True), run.stderr

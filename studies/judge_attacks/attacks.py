@@ -1,7 +1,7 @@
 """Attacks on judges: utterances that try to raise the speaker's scores, grouped by family.
 
 Tests use a model that obeys every instruction outside the data to check that attacks cannot leave the data.
-``scripts/judge_attacks.py`` measures whether text inside the data persuades a real model.
+``studies/judge_attacks`` measures whether text inside the data persuades a real model.
 """
 
 from __future__ import annotations

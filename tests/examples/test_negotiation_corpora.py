@@ -1,17 +1,39 @@
-"""Negotiation corpora as episodes with moves, and back; all dialogues are invented."""
+"""Negotiation corpora as episodes with moves, by formats of another package; all dialogues are invented."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.importers import Conversion
+from sotopia_env.importers import Conversion, formats
 from sotopia_env.importers.exporting import export_records
 from sotopia_env.importers.importing import import_files
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.outcome import outcome_of
 from tests.errors import raises
 from tests.sotopia_env.importers.records import convert, write
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "negotiation_corpora"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _installed(tmp_path_factory):
+    """The example's package as pip would install it: importable, with its entry points in metadata."""
+    site = tmp_path_factory.mktemp("site")
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    ((group, names),) = project["entry-points"].items()
+    info = site / "negotiation_corpora-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        patch.syspath_prepend(EXAMPLE)
+        formats.cache_clear()
+        yield
+    formats.cache_clear()
 
 
 def dond(own, other, dialogue, output):
@@ -249,3 +271,17 @@ def test_an_act_that_is_not_open_is_kept_and_does_not_count(tmp_path):
     episode = products[0].value
     assert [item.turn.index for item in episode.turns if item.turn.violation] == [7, 8]
     replay(episode)
+
+
+def test_a_broken_package_does_not_keep_the_other_formats_away(tmp_path, monkeypatch, caplog):
+    info = tmp_path / "broken-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[sotopia.formats]\nbroken = no_such_module:FORMATS\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    formats.cache_clear()
+    try:
+        assert {"casino", "sotopia-episodes"} <= formats().keys()
+        assert "no_such_module" in caplog.text
+    finally:
+        formats.cache_clear()

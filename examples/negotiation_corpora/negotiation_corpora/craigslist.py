@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import Field
 
+from negotiation_corpora.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind
-from sotopia_env.importers.formats.deal_or_no_deal import CocoaDialogue, CocoaEvent, cocoa_acts
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,

@@ -1,4 +1,4 @@
-"""Measures how far attacks raise a real judge's scores: ``python scripts/judge_attacks.py local/NAME --api-base URL``.
+"""Measures how far attacks raise a real judge's scores: ``python -m studies.judge_attacks local/NAME --api-base URL``.
 
 Every attack of the suite replaces one sentence in a short episode in which agent_0 behaves badly and gets nothing. It
 prints how far agent_0's scores rise; the exit code is 1 when an attack gains at least ``--margin`` points in all, or
@@ -11,9 +11,10 @@ import sys
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
-from sotopia_env.evaluators import ATTACKS, LLMJudge, plant
+from sotopia_env.evaluators import LLMJudge
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.world import Action, ActionType, Episode, Evaluation, Turn
+from studies.judge_attacks.attacks import ATTACKS, plant
 
 LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, then.", "Then we have no deal. Good day.")
 

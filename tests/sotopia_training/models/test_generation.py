@@ -17,10 +17,16 @@ END = 5  # an ordinary token of the vocabulary, so that a random model ends now 
 
 @pytest.fixture(scope="module")
 def model(tiny_model):
+    """The tiny model in float64.
+
+    Products of matrices of other shapes sum in another order, which differs between processors. In float32 that
+    moves a cumulative distribution by some 1e-7, and of a thousand tokens one now and then falls between the two
+    values. In float64 the shift is 1e-16: tokens are the same on any processor.
+    """
     from sotopia_training.models.loading import load_causal_lm
     from sotopia_training.stage.settings import ModelSettings
 
-    return load_causal_lm(ModelSettings(base=str(tiny_model), lora=None)).eval()
+    return load_causal_lm(ModelSettings(base=str(tiny_model), lora=None)).double().eval()
 
 
 def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:

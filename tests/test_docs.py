@@ -82,7 +82,7 @@ NEEDS = {"tasks.md": tent, "formats.md": published_files}
 class Shell:
     """Runs the lines of sh blocks: ours in this process, the stand-in in another, assignments as they are."""
 
-    patience = 20  # seconds until a server of a page must listen
+    patience = 240  # seconds until a server of a page must listen
 
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}

@@ -47,7 +47,7 @@ class Served:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.login = next((word for word in line.split() if "/login/" in word), "")
-        for _ in range(200):
+        for _ in range(4800):
             try:
                 urllib.request.urlopen(f"{self.address}/login", timeout=2)
             except urllib.error.HTTPError:

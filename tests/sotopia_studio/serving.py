@@ -47,7 +47,7 @@ def serving(url: str, data: Path, **settings: object) -> Iterator[tuple[str, str
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(240)
     try:
         yield f"http://127.0.0.1:{port}", secrets[0]
     finally:

@@ -29,5 +29,5 @@ class Pensive(Slow):
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns a greeting after a minute."""
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
         return await super().act(observation, seed)

@@ -69,7 +69,7 @@ class Studio:
             async with self.database.read() as connection:
                 return await live.LiveEpisode.load(connection, episode)
 
-        for _ in range(200):
+        for _ in range(4800):
             state = self.do(row())
             if state.status in statuses and len(state.table.turns) >= turns:
                 return

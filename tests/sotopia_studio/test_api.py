@@ -61,7 +61,7 @@ def run(url: str, data: Path, work: Work, **options: object) -> None:
 
 async def until(client: httpx.AsyncClient, path: str, field: str, *values: str | int) -> dict[str, object]:
     """What is at ``path`` once its ``field`` is one of ``values``."""
-    for _ in range(300):
+    for _ in range(4800):
         answer = (await client.get(path)).json()
         if answer[field] in values:
             return answer  # type: ignore[no-any-return]
@@ -244,7 +244,7 @@ def test_a_person_plays_through_the_api_and_sees_only_the_seat(url: str, tmp_pat
         episode = (await client.post("/simulate", json=request)).json()["episodes"][0]
         seat, turns = f"/episodes/{episode}/seats/agent_0", 0
         while True:
-            for _ in range(200):
+            for _ in range(4800):
                 view = (await client.get(seat)).json()
                 if view["acting"] or view["ended"]:
                     break
@@ -385,7 +385,7 @@ def test_a_run_is_stopped_and_continued(sqlite_url: str, tmp_path: Path) -> None
         slow = "tests.sotopia_studio.slow:Slow"
         spec = {"policies": [slow], "tasks": "bargaining", "n": 60, "max_turns": 8, "concurrency": 2}
         started = (await client.post("/runs", json={"spec": spec})).json()
-        for _ in range(200):
+        for _ in range(4800):
             row = (await client.get(f"/runs/{started['run']}")).json()
             if row["played"]:
                 break
@@ -441,7 +441,7 @@ def test_an_evaluator_of_blanks_is_refused(sqlite_url: str, tmp_path: Path) -> N
         assert problem(await client.post(f"/episodes/{episode}/evaluations", json=blank), 422)["field"] == "evaluator"
         assert problem(await client.post(page, data=blank), 422)["field"] == "evaluator"
         assert (await client.post(page, data={"evaluator": " rules ", "dimensions": ""})).status_code == 200
-        for _ in range(100):
+        for _ in range(4800):
             record = (await client.get(f"/episodes/{episode}/record")).json()
             if record["evaluations"]:
                 break

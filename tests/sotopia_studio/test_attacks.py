@@ -61,7 +61,7 @@ async def seated(studio: Studio, client: httpx.AsyncClient) -> tuple[httpx.Async
     browser = studio.browser()
     await browser.post("/join/talks", data={"person": "p"})
     page = await browser.post("/study/consent", data={"consent": "1"})
-    for _ in range(100):
+    for _ in range(4800):
         if "/seat/" in str(page.url):
             break
         await asyncio.sleep(0.05)
@@ -82,9 +82,9 @@ def test_an_unknown_event_number_blocks_no_stream(sqlite_url: str, tmp_path: Pat
         started = httpx.post(f"{address}/api/v1/simulate", json=body, headers=headers)
         assert started.status_code == 202, started.text
         stream = f"{address}/episodes/{started.json()['episodes'][0]}/stream"
-        with httpx.stream("GET", stream, headers={**headers, "last-event-id": number}, timeout=3) as answer:
+        with httpx.stream("GET", stream, headers={**headers, "last-event-id": number}, timeout=240) as answer:
             assert answer.status_code == 200
-            assert httpx.get(f"{address}/api/v1/health", timeout=3).status_code == 200
+            assert httpx.get(f"{address}/api/v1/health", timeout=240).status_code == 200
 
 
 def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
@@ -115,7 +115,7 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
         assert stream_events[-1].kind == "stopped"
         record = await client.post("/api/v1/runs", json={"spec": {"policies": ["boulware"], "n": 1}})
         assert record.status_code == 202, record.text
-        for _ in range(100):
+        for _ in range(4800):
             row = (await client.get(f"/api/v1/runs/{record.json()['run']}")).json()
             if row["status"] == "done":
                 return
@@ -382,7 +382,7 @@ def test_a_message_of_bytes_does_not_break_a_socket(sqlite_url: str, tmp_path: P
         async with websockets.connect(url, additional_headers=headers) as socket:
             for message in (b"\x00\xff", "[" * 5_000, '{"type": "START_SIM", "data": {"task": 1e999}}', "{}"):
                 await socket.send(message)
-                assert json.loads(await asyncio.wait_for(socket.recv(), 5))["type"] == "ERROR"
+                assert json.loads(await asyncio.wait_for(socket.recv(), 240))["type"] == "ERROR"
 
     with serving(sqlite_url, tmp_path) as (address, token):
         asyncio.run(talk(address, token))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import html
 import itertools
-import os
 from collections.abc import Iterator
 
 import httpx
+import pytest
 from sotopia_studio import auth, live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.store import studies
@@ -18,7 +18,6 @@ from sotopia_env.outcomes import describe_worth
 from sotopia_env.world import Rules, Task
 from tests.sotopia_studio.server import Studio, hidden, studio
 
-TIMES = 5 if os.environ.get("SOTOPIA_SLOW") else 1  # 60 episodes, or 300
 SOURCES = (("everyday", 20), ("bargaining", 10), ("division", 10), ("hiring", 10), ("group_decision", 10))
 POLICY = "conceder"
 
@@ -69,7 +68,7 @@ async def read_everything(browser: httpx.AsyncClient, episode: str, task: Task) 
     """Plays two turns and returns all that the person's browser was sent."""
     address, texts = f"/seat/{episode}/agent_0", []
     for _ in range(2):
-        for _ in range(200):
+        for _ in range(4800):
             page = await browser.get(address)
             if "It is your turn" in page.text or "is over" in page.text:
                 break
@@ -91,7 +90,8 @@ async def read_everything(browser: httpx.AsyncClient, episode: str, task: Task) 
     return html.unescape("\n".join(texts))
 
 
-def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.slow("plays 300 episodes"))])
+def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str, times: int) -> None:
     async def work() -> None:
         async with studio(sqlite_url) as service:
             async with service.database.write() as connection:
@@ -108,7 +108,7 @@ def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str) -> None:
                 }
                 await connection.execute(insert(tables.study).values(**values))
             checked = 0
-            tasks = itertools.chain(*(naming.task_set(source, TIMES * n, 3, "medium") for source, n in SOURCES))
+            tasks = itertools.chain(*(naming.task_set(source, times * n, 3, "medium") for source, n in SOURCES))
             for number, task in enumerate(tasks):
                 episode, browser = await begin(service, task, number)
                 text = await read_everything(browser, episode, task)

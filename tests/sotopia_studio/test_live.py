@@ -72,7 +72,7 @@ async def begin(database: Database, what: LiveSpec) -> str:
 
 async def until(database: Database, episode: str, agent: str | None = None) -> LiveEpisode:
     """The episode once it waits for ``agent``, or is over."""
-    for _ in range(200):
+    for _ in range(4800):
         state = await load(database, episode)
         if state.status in live.CLOSED or (agent is not None and agent in state.awaited):
             return state
@@ -160,7 +160,7 @@ def test_a_person_who_does_not_answer_has_the_declared_consequence(sqlite_url: s
         async with working(sqlite_url) as database:
             episode = await begin(database, spec(turn_seconds=0.2, on_timeout=consequence))
             await asyncio.sleep(0.3)
-            for _ in range(100):
+            for _ in range(4800):
                 state = await load(database, episode)
                 if state.table.turns:
                     break

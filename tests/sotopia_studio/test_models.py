@@ -64,7 +64,7 @@ def with_model(url: str, data: Path, work: Work) -> None:
 
 
 async def until(browser: httpx.AsyncClient, path: str, field: str, *values: str) -> dict[str, Any]:
-    for _ in range(400):
+    for _ in range(4800):
         answer: dict[str, Any] = (await browser.get(f"/api/v1{path}")).json()
         if answer[field] in values:
             return answer

@@ -72,7 +72,7 @@ async def consented(browser: httpx.AsyncClient) -> httpx.Response:
 
 async def my_turn(browser: httpx.AsyncClient) -> httpx.Response:
     """The seat's page once it is this person's turn, or the conversation is over."""
-    for _ in range(100):
+    for _ in range(4800):
         page = await browser.get("/study")
         if "/seat/" not in str(page.url) or "It is your turn" in page.text or "is over" in page.text:
             return page
@@ -242,7 +242,7 @@ def test_a_dropout_is_recorded_and_the_seat_is_open_again(sqlite_url: str) -> No
         researcher = await opened(studio, {**PLAY, "turn_seconds": 0.2, "seats": "first"})
         browser = await joined(studio, "talks")
         await consented(browser)
-        for _ in range(60):
+        for _ in range(4800):
             people = (await researcher.get("/api/v1/studies/talks/participants")).json()
             await researcher.get("/api/v1/studies/talks")
             if people[0]["state"] == "dropped":

@@ -40,7 +40,7 @@ def test_pages_of_a_run_cannot_change_anything(run: Path) -> None:
     try:
         address = process.stdout.readline().split()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"accept": "text/html"}) as browser:
-            for _ in range(100):
+            for _ in range(4800):
                 try:
                     browser.get("/login")
                     break

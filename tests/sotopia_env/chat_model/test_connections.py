@@ -25,7 +25,7 @@ def in_a_loop(test):
 
     @functools.wraps(test)
     def run(*arguments, **named):
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 20))
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 240))
 
     return run
 

@@ -506,12 +506,12 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path: Path, task_file: Path)
     process = subprocess.Popen(
         [sys.executable, "-c", code, *options], text=True, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3]
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (out / "failures.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    error = process.communicate(timeout=20)[1]
+    error = process.communicate(timeout=240)[1]
     assert process.returncode == 130
     assert f"sotopia: stopped by SIGINT; the same command continues the run in {out}" in error
     assert "Traceback" not in error
@@ -525,7 +525,7 @@ def test_ctrl_c_at_the_prompt_ends_play_at_once(task_file: Path) -> None:
             pass
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=240) == 130
         assert process.stderr is not None
         assert "interrupted; this episode was not recorded" in process.stderr.read()
 

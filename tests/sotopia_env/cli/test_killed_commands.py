@@ -26,7 +26,7 @@ def kill_twice_and_finish(server: LoopbackServer, command: list[object], answers
     generator = random.Random(3)
     for _ in range(KILLS):
         process = start(*command)
-        wanted, deadline = server.total + generator.randint(3, answers // (KILLS + 1)), time.monotonic() + 60
+        wanted, deadline = server.total + generator.randint(3, answers // (KILLS + 1)), time.monotonic() + 240
         while server.total < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
         process.kill()

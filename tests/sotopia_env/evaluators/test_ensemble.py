@@ -70,7 +70,7 @@ def test_all_judges_wait_at_the_same_time():
     barrier = asyncio.Barrier(3)
 
     async def together(request):
-        await asyncio.wait_for(barrier.wait(), 5)
+        await asyncio.wait_for(barrier.wait(), 240)
         return honest(request)
 
     judges = [LLMJudge(ScriptedChatModel(together, name=name), dimensions=["goal"]) for name in "abc"]

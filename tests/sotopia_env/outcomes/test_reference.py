@@ -120,9 +120,9 @@ def test_a_large_space_takes_a_second(seats: int) -> None:
         for s in range(seats)
     ]
     spec = OutcomeSpec.model_validate({"protocol": {"kind": "agreement"}, "issues": issues, "worth": worth})
-    start = time.perf_counter()
+    start = time.process_time()
     assert reference_points(spec, names(seats)).size == 10**5
-    assert time.perf_counter() - start < 5  # a second on a quiet machine; the benchmark measures it
+    assert time.process_time() - start < 5  # a second on a quiet machine; the benchmark measures it
 
 
 def test_a_space_too_large_is_refused() -> None:

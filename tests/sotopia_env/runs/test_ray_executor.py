@@ -48,7 +48,7 @@ def test_importing_the_executor_does_not_import_ray() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray three times; `make soak` runs it")
+@pytest.mark.slow("starts Ray three times")
 def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_go_on(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run = tmp_path / "run"
@@ -75,7 +75,7 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
         assert "40 episodes planned, 0 played now, 40 before" in local.stdout
 
 
-@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray; `make soak` runs it")
+@pytest.mark.slow("starts Ray")
 def test_a_worker_that_is_killed_is_begun_again_and_continues(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     psutil = pytest.importorskip("psutil")
@@ -114,7 +114,7 @@ def test_a_share_of_the_limits_is_not_held_against_the_longest_answer_of_the_run
     assert "max_tokens" in result.stopped or "budget" in result.stopped, result
 
 
-@pytest.mark.skipif(not os.environ.get("SOTOPIA_SLOW"), reason="starts Ray twice; `make soak` runs it")
+@pytest.mark.slow("starts Ray twice")
 def test_workers_share_the_models_places_and_a_refusal_ends_all_of_them(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run = tmp_path / "run"

@@ -50,7 +50,7 @@ def command(server: LoopbackServer, run: Path, *more: object) -> list[object]:
 
 
 def wait_for(server: LoopbackServer, calls: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while server.total < calls and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -64,7 +64,7 @@ def test_a_signal_ends_the_run_with_every_call_booked_and_it_can_be_resumed(
     process = start(*command(server, run))
     wait_for(server, 60, process)
     process.send_signal(number)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=240)
     assert process.returncode == code, errors
     assert "stopping: at most 20 s" in errors
     assert f"stopped by {number.name}; the same command continues the run in {run}" in errors
@@ -88,7 +88,7 @@ def test_a_signal_ends_the_run_with_every_call_booked_and_it_can_be_resumed(
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    with table_server(latency=60.0) as server:
+    with table_server(latency=3600.0) as server:
         run = tmp_path / "run"
         process = start(*command(server, run))
         wait_for(server, 8, process)
@@ -96,10 +96,8 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
         assert process.stderr is not None
         process.stderr.readline()
         assert "stopping" in process.stderr.readline()
-        started = time.monotonic()
         process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=10)[1]
-        assert time.monotonic() - started < 5
+        errors = process.communicate(timeout=240)[1]
     assert process.returncode == 130
     assert f"interrupted; the same command continues the run in {run}" in errors
     ledger = booked(run)  # requests that were sent are counted, though their cost is unknown
@@ -158,13 +156,14 @@ async def play(
 def test_what_is_not_done_after_the_grace_period_is_cancelled_and_dropped(tmp_path: Path) -> None:
     async def stopped() -> RunResult:
         stop = Stop(grace=0.2)
-        asyncio.get_running_loop().call_later(0.3, stop.ask, "enough")
-        return (await play(server, tmp_path, ModelOptions(api_base=server.api_base), stop))[0]
+        playing = asyncio.ensure_future(play(server, tmp_path, ModelOptions(api_base=server.api_base), stop))
+        while server.total < 4:  # one of each worker
+            await asyncio.sleep(0.01)
+        stop.ask("enough")
+        return (await playing)[0]
 
-    with table_server(latency=30.0) as server:
-        started = time.monotonic()
+    with table_server(latency=3600.0) as server:
         result = asyncio.run(stopped())
-        assert time.monotonic() - started < 5
     assert (result.stopped, result.unfinished, result.played, result.failures) == ("enough", 4, 0, ())
     assert booked(tmp_path).failed == 4
 
@@ -244,14 +243,12 @@ def test_a_signal_that_does_not_interrupt_the_loops_wait_ends_it() -> None:
     async def wait() -> None:
         with woken_by_signals():
             threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)).start()
-            await asyncio.sleep(20)
+            await asyncio.sleep(3600)
 
     before = signal.signal(signal.SIGUSR1, raised)
-    started = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(wait())
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert time.monotonic() - started < 10
     assert signal.set_wakeup_fd(-1) == -1

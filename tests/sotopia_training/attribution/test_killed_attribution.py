@@ -39,7 +39,7 @@ def attribute(config: dict[str, Any], folder: Path) -> subprocess.Popen[str]:
 def interrupted(config: dict[str, Any], folder: Path, count: Callable[[], int], kills: int) -> None:
     """Runs the stage to its end, after it was killed so often when some more was there."""
     for kill in range(kills):
-        process, target, deadline = attribute(config, folder), count() + 3 + kill, time.monotonic() + 120
+        process, target, deadline = attribute(config, folder), count() + 3 + kill, time.monotonic() + 240
         while count() < target and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.kill()

@@ -51,7 +51,7 @@ def launched(launchers, script, settings, folder):
                 subprocess.Popen([*launcher, *command], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
             )
     try:
-        codes = [process.wait(timeout=560) for process in running]
+        codes = [process.wait(timeout=1000) for process in running]
     finally:
         for process in running:
             process.terminate()
@@ -88,7 +88,8 @@ def cloning(tiny_model, expert_run, output):
     }
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow("trains in processes of two launchers")
+@pytest.mark.timeout(1200)
 def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, expert_run, tmp_path):
     """The first process of each node would write into the folder that both see."""
     settings = cloning(tiny_model, expert_run, tmp_path / "bc")
@@ -98,7 +99,6 @@ def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, 
     assert (tmp_path / "bc" / "model" / "model.safetensors").is_file()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("source", ["flags", "MULTI_CPU"])
 def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_model, expert_run, tmp_path, source):
     (tmp_path / "multi.yaml").write_text(
@@ -116,7 +116,7 @@ def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_m
     assert not (tmp_path / "bc").exists()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
     """Groups span the processes; ranks whose episodes end early must ask along, or the others would wait for ever."""
     situations = {

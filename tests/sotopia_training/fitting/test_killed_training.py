@@ -61,7 +61,8 @@ def resumed_at(log):
     return int(checkpoint), int(re.search(rf"step (\d+) of {STEPS}:", log)[1])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow("starts training three times")
+@pytest.mark.timeout(1200)
 def test_a_killed_script_and_one_ended_by_a_batch_system_go_on_where_they_were(stage):
     code, log = ended(stage, signal.SIGKILL)
     assert code == -signal.SIGKILL, log

@@ -274,11 +274,17 @@ def turns(generators, first, number=4, seed=0):
 
 
 @pytest.mark.parametrize(
-    "limits",
-    [{}, {"max_batch": 3}, {"max_tokens": 900}, {"max_tokens": 300, "max_batch": 4}, {"max_tokens": 1}],
+    ("limits", "trains"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"max_batch": 3}, False),
+        ({"max_tokens": 900}, False),
+        ({"max_tokens": 300, "max_batch": 4}, False),
+        ({"max_tokens": 1}, False),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("trains", [False, True])
 def test_answers_with_reuse_are_those_without(model, tokenizer, limits, trains):
     ends = list(range(5, 40))  # rows finish at different steps
     group = [prompts(1, seed=7)[0]] * 8
@@ -289,8 +295,8 @@ def test_answers_with_reuse_are_those_without(model, tokenizer, limits, trains):
         for _, (expected, answers) in turns([plain, reusing], [*group, *prompts(6)]):
             assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
             assert [answer.finished for answer in answers] == [answer.finished for answer in expected]
-            for answer, other in zip(answers, expected, strict=True):
-                assert answer.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+            for answer, other in zip(answers, expected, strict=True):  # reported in float32
+                assert answer.logprobs == pytest.approx(other.logprobs, abs=1e-5)
     finally:
         model.eval()
 
@@ -465,7 +471,7 @@ def test_a_cancelled_caller_is_not_answered_and_another_loop_starts_afresh():
         await asyncio.sleep(0)
 
     async def later():
-        return await asyncio.wait_for(gathered.sample([4], 0), 5)
+        return await asyncio.wait_for(gathered.sample([4], 0), 240)
 
     asyncio.run(given_up())
     asyncio.run(left_behind())

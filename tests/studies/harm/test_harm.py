@@ -36,6 +36,12 @@ def task_files(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _no_inventory(monkeypatch):
+    """lm-eval lists the machine's hardware and packages after every benchmark, which takes longer than ours."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)
+
+
 @pytest.fixture
 def settings(tmp_path, task_files, classifier, tiny_model, cloned) -> HarmSettings:
     return HarmSettings(

@@ -42,10 +42,9 @@ learn: $(STAMP) ## train a tiny model through every stage, three seeds, and writ
 learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
-soak: $(STAMP) ## long tests: 50 kills of a run with models, a run on a local Ray, RLlib and environments on the oldest Gymnasium, training on vLLM's set
-	SOTOPIA_KILLS=50 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_killed_models.py
+soak: $(STAMP) ## long tests: 50 kills of a run with models, training from nothing and after kills, a local Ray, RLlib, vLLM's set
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
-	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 tests/sotopia_env/runs/test_ray_executor.py
+	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 -m slow
 	@# RLlib, with the Ray from above; it pins the oldest Gymnasium that we support.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(RLLIB) -r tests/adapters/rllib/requirements.txt
 	PYTHONPATH=$(RLLIB) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"

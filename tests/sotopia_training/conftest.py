@@ -1,12 +1,14 @@
-"""A tiny model made from nothing and a run of scripted experts, made once for all tests of ``training``."""
+"""A tiny model made from nothing and a run of scripted experts, made once for all tests and all their processes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -39,6 +41,19 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder that ``make`` fills, filled by the first process of the tests that needs it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once" / name
+    folder.parent.mkdir(exist_ok=True)
+    done = folder.with_name(f"{name}.done")
+    with FileLock(folder.with_name(f"{name}.lock")):
+        if not done.exists():
+            make(folder)
+            done.touch()
+    return folder
+
+
 def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified+rules", seed: int = 1) -> Path:
     """Plays two experts against each other on bargaining tasks, once in each seat: twice as many episodes."""
     plans = plan_episodes(
@@ -55,21 +70,25 @@ def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified+
 @pytest.fixture(scope="session")
 def expert_run(tmp_path_factory) -> Path:
     """30 episodes of 15 scenarios, evaluated."""
-    return play_run(tmp_path_factory.mktemp("runs") / "expert", 15)
+    return made_once(tmp_path_factory, "expert", lambda folder: play_run(folder, 15))
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory, expert_run) -> Path:
     """The directory of a randomly initialised decoder, 2 layers of 128, and its tokenizer."""
     maker = RowMaker(BRIEF)
-    texts = [
-        text
-        for episode in read_run(expert_run)
-        for seat in episode.task.agents
-        for row in maker.rows(episode, seat)
-        for text in (*(message["content"] for message in row.prompt), row.completion)
-    ]
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny", make_tiny_tokenizer(texts), context=2048)
+
+    def make(folder: Path) -> None:
+        texts = [
+            text
+            for episode in read_run(expert_run)
+            for seat in episode.task.agents
+            for row in maker.rows(episode, seat)
+            for text in (*(message["content"] for message in row.prompt), row.completion)
+        ]
+        make_tiny_model(folder, make_tiny_tokenizer(texts), context=2048)
+
+    return made_once(tmp_path_factory, "tiny", make)
 
 
 @pytest.fixture(scope="session")
@@ -81,18 +100,34 @@ def tokenizer(tiny_model):
 @pytest.fixture(scope="session")
 def cloned(tmp_path_factory, tiny_model, expert_run):
     """What behaviour cloning leaves: a model with its prompt settings, trained a little."""
-    out = tmp_path_factory.mktemp("stages") / "bc"
-    behavior_cloning.run(
-        behavior_cloning.BehaviorCloningSettings(
-            model=ModelSettings(base=str(tiny_model), lora=None),
-            prompt=SHORT,
-            data=(SourceSettings(run=str(expert_run)),),
-            validation=0,
-            output=str(out),
-            trainer={"learning_rate": 3e-3, "max_steps": 120, "per_device_train_batch_size": 8, "save_steps": 120},
+
+    def make(folder: Path) -> None:
+        behavior_cloning.run(
+            behavior_cloning.BehaviorCloningSettings(
+                model=ModelSettings(base=str(tiny_model), lora=None),
+                prompt=SHORT,
+                data=(SourceSettings(run=str(expert_run)),),
+                validation=0,
+                output=str(folder),
+                trainer={"learning_rate": 3e-3, "max_steps": 120, "per_device_train_batch_size": 8, "save_steps": 120},
+            )
         )
-    )
-    return out
+
+    return made_once(tmp_path_factory, "bc", make)
+
+
+@pytest.fixture(scope="session")
+def converted_models(tmp_path_factory):
+    """The cache of SmolLM2 as a directory of safetensors, which is converted here if it is installed."""
+    from sotopia_training.models.gguf_files import smol_directory
+    from sotopia_training.models.loading import find_model
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SOTOPIA_CACHE", str(folder))
+            find_model(smol_directory())
+
+    return made_once(tmp_path_factory, "converted", make)
 
 
 class StoppedError(Exception):

@@ -31,10 +31,10 @@ SECONDS = 200  # a busy machine takes as long to import and load
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
+def directory(converted_models):
     """SmolLM2 as a directory of safetensors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOTOPIA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SOTOPIA_CACHE", str(converted_models))
         yield find_model(smol_directory())
 
 

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory):
+def _cache(converted_models):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOTOPIA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SOTOPIA_CACHE", str(converted_models))
         yield
 
 

@@ -18,7 +18,19 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 100
+
+
+def test_the_first_commands_set_up_and_do_the_main_job_and_set_up_and_test():
+    block = README.split("```sh\n")[1].partition("```")[0]
+    assert re.findall(r"^make (\S+)", block, re.MULTILINE) == ["demo", "test"]
+    assert README.index(block) < README.index("pip install")
+
+
+@pytest.mark.parametrize("text", [README, CONTRIBUTING])
+def test_what_make_is_asked_for_is_a_target(text):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z-]+) +#", text, re.MULTILINE)) <= targets
 
 
 @pytest.mark.parametrize("text", [README, CONTRIBUTING, CHANGELOG, LOG])

@@ -33,6 +33,7 @@ import json
 import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -354,8 +355,8 @@ def check_members(field: str, expected: str, value: object, protocol: type) -> N
     if missing:
         hint = f"it lacks {', '.join(missing)}" if len(missing) < len(members) else ""
         raise InvalidValueError(field=field, expected=expected, got=value, hint=hint)
-    for name in members:
-        if inspect.iscoroutinefunction(getattr(protocol, name)) and _is_synchronous(getattr(value, name)):
+    for name in _coroutine_functions(protocol):
+        if _is_synchronous(getattr(value, name)):
             kind = type(value).__name__
             raise InvalidValueError(
                 field=field,
@@ -370,6 +371,11 @@ def nearest_name(name: str, valid: Iterable[str]) -> str | None:
     by_key = {candidate.casefold(): candidate for candidate in valid}
     matches = difflib.get_close_matches(name.casefold(), by_key, n=1, cutoff=0.5)
     return by_key[matches[0]] if matches else None
+
+
+@cache
+def _coroutine_functions(protocol: type) -> tuple[str, ...]:
+    return tuple(name for name, member in vars(protocol).items() if inspect.iscoroutinefunction(member))
 
 
 def _is_synchronous(function: object) -> bool:

@@ -16,8 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import typer
 
@@ -26,8 +27,10 @@ from sotopia_env.foundation.extras import install_command
 
 if TYPE_CHECKING:
     from sotopia_studio.settings import ServiceSettings
+    from sotopia_studio.store.engine import Database
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
 """Modules of the extra that no command of the studio can do without."""
 _BEFORE = Path("studio/studio.db")
@@ -74,21 +77,28 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
     return settings
 
 
-async def _login_secret(settings: ServiceSettings, role: Literal["admin", "viewer"] = "admin") -> str:
-    """Creates the secret of a one-time address."""
-    from sotopia_studio.auth import add_login
+def _with_database(settings: ServiceSettings, work: Callable[[Database], Awaitable[_T]]) -> _T:
+    """Returns the result of ``work`` on the open database; one that cannot be opened is the only message."""
     from sotopia_studio.store.migrations import opened
 
-    async with opened(settings.database) as database, database.write() as connection:
+    async def run() -> _T:
+        async with opened(settings.database) as database:
+            return await work(database)
+
+    return asyncio.run(run())
+
+
+async def _login_secret(database: Database, role: Literal["admin", "viewer"] = "admin") -> str:
+    """Creates the secret of a one-time address."""
+    from sotopia_studio.auth import add_login
+
+    async with database.write() as connection:
         return await add_login(connection, role)
 
 
-async def _check(settings: ServiceSettings) -> str:
-    """Opens the database, so that one that cannot be used is told before anything starts."""
-    from sotopia_studio.store.migrations import opened
-
-    async with opened(settings.database):
-        return ""
+async def _no_secret(_: Database) -> str:
+    """With accounts, people log in with a password."""
+    return ""
 
 
 def serve(
@@ -108,7 +118,7 @@ def serve(
       sotopia serve --database postgresql://sotopia@db/sotopia --workers 4
     """
     settings = _settings(config, database, changes)
-    secret = asyncio.run(_check(settings) if settings.accounts else _login_secret(settings))
+    secret = _with_database(settings, _no_secret if settings.accounts else _login_secret)
     listener = _listener(host, port)
     port = listener.getsockname()[1]
     # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
@@ -155,17 +165,15 @@ def worker(config: Config = None, database: Url = None, changes: Changes = []) -
       sotopia worker --database postgresql://sotopia@db/sotopia
     """
     settings = _settings(config, database, changes)
-    from sotopia_studio.store.migrations import opened
     from sotopia_studio.worker import Worker
 
-    async def work() -> None:
-        async with opened(settings.database) as db:
-            process = Worker(settings, db)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, process.stop)
-            await process.run()
+    async def work(database: Database) -> None:
+        process = Worker(settings, database)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, process.stop)
+        await process.run()
 
-    asyncio.run(work())
+    _with_database(settings, work)
 
 
 def login(
@@ -180,7 +188,7 @@ def login(
     Example:
       sotopia login
     """
-    secret = asyncio.run(_login_secret(_settings(config, database, changes)))
+    secret = _with_database(_settings(config, database, changes), _login_secret)
     typer.echo(f"{address.rstrip('/')}/login/{secret}")
 
 
@@ -199,15 +207,9 @@ def user(
     """
     settings = _settings(config, database, changes)
     from sotopia_studio.auth import add_user
-    from sotopia_studio.store.migrations import opened
 
     password = os.environ.get("SOTOPIA_PASSWORD") or typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-
-    async def add() -> None:
-        async with opened(settings.database) as db:
-            await add_user(db, name, password, role)  # type: ignore[arg-type]  # checked there
-
-    asyncio.run(add())
+    _with_database(settings, lambda opened: add_user(opened, name, password, role))  # type: ignore[arg-type]  # checked there
     typer.echo(f"{name}: {role}")
 
 
@@ -226,13 +228,12 @@ def token(
     """
     settings = _settings(config, database, changes)
     from sotopia_studio.auth import add_token
-    from sotopia_studio.store.migrations import opened
 
-    async def add() -> str:
-        async with opened(settings.database) as db, db.write() as connection:
+    async def add(database: Database) -> str:
+        async with database.write() as connection:
             return await add_token(connection, "admin", name, frozenset(scopes.split(",")))
 
-    typer.echo(asyncio.run(add()))
+    typer.echo(_with_database(settings, add))
 
 
 def import_runs(
@@ -248,16 +249,14 @@ def import_runs(
       sotopia db import runs/a runs/b
     """
     settings = _settings(config, database, changes)
-    from sotopia_studio.store.migrations import opened
     from sotopia_studio.work.batch import import_run
 
-    async def read() -> None:
-        async with opened(settings.database) as db:
-            for path in runs:
-                run, count = await import_run(db, path)
-                typer.echo(f"{path}: run {run}, {count} episodes")
+    async def read(database: Database) -> None:
+        for path in runs:
+            run, count = await import_run(database, path)
+            typer.echo(f"{path}: run {run}, {count} episodes")
 
-    asyncio.run(read())
+    _with_database(settings, read)
 
 
 def view(
@@ -282,20 +281,14 @@ def view(
         if out is not None:
             typer.echo(f"{out}: {viewing.export(runs, out)} episodes")
             return
-        secret = asyncio.run(_load(settings, runs))
+
+        async def load(database: Database) -> str:
+            await viewing.load(database, runs)
+            return await _login_secret(database, "viewer")
+
+        secret = _with_database(settings, load)
         listener = _listener(host, port)
         _run(settings, listener, f"http://{host}:{listener.getsockname()[1]}/login/{secret}")
-
-
-async def _load(settings: ServiceSettings, runs: list[Path]) -> str:
-    """Reads runs into the database; returns the secret of a one-time address that opens it for reading."""
-    from sotopia_studio import viewing
-    from sotopia_studio.store.migrations import opened
-
-    secret = await _login_secret(settings, "viewer")
-    async with opened(settings.database) as database:
-        await viewing.load(database, runs)
-    return secret
 
 
 class Workers:

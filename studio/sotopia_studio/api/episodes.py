@@ -212,7 +212,7 @@ async def follow(
 
 
 # --- seats --------------------------------------------------------------------------------------------------------
-class SeatView(Body):
+class SeatState(Body):
     """The information that a seat has now."""
 
     agent: str
@@ -229,7 +229,7 @@ class SeatView(Body):
     ended: bool
 
     @classmethod
-    def of(cls, observation: Observation, turns: int, ended: bool) -> SeatView:
+    def of(cls, observation: Observation, turns: int, ended: bool) -> SeatState:
         """Returns an observation as JSON."""
         brief = observation.briefing
         return cls(
@@ -248,14 +248,14 @@ class SeatView(Body):
         )
 
 
-def _seat(state: live.LiveEpisode, agent: str) -> SeatView:
+def _seat(state: live.LiveEpisode, agent: str) -> SeatState:
     if agent not in state.table.task.agents:
         raise MissingError(f"episode {state.id}: it has no seat {agent}")
-    return SeatView.of(state.table.observe(agent), len(state.table.turns), state.ended)
+    return SeatState.of(state.table.observe(agent), len(state.table.turns), state.ended)
 
 
 @router.get("/episodes/{episode}/seats/{agent}")
-async def seat(parts: ServicesDep, _: Reader, episode: str, agent: str) -> SeatView:
+async def seat(parts: ServicesDep, _: Reader, episode: str, agent: str) -> SeatState:
     """Returns the observation of a seat in a live episode, for a program or page that plays it."""
     async with parts.database.read() as connection:
         return _seat(await live.LiveEpisode.load(connection, episode), agent)
@@ -270,7 +270,7 @@ class SeatAction(Body):
 
 
 @router.post("/episodes/{episode}/seats/{agent}/actions", status_code=202)
-async def act(parts: ServicesDep, principal: Runner, episode: str, agent: str, body: SeatAction) -> SeatView:
+async def act(parts: ServicesDep, principal: Runner, episode: str, agent: str, body: SeatAction) -> SeatState:
     """Carries out the action of a person's seat; 409 if the turn is over; a repeated key has no second effect."""
     async with parts.database.write() as connection:
         state = await live.LiveEpisode.load(connection, episode, lock=True)

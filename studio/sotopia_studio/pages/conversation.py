@@ -151,7 +151,7 @@ class EvaluationCard:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class EpisodePage:
     """An episode, complete or as one seat knows it.
 
     Attributes:
@@ -200,7 +200,7 @@ def show(
     status: str = "done",
     event: int = 0,
     policies: Mapping[str, str] | None = None,
-) -> Conversation:
+) -> EpisodePage:
     """Returns an episode as a page shows it.
 
     Args:
@@ -222,7 +222,7 @@ def show(
     else:
         turns = tuple(turn_card(turn, table.task.names, viewer=seat) for turn in observation.turns)
     view = _whole_table(table) if observation is None else observation.table
-    return Conversation(
+    return EpisodePage(
         id=identity,
         title=table.task.id,
         context=table.task.scenario.context,

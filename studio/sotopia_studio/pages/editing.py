@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
+from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,6 +19,14 @@ from sotopia_studio.store import library
 from sotopia_studio.store.kinds import DIMENSION_LISTS
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+async def sent_fields(request: Request) -> dict[str, str]:
+    """A dependency: the fields of the form that a browser sent."""
+    return {name: str(value) for name, value in (await request.form()).items()}
+
+
+Fields = Annotated[dict[str, str], Depends(sent_fields)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episod
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages import conversation
-from sotopia_studio.pages.conversation import Conversation
+from sotopia_studio.pages.conversation import EpisodePage
 from sotopia_studio.pages.editing import evaluation_menus
 from sotopia_studio.pages.rendering import STATIC, fragment, render
 from sotopia_studio.store import comments, episode_lists, episodes, events, jobs
@@ -186,7 +186,7 @@ async def _news(parts: Services, episode: str, event: events.Event, seat: str | 
 
 
 def _new_turns(
-    table: Table, seat: str | None, before: int, count: int, latest: Conversation
+    table: Table, seat: str | None, before: int, count: int, latest: EpisodePage
 ) -> tuple[conversation.TurnCard, ...]:
     """The turns that came with an event; for a seat, those that it learnt of by it."""
     if seat is None:
@@ -278,7 +278,7 @@ async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
     return Response(one_file([view], row.task), media_type="text/html", headers=_attached(f"{episode}.html"))
 
 
-def one_file(views: list[Conversation], title: str) -> str:
+def one_file(views: list[EpisodePage], title: str) -> str:
     """Returns episodes as one HTML file that holds its style and needs no network."""
     style = (STATIC / "studio.css").read_text(encoding="utf-8")
     return fragment("export.html", views=views, title=title, style=style, version=code_version())

@@ -18,7 +18,7 @@ from sotopia_env.foundation.yaml_text import parse_yaml
 from sotopia_env.world import Character, RelationshipKind, Scenario, Task
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages.editing import Edited, edited, lines, words
+from sotopia_studio.pages.editing import Edited, Fields, edited, lines, words
 from sotopia_studio.pages.outcomes import outcome_view
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
@@ -127,9 +127,9 @@ def _character_form(request: Request, form: Edited[Character], status: int = 200
 
 
 @router.post("/characters/new")
-async def add_character(request: Request, parts: ServicesDep, _: Runner) -> Response:
+async def add_character(request: Request, parts: ServicesDep, _: Runner, sent: Fields) -> Response:
     """Adds a character, or shows a message beside each invalid field."""
-    fields = {name: str(value).strip() for name, value in (await request.form()).items()}
+    fields = {name: value.strip() for name, value in sent.items()}
     values: dict[str, Any] = {name: fields.get(name, "") for name, _label, _hint in CHARACTER_FIELDS}
     # Text that is not a number is passed on, so that the message about it comes from the record.
     values["age"] = int(fields["age"]) if fields.get("age", "").isdecimal() else fields.get("age") or None
@@ -212,9 +212,8 @@ def _scenario_form(request: Request, form: Edited[Scenario], status: int = 200) 
 
 
 @router.post("/scenarios/new")
-async def add_scenario(request: Request, parts: ServicesDep, _: Runner) -> Response:
+async def add_scenario(request: Request, parts: ServicesDep, _: Runner, fields: Fields) -> Response:
     """Adds a scenario, shows its outcome space (``preview``), or shows a message beside each invalid field."""
-    fields = {name: str(value) for name, value in (await request.form()).items()}
     form = _read_scenario(fields)
     if form.record is None or "preview" in fields:
         return _scenario_form(request, form, 200 if "preview" in fields else 422)
@@ -281,19 +280,15 @@ async def _task_form(
 
 
 @router.post("/tasks/new")
-async def add_task(request: Request, parts: ServicesDep, _: Runner) -> Response:
+async def add_task(request: Request, parts: ServicesDep, _: Runner, fields: Fields) -> Response:
     """Seats characters in a scenario, with the relationships that the library has of them."""
-    fields = {name: str(value) for name, value in (await request.form()).items()}
     key = fields.get("scenario", "")
     try:
         async with parts.database.write() as connection:
             record = (await library.get(connection, SCENARIOS, key)).read()
             chosen = [fields.get(f"character.{index}", "") for index in range(len(record.seats))]
             cast = await library.cast_of(connection, chosen)
-            by_seats = {tie.seats: tie for tie in cast.relationships}
-            pairs = itertools.combinations(range(len(chosen)), 2)
-            # A task needs a relationship for every pair; without one in the library they are strangers.
-            ties = [by_seats.get(pair) or {"seats": pair, "kind": RelationshipKind.STRANGER} for pair in pairs]
+            ties = [cast.between(*pair) for pair in itertools.combinations(range(len(chosen)), 2)]
             name = f"{record.id}:{'+'.join(person.first_name for person in cast.characters)}"[:80]
             values = {"id": name, "scenario": record, "characters": cast.characters, "relationships": ties}
             form = edited(Task, values, fields)

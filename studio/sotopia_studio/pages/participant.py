@@ -13,7 +13,7 @@ from sotopia_env.foundation.json_text import parse_json
 from sotopia_studio import auth
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, public_address
-from sotopia_studio.pages.editing import seconds_since
+from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, studies
@@ -133,9 +133,8 @@ def _show(request: Request, step: Step, answers: Answers, status: int = 200) -> 
 
 
 @router.post("/study/draft")
-async def keep_draft(request: Request, parts: ServicesDep, person: Person) -> Response:
+async def keep_draft(parts: ServicesDep, person: Person, fields: Fields) -> Response:
     """Saves the draft of a form."""
-    fields = await _fields(request)
     form = fields.pop("form", "")
     if form == _form_name(await _step(parts, person)):  # else it would be kept for ever
         async with parts.database.write() as connection:
@@ -143,14 +142,9 @@ async def keep_draft(request: Request, parts: ServicesDep, person: Person) -> Re
     return Response(status_code=204)
 
 
-async def _fields(request: Request) -> dict[str, str]:
-    return {name: str(value) for name, value in (await request.form()).items()}
-
-
 @router.post("/study/consent")
-async def consent(request: Request, parts: ServicesDep, person: Person) -> Response:
+async def consent(request: Request, parts: ServicesDep, person: Person, fields: Fields) -> Response:
     """Records whether the participant consents."""
-    fields = await _fields(request)
     step = await _step(parts, person)
     # Sent twice, or from an old page: the current step is shown instead.
     if step.kind != "consent":
@@ -182,9 +176,8 @@ async def leave(parts: ServicesDep, person: Person) -> Response:
 
 @router.post("/study/rating")
 @router.post("/study/interview")
-async def rate(request: Request, parts: ServicesDep, person: Person) -> Response:
+async def rate(request: Request, parts: ServicesDep, person: Person, fields: Fields) -> Response:
     """Records the answers about one item, or about a conversation."""
-    fields = await _fields(request)
     step = await _step(parts, person)
     if step.kind not in ("rating", "interview") or fields.get("assignment") != step.assignment.id:
         raise ConflictError("this was sent before, or its time was up; reload the page for the next step")
@@ -205,9 +198,8 @@ async def _record(
 
 
 @router.post("/study/questionnaire")
-async def questionnaire(request: Request, parts: ServicesDep, person: Person) -> Response:
+async def questionnaire(request: Request, parts: ServicesDep, person: Person, fields: Fields) -> Response:
     """Records the answers to the questionnaire."""
-    fields = await _fields(request)
     step = await _step(parts, person)
     if step.kind != "questionnaire":
         return _BACK

@@ -18,7 +18,7 @@ from sotopia_studio.api.runs import NewRun
 from sotopia_studio.api.simulate import Forecast, NewEvaluation, evaluate_run
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages.editing import evaluation_menus
+from sotopia_studio.pages.editing import Fields, evaluation_menus
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episode_lists, jobs, runs
@@ -82,9 +82,8 @@ def _spec(fields: dict[str, str]) -> dict[str, Any]:
 
 
 @router.post("/runs")
-async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
+async def begin(request: Request, parts: ServicesDep, principal: Runner, fields: Fields) -> Response:
     """Starts a run, or shows a forecast of its cost."""
-    fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
         if "forecast" in fields:
             return await _list(request, parts, fields, forecast=await _forecast(parts, principal, fields))

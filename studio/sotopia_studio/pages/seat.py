@@ -23,7 +23,7 @@ from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
 from sotopia_studio.live import LiveEpisode
 from sotopia_studio.pages.conversation import TurnCard, turn_card
-from sotopia_studio.pages.editing import seconds_since
+from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events
@@ -203,9 +203,8 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
 
 
 @router.post("/seat/{episode}/{agent}/draft")
-async def keep_draft(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+async def keep_draft(parts: ServicesDep, person: Sitter, fields: Fields, episode: str, agent: str) -> Response:
     """Saves the draft of a turn."""
-    fields = {name: str(value) for name, value in (await request.form()).items()}
     sent = fields.pop("turn", "")
     typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
     async with parts.database.write() as connection:

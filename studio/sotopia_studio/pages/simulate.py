@@ -26,6 +26,7 @@ from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages import conversation
 from sotopia_studio.pages.conversation import COLOURS
+from sotopia_studio.pages.editing import Fields
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.store import episode_lists, jobs, library
 from sotopia_studio.store.episodes import PERSON
@@ -172,9 +173,8 @@ def _whole(field: str, text: str) -> int:
 
 
 @router.post("/simulate")
-async def begin(request: Request, parts: ServicesDep, principal: Runner) -> Response:
+async def begin(request: Request, parts: ServicesDep, principal: Runner, fields: Fields) -> Response:
     """Begins a simulation, or shows a forecast of its cost."""
-    fields = {name: str(value) for name, value in (await request.form()).items()}
     try:
         simulation = _simulation(fields)
         if "forecast" in fields:

@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidValueError, Where
-from sotopia_env.world import Action, Observation
+from sotopia_env.world import Action
 from sotopia_env.world.episode import Episode, read_episode
 from sotopia_studio import live
 from sotopia_studio.api.bodies import (
@@ -218,7 +218,7 @@ class SeatState(Body):
     agent: str
     name: str
     turn: int = Field(description="Number of the coming turn; an action names it.")
-    acting: bool = Field(description="Whether the seat is to act now.")
+    acting: bool = Field(description="Whether the person in the seat is to act now.")
     available: list[str] = Field(description="The types of action that are possible.")
     briefing: str
     history: str
@@ -228,30 +228,25 @@ class SeatState(Body):
     recipients: dict[str, str] = Field(description="Names that a private action may be addressed to, with agent ids.")
     ended: bool
 
-    @classmethod
-    def of(cls, observation: Observation, turns: int, ended: bool) -> SeatState:
-        """Returns an observation as JSON."""
-        brief = observation.briefing
-        return cls(
-            agent=observation.agent,
-            name=brief.name,
-            turn=turns,
-            acting=observation.acting and not ended,
-            available=[kind.value for kind in observation.available],
-            briefing=brief.head,
-            history=observation.history,
-            table=observation.table_text,
-            moves=observation.moves_text,
-            refusal=observation.refusal,
-            recipients=dict(brief.recipients),
-            ended=ended,
-        )
-
 
 def _seat(state: live.LiveEpisode, agent: str) -> SeatState:
     if agent not in state.table.task.agents:
         raise MissingError(f"episode {state.id}: it has no seat {agent}")
-    return SeatState.of(state.table.observe(agent), len(state.table.turns), state.ended)
+    observation = state.table.observe(agent)
+    return SeatState(
+        agent=agent,
+        name=observation.briefing.name,
+        turn=len(state.table.turns),
+        acting=agent in state.awaited,
+        available=[kind.value for kind in observation.available],
+        briefing=observation.briefing.head,
+        history=observation.history,
+        table=observation.table_text,
+        moves=observation.moves_text,
+        refusal=observation.refusal,
+        recipients=dict(observation.briefing.recipients),
+        ended=state.ended,
+    )
 
 
 @router.get("/episodes/{episode}/seats/{agent}")

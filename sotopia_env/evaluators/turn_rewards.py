@@ -1,22 +1,39 @@
-"""Rewards of single turns of an episode with a verified outcome, measured and not guessed.
+"""Turn rewards: the change that one turn makes to what a seat has, measured and not guessed.
 
-Two methods, both for one seat:
+One noun for each thing, here and in every module that pays for turns:
 
-* :func:`standing_rewards` is exact and costs no play. It is the change, from one of the seat's turns to its next, of
-  what the seat has *secured*: the verified reward that its own next move can obtain at once, by accepting an open offer
-  that needs no other assent or by the vote that decides a ballot. It is a potential (Ng et al., 1999): the rewards of
-  an episode sum to its final reward minus what had been secured before the seat's first turn.
-* :func:`counterfactual_rewards` is unbiased and plays on (:func:`state_values`): the seat's expected reward after the
-  turn minus that before it, by continuations from both states (as VinePPO does for reasoning steps, arXiv 2410.01679).
-  It measures an action against those that the seat's policy would take instead, so it is exactly 0 where the policy
-  draws nothing and took its own action.
+* A *state* is the record of an episode up to some turn (:meth:`sotopia_env.world.Episode.before`).
+* The *standing* of a seat in a state is the verified reward that its own next move can obtain at once, by accepting an
+  open offer that needs no other assent or by the vote that decides a ballot.
+* A *continuation* is one play from a state to the end (:mod:`sotopia_env.world.play.continuations`).
+* The *state value* of a seat is its expected reward when its policies play on: the mean of continuations.
+* A *turn reward* is what the seat has in a state after the turn minus what it has in the state before it.
+* An *attribution* divides the score of an episode among its turns by a rule or a model, by the *importance* of each
+  turn (:mod:`sotopia_training.attribution`). An attributor may take turn rewards as importance.
+
+There are two kinds of turn rewards, both for one seat:
+
+==============  ========================================  ==============================================================
+kind            from the state before the turn to         properties
+==============  ========================================  ==============================================================
+standing        the state before the seat's next turn     exact, costs no play; a potential (Ng et al., 1999): the
+                                                          rewards of an episode sum to its final reward minus the first
+                                                          standing
+counterfactual  the state after the turn, or before the   unbiased, costs continuations (as VinePPO does for reasoning
+                seat's next turn                          steps, arXiv 2410.01679); compares an action with those that
+                                                          the seat's policy would take instead, so it is exactly 0 where
+                                                          the policy draws nothing and took its own action
+==============  ========================================  ==============================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, stdev
+from typing import Literal
 
 from sotopia_env.evaluators.verified import scores_of_share
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
@@ -38,14 +55,15 @@ class TurnRewards:
     """The rewards of a seat's own turns.
 
     Attributes:
-        method: ``standing`` or ``counterfactual``.
+        kind: ``standing`` or ``counterfactual``.
         by_turn: the reward of each own turn, by the turn's index in the episode.
-        errors: the standard error of each reward; 0 where it is exact, ``None`` where one continuation was played.
+        errors: the standard error of each reward; 0 where it is exact, ``None`` where continuations make no pairs or
+            only one.
         baseline: what the seat had before its first turn.
         episodes: the number of continuations behind the rewards.
     """
 
-    method: str
+    kind: Literal["standing", "counterfactual"]
     by_turn: Mapping[int, float]
     errors: Mapping[int, float | None]
     baseline: float = 0.0
@@ -57,7 +75,70 @@ class TurnRewards:
         return tuple(self.by_turn[turn] for turn in sorted(self.by_turn))
 
 
-def secured(task: Task, turns: Sequence[Turn], agent: str, scalarisation: Scalarisation = GOAL) -> float:
+# --- after minus before -------------------------------------------------------------------------------------------
+
+
+def until_next(turns: Iterable[int], end: int) -> dict[int, int]:
+    """Returns the state before the next of a seat's turns, or ``end``, by the state before each turn.
+
+    Args:
+        turns: the indices of the seat's turns, in their order.
+        end: the number of turns of the last state.
+    """
+    return dict(pairwise([*turns, end]))
+
+
+def changes(values: Mapping[int, float], spans: Mapping[int, int]) -> dict[int, float]:
+    """Returns the value after each turn minus that before it, by the turn's index.
+
+    Args:
+        values: the value of each state, by its number of turns.
+        spans: the state after each turn, by the state before it, which has as many turns as the turn's index.
+    """
+    return {before: values[after] - values[before] for before, after in spans.items()}
+
+
+def paired_changes(before: Sequence[float], after: Sequence[float]) -> tuple[float, ...] | None:
+    """Returns the change in each pair of continuations; ``None`` if two states have different numbers of them.
+
+    Continuations with equal draws make pairs, whose differences vary less than the rewards themselves.
+    """
+    ends = _repeated(after, len(before))
+    return tuple(map(operator.sub, ends, before)) if len(ends) == len(before) else None
+
+
+def measured_rewards(samples: Mapping[int, Sequence[float]], spans: Mapping[int, int]) -> TurnRewards:
+    """Returns counterfactual rewards from the rewards of continuations.
+
+    Args:
+        samples: the seat's rewards in the continuations of each state, at least one, by the state's number of turns.
+        spans: as for :func:`changes`.
+    """
+    before = {turn: fmean(samples[turn]) for turn in spans}
+    after = {turn: fmean(_repeated(samples[end], len(samples[turn]))) for turn, end in spans.items()}
+    return TurnRewards(
+        "counterfactual",
+        {turn: after[turn] - before[turn] for turn in spans},
+        {turn: _error(samples[turn], samples[end]) for turn, end in spans.items()},
+        before[min(before)] if before else 0.0,
+        sum(len(samples[state]) for state in {*spans, *spans.values()}),
+    )
+
+
+def _repeated(rewards: Sequence[float], count: int) -> Sequence[float]:
+    # The end of an episode has one reward, which every continuation would repeat: nothing is drawn there.
+    return [*rewards] * count if len(rewards) == 1 else rewards
+
+
+def _error(before: Sequence[float], after: Sequence[float]) -> float | None:
+    pairs = paired_changes(before, after)
+    return stdev(pairs) / len(pairs) ** 0.5 if pairs is not None and len(pairs) > 1 else None
+
+
+# --- the two kinds ------------------------------------------------------------------------------------------------
+
+
+def standing(task: Task, turns: Sequence[Turn], agent: str, scalarisation: Scalarisation = GOAL) -> float:
     """Returns the verified reward that the next move of ``agent`` can obtain at once, or that of no agreement.
 
     Offers that the agent does not see, and moves that need another seat's assent, do not count. Once the table is
@@ -90,22 +171,23 @@ def secured(task: Task, turns: Sequence[Turn], agent: str, scalarisation: Scalar
 
 
 def standing_rewards(episode: Episode, agent: str, scalarisation: Scalarisation = GOAL) -> TurnRewards:
-    """Returns the change of what ``agent`` has secured, from each of its turns to its next or to the end.
+    """Returns the change of the standing of ``agent``, from each of its turns to its next or to the end.
 
-    So a turn is paid for what it brings about before the seat acts again, the answers of the others included. In a
-    simultaneous round, the moves of the whole round are between two turns of a seat.
+    A turn's reward includes the other seats' answers to it. In a simultaneous round, the moves of the whole round are
+    between two turns of a seat.
 
     Raises:
         InvalidValueError: the task has no outcome, or moves do not determine the reward.
     """
     task, turns, own = episode.task, episode.plain_turns, _own_turns(episode, agent)
-    values = [secured(task, turns[:turn], agent, scalarisation) for turn in own]
+    values = {turn: standing(task, turns[:turn], agent, scalarisation) for turn in own}
+    end = len(turns)
     if episode.stop is None and not episode.evaluations:
-        values.append(secured(task, turns, agent, scalarisation))
+        values[end] = standing(task, turns, agent, scalarisation)
     else:  # an offer that is open at the end, or when an unfinished episode is evaluated, is worth nothing any more
-        values.append(_reward(outcome_of(task, turns).shares[task.seat_of[agent]], scalarisation))
-    by_turn = {turn: after - before for turn, before, after in zip(own, values, values[1:], strict=False)}
-    return TurnRewards("standing", by_turn, dict.fromkeys(by_turn, 0.0), values[0])
+        values[end] = _reward(outcome_of(task, turns).shares[task.seat_of[agent]], scalarisation)
+    by_turn = changes(values, until_next(own, end))
+    return TurnRewards("standing", by_turn, dict.fromkeys(by_turn, 0.0), values[min(values)])
 
 
 async def state_values(
@@ -153,21 +235,9 @@ def counterfactual_rewards(
     own = _own_turns(episode, agent)
     rewards = {
         state: [float(scalarisation(item.vector(agent, scalarisation.dimensions))) for item in values[state]]
-        for state in sorted({*own, *(turn + 1 for turn in own)})
+        for state in {*own, *(turn + 1 for turn in own)}
     }
-    gains = {turn: _gains(rewards[turn], rewards[turn + 1]) for turn in own}
-    return TurnRewards(
-        "counterfactual",
-        {turn: fmean(values) for turn, values in gains.items()},
-        {turn: stdev(values) / len(values) ** 0.5 if values[1:] else None for turn, values in gains.items()},
-        fmean(rewards[own[0]]) if own else 0.0,
-        sum(len(values) for values in rewards.values()),
-    )
-
-
-def _gains(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    # Equal draws make pairs, whose differences vary less. The end of an episode has one value: nothing is drawn there.
-    return [last - first for first, last in zip(before, after if after[1:] else [*after] * len(before), strict=True)]
+    return measured_rewards(rewards, {turn: turn + 1 for turn in own})
 
 
 def _own_turns(episode: Episode, agent: str) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 from sotopia_env import naming
 from sotopia_env.adapters import Seats, TextSeat, rows
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, secured, state_values
+from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, standing, state_values
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Dimension, Rules, TurnOrder, replay
@@ -27,7 +27,7 @@ def speak(text: str, **move) -> str:
 def accept_all(seat: TextSeat) -> str:
     """Accepts the latest open offer if that pays, or waits for one that does."""
     offers = seat.table.observe(seat.agent).moves.accept
-    pays = secured(seat.table.task, seat.episode().plain_turns, seat.agent) > 0
+    pays = standing(seat.table.task, seat.episode().plain_turns, seat.agent) > 0
     return speak("Agreed.", accept=offers[-1]) if offers and pays else speak("What do you offer?")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, secured, standing_rewards, state_values
+from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, standing, standing_rewards, state_values
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -65,8 +65,8 @@ def test_an_offer_is_worth_what_accepting_it_pays_and_nothing_after_the_end():
     accepted = table.fork(2, Action(ActionType.SPEAK, "Fine.", move={"accept": 1})).episode()
     share = outcome_of(task, accepted.plain_turns).shares[0]
     assert share > 0
-    assert secured(task, turns, "agent_0") == pytest.approx(min(share, 1))
-    assert secured(task, turns, "agent_1") == 0, "its own offer needs the other's assent"
+    assert standing(task, turns, "agent_0") == pytest.approx(min(share, 1))
+    assert standing(task, turns, "agent_1") == 0, "its own offer needs the other's assent"
     rewards = standing_rewards(accepted, "agent_0")
     assert rewards.by_turn == {0: pytest.approx(min(share, 1)), 2: 0.0}, "the offer was what it gained, not the assent"
     left = table.fork(2, Action(ActionType.LEAVE)).episode()

@@ -128,11 +128,11 @@ class SeedRun:
         yield "grpo multi-turn", self._play_episodes
         samples = self.recipe.turn_samples
         arms: dict[str, Callable[[], object]] = {
-            "uniform": lambda: self._credited("uniform", ()),
-            "direct": lambda: self._credited("direct", ("acts",)),
+            "uniform": lambda: self._attributed("uniform", ()),
+            "direct": lambda: self._attributed("direct", ("acts",)),
             GOAL_ALONE: lambda: self._play_episodes(GOAL_ALONE, scalarisation="goal"),
             TURN_CREDIT: lambda: self._play_episodes(
-                TURN_CREDIT, scalarisation="goal", credit="counterfactual", samples=samples
+                TURN_CREDIT, scalarisation="goal", turns="counterfactual", samples=samples
             ),
         }
         yield from ((name, arms[name]) for name in self.recipe.arms if name in arms)
@@ -247,7 +247,7 @@ class SeedRun:
         partners, turns = list(self.recipe.training_partners), self.recipe.max_turns
         return {f"{situations}.partners": partners, f"{situations}.max_turns": turns}
 
-    def _credited(self, method: str, attributors: Sequence[str]) -> None:
+    def _attributed(self, method: str, attributors: Sequence[str]) -> None:
         """SOTOPIA-RL as in the paper: attribution of the clone's episodes, a reward model, and GRPO with it."""
         attributed, rows, scored_by = (f"{method}_{name}" for name in ("attribution", "rows", "reward_model"))
         ways = {"methods": [method], "attributors": list(attributors)}
@@ -300,9 +300,9 @@ class SeedRun:
         if not file.exists():
             return 0
         figures, trainer = read_json(file), read_json(Path(name) / STAGE)["settings"]["trainer"]
-        # The log has mean lengths, so tokens are mean length × answers; branches of measured credit are counted apart.
+        # The log has mean lengths, so tokens are mean length × answers; continuations of turns are counted apart.
         logged = [
-            row["completions/mean_length"] + row.get("episodes/branch_tokens", 0.0)
+            row["completions/mean_length"] + row.get("episodes/continuation_tokens", 0.0)
             for row in figures["log"]
             if "completions/mean_length" in row
         ]

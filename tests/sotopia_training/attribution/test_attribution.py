@@ -6,8 +6,8 @@ import json
 
 import pytest
 from sotopia_training.attribution.agreement import AgreementTable
-from sotopia_training.attribution.by_outcome import OFFLINE, make_attributor, prospect_gains
-from sotopia_training.attribution.credits import (
+from sotopia_training.attribution.by_outcome import OFFLINE, make_attributor, prospect_changes
+from sotopia_training.attribution.methods import (
     Importance,
     SeatScore,
     Unattributed,
@@ -189,7 +189,7 @@ OPENING = (56, 74, 62)
 )
 def test_prospect(acts, gains):
     episode = played(haggling(), *acts, end_when_settled=False)
-    assert prospect_gains(episode, SELLER) == pytest.approx(gains)
+    assert prospect_changes(episode, SELLER) == pytest.approx(gains)
     turns = set(attributable_turns(episode, SELLER))
     top = max(0.0, *(gain for turn, gain in gains.items() if turn in turns))
     expected = {turn: max(0.0, gains[turn]) / top if top > 1e-9 else 0.0 for turn in turns}
@@ -222,7 +222,7 @@ def test_standing_gains_are_in_units_of_the_score_and_sum_to_it():
     episode = played(haggling(), *OPENING, ACCEPT)
     for dimension in ("goal", "financial_and_material_benefits"):
         score = seat_score(episode, BUYER, dimension)
-        gains = make_attributor("standing").attribute(episode, BUYER, score).gains
+        gains = make_attributor("standing").attribute(episode, BUYER, score).rewards
         assert score.value > 0
         assert sum(gains.values()) == pytest.approx(score.value)
 
@@ -265,7 +265,7 @@ def test_every_attributor_on_every_family(family, order):
                 assert set(values) == set(attributable_turns(episode, seat))
                 assert all(0 <= value <= 1 for value in values.values())
                 assert values == importance(episode, seat, name)
-            gains = prospect_gains(episode, seat)
+            gains = prospect_changes(episode, seat)
             if not outcome.agreed and outcome.shares[index] == 0 and gains:
                 assert -0.5 <= sum(gains.values()) <= 0  # nothing at the end, less the first prospect
 

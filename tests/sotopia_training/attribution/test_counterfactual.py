@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from sotopia_training.attribution.counterfactual import Measurement, StateValues, states_of
-from sotopia_training.attribution.credits import Unattributed, read_attributions, read_rewards
+from sotopia_training.attribution.methods import Unattributed, read_attributions, read_rewards
 from sotopia_training.attribution.settings import CounterfactualSettings
 from sotopia_training.attribution.stage import AttributionSettings, run
 from sotopia_training.stage.script import run_script

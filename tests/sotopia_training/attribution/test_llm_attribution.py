@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from sotopia_training.attribution.by_model import LLMAttributor
-from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, read_attributions
+from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, read_attributions
 from sotopia_training.attribution.settings import QuestionSettings
 from sotopia_training.attribution.stage import AttributionSettings, run
 

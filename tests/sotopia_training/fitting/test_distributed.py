@@ -132,7 +132,7 @@ def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
         "situations": {**situations, "count": 4},
         "dev": {"situations": {**situations, "count": 3, "task_seed": 9, "both_seats": False}, "every": 1},
         "keep": "best",
-        "reward": {"scalarisation": "goal", "credit": "acts"},
+        "reward": {"scalarisation": "goal", "turns": "acts"},
         "output": str(tmp_path / "grpo"),
         "trainer": {
             "num_generations": 4,
@@ -150,7 +150,7 @@ def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
     assert json.loads((tmp_path / "grpo" / "dev.json").read_text()) == figures["dev"]
     trained, start = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "grpo", cloned))
     last = load_file(tmp_path / "grpo" / "checkpoints" / "checkpoint-2" / "model.safetensors")
-    assert not all(torch.equal(last[name], start[name]) for name in start)  # turns had credits of their own
+    assert not all(torch.equal(last[name], start[name]) for name in start)  # turns had rewards of their own
     middle = load_file(tmp_path / "grpo" / "checkpoints" / "checkpoint-1" / "model.safetensors")
     best = (start, middle, last)[max(range(3), key=lambda look: (figures["dev"][look]["reward"], look))]
     assert all(torch.equal(trained[name], best[name]) for name in best)

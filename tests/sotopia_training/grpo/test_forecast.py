@@ -67,8 +67,8 @@ def test_tokens_are_counted_over_all_answers():
 def test_playing_on_from_every_state_is_counted(cloned):
     """Two own turns: from the first state two further turns are played, from the second one, each four times."""
     plain, measured = (
-        forecast(multi_turn_settings(start_from=str(cloned), reward=RewardSettings(credit=credit)), None, 1)
-        for credit in ("episode", "counterfactual")
+        forecast(multi_turn_settings(start_from=str(cloned), reward=RewardSettings(turns=turns)), None, 1)
+        for turns in ("episode", "counterfactual")
     )
     assert measured.sampled == plain.sampled / 2 * (2 + 4 * (2 + 1))
     assert measured.trained == plain.trained

@@ -58,11 +58,11 @@ SINGLE = {
         ({"data": (SourceSettings(run="r"),)}, {"field": "data"}),
         ({"reward": RewardSettings(gate=False)}, {"field": "reward.gate"}),
         ({**SINGLE, "situations": SITUATIONS}, {"field": "situations"}),
-        ({**SINGLE, "reward": RewardSettings(model="m", credit="acts")}, {"field": "reward.credit"}),
-        ({"reward": RewardSettings(credit="act")}, {"nearest": "acts"}),
+        ({**SINGLE, "reward": RewardSettings(model="m", turns="acts")}, {"field": "reward.turns"}),
+        ({"reward": RewardSettings(turns="act")}, {"nearest": "acts"}),
         ({"keep": "best"}, {"field": "keep"}),
-        ({"reward": RewardSettings(scalarisation="overall", credit="acts")}, {"field": "reward.credit"}),
-        ({"reward": RewardSettings(scalarisation="mean", credit="acts")}, {"field": "reward.credit"}),
+        ({"reward": RewardSettings(scalarisation="overall", turns="acts")}, {"field": "reward.turns"}),
+        ({"reward": RewardSettings(scalarisation="mean", turns="acts")}, {"field": "reward.turns"}),
         ({"reward": RewardSettings(scalarisation="share")}, {"field": "reward.scalarisation", "got": "share"}),
         ({"reward": RewardSettings(scalarisation="relationship", evaluator="verified")}, {"field": "reward.evaluator"}),
         ({"reward": RewardSettings(scalarisation="overall", evaluator="verified")}, {"field": "reward.evaluator"}),
@@ -145,13 +145,13 @@ def test_an_answer_longer_than_the_prompt_allows_is_refused(cloned):
 
 
 def test_turns_of_a_group_are_compared_with_each_other():
-    credits = [[(0, 2, 1.0), (3, 4, 3.0)], [(0, 1, 5.0)], [(0, 1, 7.0)], []]
-    advantages = turn_advantages(credits, 2, 5, scale="none")
+    turns = [[(0, 2, 1.0), (3, 4, 3.0)], [(0, 1, 5.0)], [(0, 1, 7.0)], []]
+    advantages = turn_advantages(turns, 2, 5, scale="none")
     assert advantages.tolist() == [[-2, -2, 0, 0, 0], [2, 0, 0, 0, 0], [0] * 5, [0] * 5]
-    scaled = turn_advantages(credits, 2, 5, scale="group")  # of 1, 3, 5 the deviation is 2, of 1, 3, 5, 7 it is 2.58
+    scaled = turn_advantages(turns, 2, 5, scale="group")  # of 1, 3, 5 the deviation is 2, of 1, 3, 5, 7 it is 2.58
     assert scaled[0, 3] == pytest.approx(0)
     assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
-    assert turn_advantages(credits, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
+    assert turn_advantages(turns, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
 
 
 def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
@@ -281,7 +281,7 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
 ):
     output = str(tmp_path / "whole")
     if kind == "multi-turn":
-        whole = multi_turn_settings(start_from=str(cloned), output=output, reward=RewardSettings(credit="acts"))
+        whole = multi_turn_settings(start_from=str(cloned), output=output, reward=RewardSettings(turns="acts"))
     elif kind == "single-turn":
         whole = single_turn_settings(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
     else:

@@ -147,11 +147,11 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
     trainer.train()
     output = played[0]
     assert len(output["reward"]) == 4
-    for ids, mask, ends, credits in zip(
+    for ids, mask, ends, rewards in zip(
         output["completion_ids"], output["env_mask"], output["turn_ends"], output["turn_rewards"], strict=True
     ):
         assert len(ids) == len(mask)
-        assert len(ends) == len(credits)
+        assert len(ends) == len(rewards)
         assert all(mask[end - 1] for end in ends), "a turn ends with a token of the model"
         assert 0 in mask, "the partner's words are in the sequence and do not train"
     short = seats.rollout([row["prompt"] for row in prompts], trainer, longest=300)

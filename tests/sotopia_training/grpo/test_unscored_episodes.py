@@ -1,4 +1,4 @@
-"""Episodes without a verdict: no reward, no credits, counted, and the end when there is nothing else."""
+"""Episodes without a verdict: no rewards, counted, and the end when there is nothing else."""
 
 from types import SimpleNamespace
 
@@ -77,12 +77,10 @@ def test_an_evaluator_of_what_the_reward_needs_is_enough(tokenizer, tmp_path, mo
     assert set(rollout(prompts, TRAINER)["episode_reward"]) == {None}
 
 
-def test_credits_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
-    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch, RewardSettings(credit="acts"))
+def test_rewards_of_turns_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
+    rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch, RewardSettings(turns="acts"))
     output = rollout(prompts, TRAINER)
-    assert [not credits for credits in output["turn_credits"]] == [
-        reward is None for reward in output["episode_reward"]
-    ]
+    assert [not turns for turns in output["turn_rewards"]] == [reward is None for reward in output["episode_reward"]]
 
 
 def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import logging
 
 import pytest
-from sotopia_training.attribution.credits import Rewards, read_rewards
+from sotopia_training.attribution.methods import Rewards, read_rewards
 from sotopia_training.attribution.stage import AttributionSettings
 from sotopia_training.attribution.stage import run as attribute
 from sotopia_training.data.samples import split_scenarios

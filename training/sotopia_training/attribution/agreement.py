@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sotopia_env.reports import spearman
-from sotopia_training.attribution.credits import Importance
+from sotopia_training.attribution.methods import Importance
 
 
 @dataclass(frozen=True, slots=True)

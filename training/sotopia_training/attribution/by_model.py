@@ -38,7 +38,7 @@ from sotopia_env.foundation.errors import EvaluationError, FieldError, UnknownNa
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.world import RANGES, Dimension, Episode
-from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns
+from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, attributable_turns
 
 load = reader(__package__)
 

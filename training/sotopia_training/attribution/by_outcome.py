@@ -14,13 +14,13 @@ their mean, times 0.5 for the risk that no agreement is reached::
     prospect = v of the agreement                        from then on
     prospect = the outcome's share, at most 0            after the end, without an agreement
 
-    gain of turn t = prospect at the seat's next turn (or after the end) - prospect at turn t
+    change of turn t = prospect at the seat's next turn (or after the end) - prospect at turn t
 
-A turn is thus credited with the partners' responses, too (appendix G: "consider the responses"). An opening that draws
+A turn's change thus includes the partners' responses (appendix G: "consider the responses"). An opening that draws
 an offer gains. A concession gains if it is returned and loses otherwise. Assent gains the part that was discounted for
 risk, but little or nothing if the accepted terms are far below the best achievable. Leaving without an agreement loses
-the whole prospect. The gains of all turns, silent ones included, sum to the final worth minus the prospect at the first
-turn.
+the whole prospect. The changes of all turns, silent ones included, sum to the final worth minus the prospect at the
+first turn.
 
 **acts**: the contribution of a turn's move to the outcome, where ``s`` is the absolute share of the outcome that the
 seat receives, at most 1 (0 without an agreement)::
@@ -34,25 +34,26 @@ seat's previous offer (against its best outcome, for the first offer), *returned
 offer since then, and *room* the distance between the seat's previous offer and the partners' current one. Then
 ``u = (conceded - returned) / room``, clipped to [0, 1]. All other moves have ``u = 0``.
 
-**standing**: the exact change of the score that the seat's next move can obtain at once, until the seat's next turn
-(:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`). The gains of all turns sum to the score.
+**standing**: the turn reward of this kind (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`), exact and in
+units of the score; the rewards of all turns sum to the score.
 
 **silence**: the change of the score when an exchange is removed. The turn and the others' turns up to the seat's next
 one are replaced by silence, as are later moves that are not open without them, and an evaluator without a model scores
-the result; gain = score - score without. It attributes any dimension that the evaluator scores.
+the result; turn reward = score - score without. It attributes any dimension that the evaluator scores.
 
-``prospect``, ``standing`` and ``silence`` set ``A = max(0, gain) / largest gain`` (0 for all turns if no gain is
-positive). If the score is a loss (``blame``), they use the negated gain, and ``acts`` uses ``u`` in place of ``1 - u``.
+``prospect``, ``standing`` and ``silence`` set A to the turn reward (or change) divided by the largest
+(:func:`sotopia_training.attribution.methods.relative`). If the score is a loss (``blame``), they use the negated ones,
+and ``acts`` uses ``u`` in place of ``1 - u``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from sotopia_env.evaluators.turn_rewards import standing_rewards
+from sotopia_env.evaluators.turn_rewards import changes, standing_rewards, until_next
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_evaluator
@@ -71,7 +72,7 @@ from sotopia_env.world import (
     replay,
     transition,
 )
-from sotopia_training.attribution.credits import (
+from sotopia_training.attribution.methods import (
     Attributor,
     Importance,
     SeatScore,
@@ -89,64 +90,51 @@ VERIFIED = (Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS)
 
 
 @dataclass(frozen=True, slots=True)
-class ProspectAttributor:
-    """Rates turns by the change of the payoff that the seat can expect; see the module."""
+class OutcomeAttributor:
+    """Rates turns of verified tasks by their moves, for the dimensions that outcomes verify; see the module.
 
-    name: str = "prospect"
+    Attributes:
+        name: the attributor's name in records and settings.
+        rate: returns the importance of the attributable turns for a score.
+    """
+
+    name: str
+    rate: Callable[[Episode, str, SeatScore, bool], Importance]
 
     def applies(self, episode: Episode, score: SeatScore) -> bool:
         """Whether the task has a verifiable outcome and the outcome scores the dimension."""
-        return _verified(episode, score)
+        return score.dimension in VERIFIED and episode.task.protocol is not None
 
     def attribute(
         self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
     ) -> Importance | Unattributed:
         """Returns A for every attributable turn."""
-        gains = prospect_gains(episode, seat)
-        return Importance(relative({turn: gains[turn] for turn in attributable_turns(episode, seat)}, blame))
+        return self.rate(episode, seat, score, blame)
 
 
-@dataclass(frozen=True, slots=True)
-class ActsAttributor:
-    """Rates turns by the contribution of their moves to the outcome; see the module."""
-
-    name: str = "acts"
-
-    def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether the task has a verifiable outcome and the outcome scores the dimension."""
-        return _verified(episode, score)
-
-    def attribute(
-        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
-    ) -> Importance | Unattributed:
-        """Returns A for every attributable turn."""
-        course = _Course(episode, seat)
-        share, closing = abs(course.agreed_share), course.closing_turn()
-        importance = dict.fromkeys(attributable_turns(episode, seat), 0.0)
-        for turn, premature in course.acts().items():
-            if turn in importance:
-                weight = premature if blame else 1.0 - premature
-                importance[turn] = 0.5 * (turn == closing) + 0.5 * share * weight
-        return Importance(importance)
+def _prospect(episode: Episode, seat: str, score: SeatScore, blame: bool) -> Importance:
+    by_turn = prospect_changes(episode, seat)
+    # Without turn rewards: changes of the prospect are shares of the attainable gain, not units of the score.
+    return Importance(relative({turn: by_turn[turn] for turn in attributable_turns(episode, seat)}, blame))
 
 
-@dataclass(frozen=True, slots=True)
-class StandingAttributor:
-    """Rates turns by the exact change of what the seat has secured; see the module."""
+def _acts(episode: Episode, seat: str, score: SeatScore, blame: bool) -> Importance:
+    course = _Course(episode, seat)
+    share, closing = abs(course.agreed_share), course.closing_turn()
+    importance = dict.fromkeys(attributable_turns(episode, seat), 0.0)
+    for turn, premature in course.acts().items():
+        if turn in importance:
+            weight = premature if blame else 1.0 - premature
+            importance[turn] = 0.5 * (turn == closing) + 0.5 * share * weight
+    return Importance(importance)
 
-    name: str = "standing"
 
-    def applies(self, episode: Episode, score: SeatScore) -> bool:
-        """Whether the task has a verifiable outcome and the outcome scores the dimension."""
-        return _verified(episode, score)
+def _standing(episode: Episode, seat: str, score: SeatScore, blame: bool) -> Importance:
+    by_turn = standing_rewards(episode, seat, Scalarisation.of(score.dimension)).by_turn
+    return Importance.of_rewards({turn: by_turn[turn] for turn in attributable_turns(episode, seat)}, blame)
 
-    def attribute(
-        self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
-    ) -> Importance | Unattributed:
-        """Returns A and the gains of every attributable turn."""
-        by_turn = standing_rewards(episode, seat, Scalarisation.of(score.dimension)).by_turn
-        gains = {turn: by_turn[turn] for turn in attributable_turns(episode, seat)}
-        return Importance(relative(gains, blame), gains=gains)
+
+_BY_OUTCOME = {"prospect": _prospect, "acts": _acts, "standing": _standing}
 
 
 class SilenceAttributor:
@@ -173,11 +161,11 @@ class SilenceAttributor:
         whole = self._score(episode, None, seat, score.dimension)
         if whole is None:
             return Unattributed(f"{self._evaluator.name} does not score {score.dimension}")
-        gains = {}
+        rewards = {}
         for turn in attributable_turns(episode, seat):
             without = self._score(episode, turn, seat, score.dimension)
-            gains[turn] = 0.0 if without is None else whole - without
-        return Importance(relative(gains, blame), gains=gains)
+            rewards[turn] = 0.0 if without is None else whole - without
+        return Importance.of_rewards(rewards, blame)
 
     def _score(self, episode: Episode, turn: int | None, seat: str, name: str) -> float | None:
         """Returns the score without the exchange that ``turn`` begins; with it, if ``turn`` is ``None``."""
@@ -221,12 +209,8 @@ def make_attributor(name: str) -> Attributor:
         UnknownNameError: ``name`` is not an attributor, or its evaluator does not exist.
     """
     kind, _, which = name.partition(":")
-    if name == "prospect":
-        return ProspectAttributor()
-    if name == "acts":
-        return ActsAttributor()
-    if name == "standing":
-        return StandingAttributor()
+    if name in _BY_OUTCOME:
+        return OutcomeAttributor(name, _BY_OUTCOME[name])
     if kind == "silence" and not which.startswith("judge"):
         return SilenceAttributor(name, make_evaluator(which or "verified+rules"))
     raise UnknownNameError(
@@ -234,17 +218,13 @@ def make_attributor(name: str) -> Attributor:
     )
 
 
-OFFLINE = ("prospect", "acts", "standing", "silence")
+OFFLINE = (*_BY_OUTCOME, "silence")
 """The attributors that need no model."""
 
 
-def _verified(episode: Episode, score: SeatScore) -> bool:
-    return score.dimension in VERIFIED and episode.task.protocol is not None
-
-
-def prospect_gains(episode: Episode, seat: str) -> dict[int, float]:
-    """Returns the gain of every turn of the seat, silent ones included, by index; see the module."""
-    return _Course(episode, seat).gains()
+def prospect_changes(episode: Episode, seat: str) -> dict[int, float]:
+    """Returns the change of the prospect over every turn of the seat, by index, silent ones included."""
+    return _Course(episode, seat).prospect_changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,16 +325,15 @@ class _Course:
         """The seat's share of the final agreement; 0 without one."""
         return self._share(self.outcome()) if self.outcome().agreed else 0.0
 
-    def gains(self) -> dict[int, float]:
+    def prospect_changes(self) -> dict[int, float]:
         """Returns the change of the prospect over each of the seat's turns, by index."""
         if not self._moments:
             return {}
-        last = self._moments[-1]
+        *moments, last = self._moments
+        prospects = {moment.turn: moment.prospect for moment in moments}
         # Without an agreement nothing was gained, but a cost per turn may have lowered the payoff.
-        end = last.agreed if last.agreed is not None else min(0.0, self._share(self.outcome()))
-        after = [moment.prospect for moment in self._moments[1:-1]] + [end]
-        before = self._moments[:-1]
-        return {moment.turn: later - moment.prospect for moment, later in zip(before, after, strict=True)}
+        prospects[last.turn] = last.agreed if last.agreed is not None else min(0.0, self._share(self.outcome()))
+        return changes(prospects, until_next((moment.turn for moment in moments), last.turn))
 
     def acts(self) -> dict[int, float]:
         """Returns ``u`` of each turn of the seat that has a move, by index."""

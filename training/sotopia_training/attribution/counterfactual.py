@@ -1,18 +1,14 @@
-"""Counterfactual credit: the value of each turn, measured by playing on from recorded states.
+"""Counterfactual turn rewards of recorded episodes: state values, measured by playing on, and kept in a journal.
 
-A *state* is the record of an episode up to some turn. Its value is the mean score of ``samples`` continuations: each
-resumes the episode from the state and lets the recorded policies play to the end, with separate random draws
-(:mod:`sotopia_env.world.play.continuations`). The gain of turn t is
-
-    gain_t = value of the state after turn t - value of the state before turn t
-
-in the units of the score: the seat's expected score after the turn minus its expected score when its policy acts in
-that state, as VinePPO (Kazemnejad et al., arXiv 2410.01679) measures it for reasoning steps. The estimate is unbiased
-and needs no model of values. The gains of the turns of all seats sum to the score minus the value of the first state. A
-state may also end with a *forced* action, which was not recorded (:meth:`sotopia_env.world.play.table.Table.fork`).
+A state value is the mean score of ``samples`` continuations: each resumes the episode from the state and lets the
+recorded policies play to the end, with separate random draws (:mod:`sotopia_env.world.play.continuations`). The reward
+of a turn is the value of the state after it minus that of the state before it, in units of the score
+(:mod:`sotopia_env.evaluators.turn_rewards`). The rewards of the turns of all seats sum to the score minus the value of
+the first state. A state may also end with a *forced* action, which was not recorded
+(:meth:`sotopia_env.world.play.table.Table.fork`).
 
 Cost: the continuations of an episode of T turns have about ``samples`` · T² / 2 turns, each of which asks a policy, as
-in a run. The values are stored in a journal with one line per state, and no state is measured twice.
+in a run. The journal has one line per state, and no state is measured twice.
 """
 
 from __future__ import annotations
@@ -21,13 +17,13 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Self
 
 from pydantic import Field
 
 from sotopia_env.chat_model import ModelPool
 from sotopia_env.concurrency import Progress
+from sotopia_env.evaluators.turn_rewards import measured_rewards
 from sotopia_env.foundation.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record
@@ -36,7 +32,7 @@ from sotopia_env.policies import Policy
 from sotopia_env.storage import Journal
 from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
 from sotopia_env.world.play.continuations import Continuations
-from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, attributable_turns, relative
+from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, attributable_turns
 from sotopia_training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings
 from sotopia_training.stage.access import work_with_models
 
@@ -224,7 +220,7 @@ def _scores(evaluations: Iterable[Evaluation]) -> dict[str, dict[str, tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """Rates turns by the gain between the values of the states around them; see the module.
+    """Rates turns by their counterfactual turn rewards; see the module.
 
     Attributes:
         values: the measured values of all states of the episodes.
@@ -240,13 +236,12 @@ class Counterfactual:
     def attribute(
         self, episode: Episode, seat: str, score: SeatScore, blame: bool = False
     ) -> Importance | Unattributed:
-        """Returns the gains of every attributable turn, and A from them."""
-        means: dict[int, float] = {}
-        turns = attributable_turns(episode, seat)
-        for end in sorted({*turns, *(turn + 1 for turn in turns)}):
+        """Returns the turn rewards of every attributable turn, and A from them."""
+        samples: dict[int, tuple[float, ...]] = {}
+        spans = {turn: turn + 1 for turn in attributable_turns(episode, seat)}
+        for end in sorted({*spans, *spans.values()}):
             scores = self.values.scores(episode.before(end), seat, score.dimension)
             if isinstance(scores, Unattributed):
                 return scores
-            means[end] = fmean(scores)
-        gains = {turn: means[turn + 1] - means[turn] for turn in turns}
-        return Importance(relative(gains, blame), gains=gains)
+            samples[end] = scores
+        return Importance.of_rewards(measured_rewards(samples, spans).by_turn, blame)

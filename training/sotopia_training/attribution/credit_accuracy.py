@@ -24,7 +24,7 @@ from sotopia_env.world import Episode, write_episodes
 from sotopia_training.attribution.accuracy import MethodAccuracy, RewardedAction, accuracies, accuracy_report, nearest
 from sotopia_training.attribution.by_outcome import VERIFIED
 from sotopia_training.attribution.counterfactual import Measurement, StateValues
-from sotopia_training.attribution.credits import METHODS, Method, Unattributed, dimension_name, read_attributions
+from sotopia_training.attribution.methods import METHODS, Method, Unattributed, dimension_name, read_attributions
 from sotopia_training.attribution.probes import CreditProbe, ProbeMaker, Truth, truth_of
 from sotopia_training.attribution.questions import MakeModel
 from sotopia_training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings

@@ -24,7 +24,7 @@ from sotopia_env.tasks import family_of
 from sotopia_env.world import Action, ActionType, Episode
 from sotopia_env.world.play.table import Table
 from sotopia_training.attribution.counterfactual import Measurement, StateValues
-from sotopia_training.attribution.credits import Unattributed
+from sotopia_training.attribution.methods import Unattributed
 
 NO_FAMILY = "other"
 """The family name of tasks that no generator made."""

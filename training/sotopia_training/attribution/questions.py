@@ -23,7 +23,7 @@ from sotopia_env.foundation.records import Record
 from sotopia_env.storage import Journal, read_run
 from sotopia_env.world import Episode
 from sotopia_training.attribution.by_model import LLMAttributor
-from sotopia_training.attribution.credits import Importance, SeatScore, Unattributed, seat_score
+from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, seat_score
 from sotopia_training.attribution.settings import AttributionSettings
 from sotopia_training.data.sources import seats_of
 from sotopia_training.stage.access import work_with_models

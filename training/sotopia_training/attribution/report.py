@@ -12,7 +12,7 @@ import numpy as np
 
 from sotopia_env.reports import Report, Sheet, Value
 from sotopia_training.attribution.agreement import AttributorAgreement
-from sotopia_training.attribution.credits import NO_ATTRIBUTOR, Attribution
+from sotopia_training.attribution.methods import NO_ATTRIBUTOR, Attribution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,7 @@ from pydantic import Field
 from sotopia_env.chat_model import ModelOptions
 from sotopia_env.foundation.settings import Settings
 from sotopia_training.attribution.by_model import Scale
-from sotopia_training.attribution.credits import Method, Sign, dimension_name
+from sotopia_training.attribution.methods import Method, Sign, dimension_name
 
 LLM = "llm:"
 """Prefix of the names of attributors that are language models."""
@@ -54,8 +54,8 @@ class AttributionSettings(Settings):
             ones.
         attributors: ``llm:PROVIDER/MODEL``, ``prospect``, ``acts``, ``standing``, ``silence`` or
             ``silence:EVALUATOR``, ``counterfactual``.
-        methods: ``uniform``, ``singular``, ``scaled``, ``direct``, ``gain``.
-        sign: ``signed`` or ``shifted``; see :mod:`sotopia_training.attribution.credits`.
+        methods: ``uniform``, ``singular``, ``scaled``, ``direct``, ``turn_reward``.
+        sign: ``signed`` or ``shifted``; see :mod:`sotopia_training.attribution.methods`.
         question: the manner of asking language models.
         counterfactual: the measurement of the values of states.
         models: the access to language models and their budget; may differ when a stage is continued.

@@ -26,7 +26,7 @@ from sotopia_env.world import Episode
 from sotopia_training.attribution.agreement import AgreementTable
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.counterfactual import Counterfactual, Measurement, StateValues, states_of
-from sotopia_training.attribution.credits import (
+from sotopia_training.attribution.methods import (
     FILE,
     NO_ATTRIBUTOR,
     Attribution,
@@ -55,8 +55,8 @@ from sotopia_training.stage.directory import StageDirectory
 __all__ = ["AttributionSettings", "run"]
 logger = logging.getLogger(__name__)
 ANSWERS, VALUES, REPORT = "answers.jsonl", "values.jsonl", "report.md"
-MEASURED = (COUNTERFACTUAL, "silence")
-"""Attributors that measure gains in the units of the score."""
+WITH_TURN_REWARDS = (COUNTERFACTUAL, "standing", "silence")
+"""Attributors that have turn rewards in units of the score."""
 
 
 def run(settings: AttributionSettings, make_model: MakeModel | None = None) -> None:
@@ -110,8 +110,9 @@ def check_attributors(settings: AttributionSettings) -> list[Attributor]:
     if not names and set(settings.methods) != {"uniform"}:
         raise InvalidValueError(f"methods {list(settings.methods)} need at least one", field="attributors")
     offline = [make_attributor(name) for name in names if not name.startswith(LLM) and name != COUNTERFACTUAL]
-    if "gain" in settings.methods and not any(name.startswith(MEASURED) for name in names):
-        raise InvalidValueError(f"method 'gain' needs one of {', '.join(MEASURED)}", field="attributors", got=names)
+    if "turn_reward" in settings.methods and not any(name.startswith(WITH_TURN_REWARDS) for name in names):
+        needed = ", ".join(WITH_TURN_REWARDS)
+        raise InvalidValueError(f"method 'turn_reward' needs one of {needed}", field="attributors", got=names)
     return offline
 
 
@@ -249,7 +250,7 @@ def _methods(
         for method in methods:
             if method == "uniform" or isinstance(rating, Unattributed):
                 continue
-            if method != "gain":
+            if method != "turn_reward":
                 yield attributor, method, {t: (a, base * a) for t, a in attributed(method, rating, turns).items()}
-            elif rating.gains is not None:
-                yield attributor, method, {turn: (None, gain) for turn, gain in rating.gains.items()}
+            elif rating.rewards is not None:
+                yield attributor, method, {turn: (None, reward) for turn, reward in rating.rewards.items()}

@@ -62,7 +62,7 @@ def _sampled(settings: GRPOSettings, prompt: PromptSettings) -> int:
     turns = most_turns(settings.situations)
     sampled = min(turns * prompt.max_answer, prompt.max_length)
     # From before turn i, turns i to n are sampled ``samples`` times: n (n + 1) / 2 turns beside the episode's n.
-    if settings.reward.credit == COUNTERFACTUAL:
+    if settings.reward.turns == COUNTERFACTUAL:
         sampled += sampled * settings.reward.samples * (turns + 1) // 2
     return sampled
 
@@ -71,7 +71,7 @@ def probe(settings: GRPOSettings) -> MeasuredStep:
     """Measures a step in which every answer or episode has the maximum number of tokens.
 
     Answers are sampled as in the stage and end where the model ends them; the trained rows are then filled up.
-    Continuations of ``credit: counterfactual``, masks of ``constrained``, partners and dev episodes are not included.
+    Continuations of ``turns: counterfactual``, masks of ``constrained``, partners and dev episodes are not included.
 
     Raises:
         InvalidValueError: as :func:`sotopia_training.grpo.stage.run`.

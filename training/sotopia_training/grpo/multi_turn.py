@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, Verbatim
-from sotopia_env.world import RANGES, Dimension, Episode, Scalarisation
-from sotopia_training.attribution.by_outcome import make_attributor
-from sotopia_training.attribution.credits import Attributor, SeatScore, Unattributed, seat_score
-from sotopia_training.attribution.settings import COUNTERFACTUAL
+from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.world import Scalarisation
 from sotopia_training.fitting.loop import has_sharded_weights
-from sotopia_training.grpo.branches import Branches, check_verified
 from sotopia_training.grpo.masked_head import MaskedHead
 from sotopia_training.grpo.sampling import largest_count, trainer_sample
 from sotopia_training.grpo.self_play import SelfPlay
 from sotopia_training.grpo.settings import RewardSettings
 from sotopia_training.grpo.situations import Situation
 from sotopia_training.grpo.token_episodes import TokenEpisode, TokenPlayer
+from sotopia_training.grpo.turn_rewards import TurnRewarder, by_tokens, make_turn_rewarder
 from sotopia_training.models.prompt_reader import PromptReader
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ GIVE_UP = 64
 """Number of consecutive unscored episodes after which training ends, because nothing can be learnt from them."""
 KEY = "situation"
 """Key of the situation's number in the only message of a prompt, where Arrow and TRL preserve it."""
-CREDITS = "turn_credits"
+TURN_REWARDS = "turn_rewards"
 """Column with (start, end, reward) of every focal turn, if turns have their own rewards."""
 
 
@@ -65,7 +62,7 @@ class EpisodeRollout:
         self_play: SelfPlay | None = None,
         head: MaskedHead | None = None,
     ) -> None:
-        """Creates the rollout and checks the attributor.
+        """Creates the rollout and checks the rewards of turns.
 
         Args:
             player: plays and evaluates the episodes.
@@ -75,7 +72,7 @@ class EpisodeRollout:
             head: trains the episodes under the masks of their sampling; ``None`` for free text.
 
         Raises:
-            InvalidValueError: the attributor of turn credits does not cover the dimension or a task.
+            InvalidValueError: the rewards of turns do not cover the dimension or a task.
         """
         self._player = player
         self._situations = situations
@@ -84,19 +81,12 @@ class EpisodeRollout:
         self._head = head
         self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
-        self._branches: Branches | None = None
-        self._attributor: Attributor | None = None
-        if reward.credit == COUNTERFACTUAL:
-            check_verified(situations, _credited_dimension(reward))
-            self._branches = Branches(player, _credited_dimension(reward), reward.samples, reward.invalid)
-        elif reward.credit != "episode":
-            self._attributor = make_attributor(reward.credit)
-            check_attributable(self._attributor, situations, reward)
+        self._turns = make_turn_rewarder(reward, player, situations)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
-        """Returns one sequence for each prompt: ids, mask, reward, scores and, with attribution, turn credits."""
+        """Returns one sequence for each prompt: ids, mask, reward, scores and, with their own, turns' rewards."""
         numbers = [int(prompt[0][KEY]) for prompt in prompts]
-        # One object for all episodes of a group: they share the partner, and branches recognise equal states by it.
+        # One object for all episodes of a group: they share the partner, and equal states are recognised by it.
         situations = {number: self._situation(number, trainer) for number in numbers}
         episodes = self.play([situations[number] for number in numbers], trainer)
         if self._head is not None:
@@ -111,21 +101,19 @@ class EpisodeRollout:
             "scores": [episode.scores for episode in episodes],
             "facts": [self._facts(episode) for episode in episodes],
         }
-        if self._attributor is not None:
-            output[CREDITS] = [self.credits(episode) for episode in episodes]
-        if self._branches is not None:
-            output |= self._measured(self._branches, episodes, trainer, output["facts"])
+        if self._turns is not None:
+            output |= self._of_turns(self._turns, episodes, trainer, output["facts"])
         return output
 
-    def _measured(
-        self, branches: Branches, episodes: Sequence[TokenEpisode], trainer: GRPOTrainer, facts: list[dict[str, float]]
+    def _of_turns(
+        self, turns: TurnRewarder, episodes: Sequence[TokenEpisode], trainer: GRPOTrainer, facts: list[dict[str, float]]
     ) -> dict[str, Any]:
-        """Returns the measured gains of all turns, and the facts with their cost."""
+        """Returns the rewards of all turns, and the facts with their cost."""
         sample = trainer_sample(trainer)
-        gains, tokens = branches.gains(episodes, sample, lambda count: largest_count(count, trainer))
-        cost = {"branch_tokens": tokens / len(episodes)}
-        credits = [_by_tokens(episode, parts) for episode, parts in zip(episodes, gains, strict=True)]
-        return {CREDITS: credits, "facts": [{**row, **cost} for row in facts]}
+        rewards, tokens = turns.rewards(episodes, sample, lambda count: largest_count(count, trainer))
+        cost = {} if tokens is None else {"continuation_tokens": tokens / len(episodes)}
+        rows = [by_tokens(episode, by_turn) for episode, by_turn in zip(episodes, rewards, strict=True)]
+        return {TURN_REWARDS: rows, "facts": [{**row, **cost} for row in facts]}
 
     def _situation(self, number: int, trainer: GRPOTrainer) -> Situation:
         situation = self._situations[number]
@@ -168,78 +156,6 @@ class EpisodeRollout:
         parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
         return {**parts, **_facts(episode)}
 
-    def credits(self, episode: TokenEpisode) -> list[tuple[int, int, float]]:
-        """Returns start and end of each focal turn's tokens, with the turn's reward.
-
-        Empty for an episode without scores, or if the attributor cannot attribute it.
-        """
-        assert self._attributor is not None
-        if episode.failure:
-            return []
-        parts = turn_rewards(self._attributor, episode, self._reward)
-        return _by_tokens(episode, parts)
-
-
-def _by_tokens(episode: TokenEpisode, parts: Mapping[int, float]) -> list[tuple[int, int, float]]:
-    """Returns start and end of each focal turn's tokens, with its part."""
-    return [(turn.start, turn.end, parts[turn.turn]) for turn in episode.focal if turn.turn in parts]
-
-
-def check_attributable(attributor: Attributor, situations: Sequence[Situation], reward: RewardSettings) -> None:
-    """Checks, before the first episode, that turns can have separate rewards.
-
-    Raises:
-        InvalidValueError: the attributor does not cover the dimension, or a task.
-    """
-    name = _credited_dimension(reward)
-    score = SeatScore(name, 0.0, *RANGES[Dimension(name)])
-    for item in situations:
-        unplayed = Episode(key=item.task.id, task=item.task, rules=item.rules)
-        if not attributor.applies(unplayed, score):
-            raise InvalidValueError(
-                field="reward.credit",
-                expected=f"an attributor that can rate turns for {name} in every task",
-                got=Verbatim(f"{attributor.name!r}, which cannot in task {item.task.id!r}"),
-            )
-
-
-def turn_rewards(attributor: Attributor, episode: TokenEpisode, reward: RewardSettings) -> dict[int, float]:
-    """Returns r_t = G · A of every focal turn by index; impossible answers get the penalty.
-
-    A score below 0 is a loss and is attributed to the turns that caused it. The result is empty if the score is
-    missing: the episode then has no effect on training, unlike rewards of 0.
-
-    Raises:
-        InvalidValueError: the scalarisation is not a single dimension.
-    """
-    record, seat = episode.record, episode.situation.seat
-    score = seat_score(record, seat, _credited_dimension(reward))
-    if isinstance(score, Unattributed):
-        return _without_credits(episode, score)
-    base = score.base("signed")
-    importance = attributor.attribute(record, seat, score, base < 0)
-    if isinstance(importance, Unattributed):
-        return _without_credits(episode, importance)
-    parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
-    return {turn.turn: reward.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
-
-
-def _without_credits(episode: TokenEpisode, missing: Unattributed) -> dict[int, float]:
-    logger.warning(
-        "reward.credit: an episode of task %r without credits: %s", episode.situation.task.id, missing.reason
-    )
-    return {}
-
-
-def _credited_dimension(reward: RewardSettings) -> str:
-    """Returns the full name of the dimension whose score is divided among the turns."""
-    single = Scalarisation.of(reward.scalarisation).single
-    if single is None:
-        raise InvalidValueError(
-            "an attributor needs one dimension as scalarisation, e.g. 'goal'", field="reward.credit"
-        )
-    return single.value
-
 
 def _facts(episode: TokenEpisode) -> dict[str, float]:
     outcome = episode.evaluation.outcome if episode.evaluation else None
@@ -262,16 +178,16 @@ def episode_reward(
     scores: Sequence[Mapping[str, float]],
     facts: Sequence[Mapping[str, float]],
     log_metric: Callable[[str, float], None],
-    turn_credits: Sequence[Sequence[tuple[int, int, float]]] = (),
+    turn_rewards: Sequence[Sequence[tuple[int, int, float]]] = (),
     **_: Any,
 ) -> list[float | None]:
     """Returns the episodes' rewards; TRL's reward function.
 
     Logs the turns' rewards, if there are any, the scored dimensions and the facts.
     """
-    for credits in turn_credits:
-        for _start, _end, credit in credits:
-            log_metric("turns/credit", credit)
+    for turns in turn_rewards:
+        for _start, _end, reward in turns:
+            log_metric("turns/reward", reward)
     for kind, rows in (("scores", scores), ("episodes", facts)):
         for row in rows:
             for name, value in row.items():
@@ -314,7 +230,7 @@ def trainer_class() -> type[GRPOTrainer]:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class SotopiaGRPOTrainer(GRPOTrainer):
-        """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have turn credits.
+        """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have rewards of turns.
 
         Every report contains the tokens of this process since the last one: those sampled, those in the rows of the
         loss with prompts and padding, and those of the latter that were read.
@@ -337,19 +253,19 @@ def trainer_class() -> type[GRPOTrainer]:
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             self._sampled += int((output["completion_mask"] * output.get("tool_mask", 1)).sum())
-            if CREDITS in inputs[0]:
+            if TURN_REWARDS in inputs[0]:
                 size = self.num_generations or 1
                 width = output["completion_ids"].size(1)
-                output["advantages"] = self._by_turn([row[CREDITS] for row in inputs], size, width)
+                output["advantages"] = self._by_turn([row[TURN_REWARDS] for row in inputs], size, width)
             return output
 
-        def _by_turn(self, credits: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
+        def _by_turn(self, rewards: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
             from accelerate.utils import gather_object
 
-            all_credits = gather_object(credits)  # a group may be divided among processes
-            start = self.accelerator.process_index * len(credits)
-            rows = turn_advantages(all_credits, size, width, self.scale_rewards)  # (rows of all processes, tokens)
-            return rows[start : start + len(credits)].to(self.accelerator.device)
+            all_rewards = gather_object(rewards)  # a group may be divided among processes
+            start = self.accelerator.process_index * len(rewards)
+            rows = turn_advantages(all_rewards, size, width, self.scale_rewards)  # (rows of all processes, tokens)
+            return rows[start : start + len(rewards)].to(self.accelerator.device)
 
     return SotopiaGRPOTrainer
 
@@ -373,12 +289,12 @@ def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
 
 
 def turn_advantages(
-    credits: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: str
+    turns: Sequence[Sequence[tuple[int, int, float]]], group: int, width: int, scale: str
 ) -> torch.Tensor:
     """Returns advantages of shape (rows, width): a turn's reward minus the mean over all turns of its group.
 
     Args:
-        credits: for each row, (start, end, reward) of each focal turn.
+        turns: for each row, (start, end, reward) of each focal turn.
         group: the number of consecutive rows per group.
         width: the number of tokens per row, including padding.
         scale: the turns whose standard deviation divides advantages: those of the ``group`` or the ``batch``, or
@@ -386,19 +302,19 @@ def turn_advantages(
     """
     import torch
 
-    advantages = torch.zeros(len(credits), width)  # (rows, width)
-    rewards = torch.tensor([reward for row in credits for _, _, reward in row])  # (turns of the batch,)
-    for first in range(0, len(credits), group):
+    advantages = torch.zeros(len(turns), width)  # (rows, width)
+    rewards = torch.tensor([reward for row in turns for _, _, reward in row])  # (turns of the batch,)
+    for first in range(0, len(turns), group):
         rows = range(first, first + group)
         # The baseline is the mean over turns, not over episodes as in TRL: turns are the units that have rewards, and
         # an episode with many of them counts more.
-        values = torch.tensor([reward for row in rows for _, _, reward in credits[row]])  # (turns of the group,)
+        values = torch.tensor([reward for row in rows for _, _, reward in turns[row]])  # (turns of the group,)
         if len(values) < 2:
             continue  # a single turn is its own mean, and has no standard deviation
         mean = values.mean()
         # + 1e-4: as in TRL, so that equal rewards are not divided by 0.
         spread = 1.0 if scale == "none" else (rewards if scale == "batch" else values).std() + 1e-4
         for row in rows:
-            for start, end, reward in credits[row]:
+            for start, end, reward in turns[row]:
                 advantages[row, start:end] = (reward - mean) / spread
     return advantages

@@ -1,6 +1,6 @@
 """TRL's ``rollout_func`` over :class:`~sotopia_env.adapters.TextSeat`: conversations as text, one row for each prompt.
 
-For trainers of your own; the stage ``grpo`` has more (self-play, constrained answers, turn credits:
+For trainers of your own; the stage ``grpo`` has more (self-play, constrained answers, other rewards of turns:
 :mod:`sotopia_training.grpo.multi_turn`). A prompt names its episode and is never read by the model::
 
     data = Dataset.from_list([prompt_row(row) for row in rows(tasks, partner="boulware")])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from sotopia_env.chat_model import ModelOptions, ModelPool
 from sotopia_env.envs import EpisodeReward
@@ -34,11 +34,11 @@ class RewardSettings(Settings):
         evaluator: scores whole episodes; multi-turn only.
         scalarisation: the scalarisation of whole episodes: ``overall``, a dimension, or weights by dimension over
             scores mapped to [0, 1]. Not ``share``, because FIN is five times the share, with its sign.
-        credit: ``episode`` gives every turn the episode's reward; the name of an attributor
+        turns: ``episode`` gives every turn the episode's reward; the name of an attributor
             (:mod:`sotopia_training.attribution.by_outcome`) gives every turn its part r_t = G · A; ``counterfactual``
-            gives it its gain, measured by playing on (:mod:`sotopia_training.grpo.branches`), which needs many times
+            measures its turn reward by playing on (:mod:`sotopia_training.grpo.turn_rewards`), which needs many times
             the answers.
-        samples: the number of continuations of each state with ``credit: counterfactual``.
+        samples: the number of continuations of each state with ``turns: counterfactual``.
         invalid: the penalty for impossible actions, which is added to the reward of such an answer, and times the share
             of such answers to the reward of an episode.
         gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
@@ -48,10 +48,31 @@ class RewardSettings(Settings):
     model: str | None = None
     evaluator: str = "verified+rules"
     scalarisation: str | Mapping[str, float] = "goal"
-    credit: str = "episode"
+    turns: str = "episode"
     samples: int = Field(default=4, ge=1)
     invalid: float = Field(default=-1.0, le=0)
     gate: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_name(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and "credit" in values:
+            raise InvalidValueError("this setting is now reward.turns", field="credit", hint="its values are the same")
+        return values
+
+
+def rewarded_dimension(reward: RewardSettings) -> str:
+    """Returns the full name of the dimension from whose score turns are rewarded.
+
+    Raises:
+        InvalidValueError: the scalarisation is not a single dimension.
+    """
+    single = Scalarisation.of(reward.scalarisation).single
+    if single is None:
+        raise InvalidValueError(
+            "rewards of turns need one dimension as scalarisation, e.g. 'goal'", field="reward.turns"
+        )
+    return single.value
 
 
 class DevSettings(Settings):
@@ -171,12 +192,10 @@ def check(settings: GRPOSettings) -> None:
             got="share",
             hint="'financial_and_material_benefits' is 5 times the share, with its sign",
         )
-    if settings.reward.credit != "episode" and scalarisation.single is None:
-        raise InvalidValueError(
-            "an attributor needs one dimension as scalarisation, e.g. 'goal'", field="reward.credit"
-        )
-    if settings.reward.credit not in ("episode", COUNTERFACTUAL):
-        make_attributor(settings.reward.credit)
+    if settings.reward.turns != "episode":
+        rewarded_dimension(settings.reward)
+    if settings.reward.turns not in ("episode", COUNTERFACTUAL):
+        make_attributor(settings.reward.turns)
     played = {"situations": settings.situations, "dev.situations": settings.dev.situations if settings.dev else None}
     for name, situations in played.items():
         if situations is not None:
@@ -200,7 +219,7 @@ def _check_measured(settings: GRPOSettings, scalarisation: Scalarisation, name: 
 
 _ONLY = {
     "single-turn": ("data", "reward.model", "reward.gate"),
-    "multi-turn": ("situations", "reward.credit", "reward.samples", "constrained"),
+    "multi-turn": ("situations", "reward.turns", "reward.samples", "constrained"),
 }
 """Settings that have an effect in one mode only."""
 

@@ -233,10 +233,10 @@ class TokenPlayer:
             self.take(acting, answers[: len(acting)], logprobs)
         self.evaluate(episodes)
 
-    def branch(self, episode: TokenEpisode, number: int) -> TokenEpisode:
+    def before(self, episode: TokenEpisode, number: int) -> TokenEpisode:
         """Returns a copy of the episode in its state before focal turn ``number``, to be played on."""
         turn = episode.focal[number]
-        branch = TokenEpisode(
+        state = TokenEpisode(
             episode.situation,
             episode.table.fork(turn.turn),
             prompt=[*episode.prompt],
@@ -245,8 +245,8 @@ class TokenPlayer:
             logprobs=episode.logprobs[: turn.start],
             focal=episode.focal[:number],
         )
-        branch._messages_read = len(self._prompt.messages(branch.observation))
-        return branch
+        state._messages_read = len(self._prompt.messages(state.observation))
+        return state
 
     def begin(self, situations: Sequence[Situation]) -> list[TokenEpisode]:
         """Starts the episodes and returns them, each at its focal seat's first turn or already over."""

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.records import Record
-from sotopia_training.attribution.credits import Rewards, TurnKey, dimension_name
+from sotopia_training.attribution.methods import Rewards, TurnKey, dimension_name
 
 logger = logging.getLogger(__name__)
 COMBINED = "combined"

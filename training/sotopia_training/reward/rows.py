@@ -19,7 +19,7 @@ from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.files import replacement
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.storage import read_run
-from sotopia_training.attribution.credits import Method, Rewards, TurnKey, read_rewards
+from sotopia_training.attribution.methods import Method, Rewards, TurnKey, read_rewards
 from sotopia_training.data.held_out import check_not_reserved, evaluation_scenarios
 from sotopia_training.data.samples import CountTokens, RowMaker, Split, TrainingRow, split_scenarios
 from sotopia_training.reward.design import RewardDesign, fit_design, plot_distribution

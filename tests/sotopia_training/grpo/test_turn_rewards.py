@@ -6,10 +6,11 @@ from datasets import Dataset
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
-from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class, turn_rewards
+from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from sotopia_training.grpo.settings import RewardSettings, trainer_arguments
 from sotopia_training.grpo.situations import Situation, situations
 from sotopia_training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
+from sotopia_training.grpo.turn_rewards import AttributedTurns, make_turn_rewarder
 from sotopia_training.models.loading import find_model, load_causal_lm
 from sotopia_training.models.tokenizers import answer_ids
 from sotopia_training.stage.settings import ModelSettings
@@ -42,22 +43,24 @@ def episode_of(*acts, seat=SELLER):
 # --- what turns are worth -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("credit", "part"), [("prospect", 1.0), ("acts", 0.5), ("standing", 1.0)])
-def test_a_loss_falls_on_the_turn_that_brought_it_about(credit, part):
+@pytest.mark.parametrize(("name", "part"), [("prospect", 1.0), ("acts", 0.5), ("standing", 1.0)])
+def test_a_loss_falls_on_the_turn_that_brought_it_about(name, part):
     """As in the stage of utterance rewards: with a score below 0, important is what did harm."""
     episode = episode_of(*LOSING)
     score = float(episode.vector[5])  # FIN
     assert score < 0
-    reward = RewardSettings(scalarisation="financial_and_material_benefits", credit=credit)
-    assert turn_rewards(make_attributor(credit), episode, reward) == pytest.approx({1: 0.0, 3: part * score})
+    turns = AttributedTurns(make_attributor(name), "financial_and_material_benefits", -1.0)
+    assert turns.of(episode) == pytest.approx({1: 0.0, 3: part * score})
 
 
 @pytest.mark.parametrize(("short", "name"), [("GOAL", "goal"), ("FIN", "financial_and_material_benefits")])
 def test_abbreviations_of_dimensions_are_their_names(short, name):
     episode = episode_of(56, 68, 62, ACCEPT)
-    attributor = make_attributor("acts")
-    rewards = turn_rewards(attributor, episode, RewardSettings(scalarisation=short, credit="acts"))
-    assert rewards == turn_rewards(attributor, episode, RewardSettings(scalarisation=name, credit="acts"))
+    rewarders = [
+        make_turn_rewarder(RewardSettings(scalarisation=text, turns="acts"), None, []) for text in (short, name)
+    ]
+    rewards, same = (turns.of(episode) for turns in rewarders)
+    assert rewards == same
     assert rewards[3] > rewards[1] > 0
 
 
@@ -69,36 +72,34 @@ def nothing_is_loaded(monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
 
 
-@pytest.mark.parametrize("credit", ["acts", "prospect"])
-def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, credit):
-    reward = RewardSettings(scalarisation="REL", credit=credit)
-    with raises(InvalidValueError, field="reward.credit"):
+@pytest.mark.parametrize("name", ["acts", "prospect"])
+def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, name):
+    reward = RewardSettings(scalarisation="REL", turns=name)
+    with raises(InvalidValueError, field="reward.turns"):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 
-@pytest.mark.parametrize("credit", ["acts", "prospect"])
-def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(
-    cloned, tmp_path, nothing_is_loaded, credit
-):
+@pytest.mark.parametrize("name", ["acts", "prospect"])
+def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(cloned, tmp_path, nothing_is_loaded, name):
     verified, other = tasks.generate("bargaining", 2, 0, "easy")
     without = other.scenario.model_copy(update={"outcome": None, "shared_data": {}})
     bare = other.model_copy(update={"scenario": without, "id": "small-talk"})
     TaskSet([verified, bare]).save(tmp_path / "tasks.jsonl")
     mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
-    with raises(InvalidValueError, field="reward.credit"):
-        grpo.run(multi_turn_settings(reward=RewardSettings(credit=credit), **more))
+    with raises(InvalidValueError, field="reward.turns"):
+        grpo.run(multi_turn_settings(reward=RewardSettings(turns=name), **more))
 
 
 def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():
-    def refused(credit):
+    def refused(name):
         try:
-            EpisodeRollout(None, situations(SITUATIONS), RewardSettings(scalarisation="REL", credit=credit))
+            EpisodeRollout(None, situations(SITUATIONS), RewardSettings(scalarisation="REL", turns=name))
         except InvalidValueError:
             return True
         return False
 
-    assert {credit: refused(credit) for credit in ("silence", "acts")} == {"silence": False, "acts": True}
+    assert {name: refused(name) for name in ("silence", "acts")} == {"silence": False, "acts": True}
 
 
 def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cloned, tmp_path, nothing_is_loaded):
@@ -113,9 +114,9 @@ def test_whole_episodes_of_scenarios_that_are_kept_for_evaluation_are_refused(cl
 
 
 def trainer_of(cloned, tokenizer, folder, situation_list):
-    """TRL's trainer as the stage makes it, with credits by turn, and its only step not taken yet."""
+    """TRL's trainer as the stage makes it, with rewards by turn, and its only step not taken yet."""
     settings = multi_turn_settings(
-        start_from=str(cloned), output=str(folder), reward=RewardSettings(credit="acts"), trainer={"loss_type": "bnpo"}
+        start_from=str(cloned), output=str(folder), reward=RewardSettings(turns="acts"), trainer={"loss_type": "bnpo"}
     )
     player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
     trainer = trainer_class()(
@@ -146,14 +147,14 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
     inputs = [dict(row) for row in prompt_rows(situation_list) for _ in range(4)]
     output = trainer._generate_and_score_completions(inputs)
 
-    assert sorted(trainer._metrics["train"]["turns/credit"])
+    assert sorted(trainer._metrics["train"]["turns/reward"])
     advantages, mask = output["advantages"], output["completion_mask"] * output["tool_mask"]
     assert advantages.shape == output["completion_ids"].shape
     assert not advantages[mask == 0].any()
     assert ((output["completion_mask"] == 1) & (output["tool_mask"] == 0)).any()  # partners' words
     differing = 0
     for row, values in zip(inputs, advantages, strict=True):
-        of_turn = {reward: values[start:end].unique() for start, end, reward in row["turn_credits"]}
+        of_turn = {reward: values[start:end].unique() for start, end, reward in row["turn_rewards"]}
         assert all(len(unique) == 1 for unique in of_turn.values())
         assert len({float(unique) for unique in of_turn.values()}) == len(of_turn)
         differing += len(of_turn) > 1
@@ -164,14 +165,12 @@ def test_advantages_by_turn_reach_the_loss(cloned, tokenizer, tmp_path, monkeypa
     assert torch.isclose(trainer._compute_loss(trainer.model, output), wanted_loss, atol=1e-5)
 
 
-def test_a_stage_trains_on_what_turns_secured(cloned, tmp_path):
-    grpo.run(
-        multi_turn_settings(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(credit="standing"))
-    )
+def test_a_stage_trains_on_standing_rewards(cloned, tmp_path):
+    grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path), reward=RewardSettings(turns="standing")))
     history = read_json(tmp_path / "checkpoints" / "checkpoint-2" / "trainer_state.json")["log_history"]
-    credits = [entry["turns/credit"] for entry in history if "turns/credit" in entry]
-    assert len(credits) == 2
-    assert any(credits)
+    rewards = [entry["turns/reward"] for entry in history if "turns/reward" in entry]
+    assert len(rewards) == 2
+    assert any(rewards)
     before, after = (load_causal_lm(ModelSettings(base=str(find_model(path)))) for path in (cloned, tmp_path))
     pairs = zip(before.parameters(), after.parameters(), strict=True)
     assert not all(torch.equal(old, new) for old, new in pairs)

@@ -1,4 +1,4 @@
-"""Counterfactual credit in GRPO: gains in a game whose values are known, states that are shared, what is refused."""
+"""Counterfactual turn rewards in GRPO: a game whose values are known, states that are shared, what is refused."""
 
 import itertools
 from types import SimpleNamespace
@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
-from sotopia_training.grpo.branches import Branches
 from sotopia_training.grpo.multi_turn import EpisodeRollout
 from sotopia_training.grpo.settings import RewardSettings
 from sotopia_training.grpo.situations import Situation, situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
+from sotopia_training.grpo.turn_rewards import MeasuredTurns
 from sotopia_training.models.tokenizers import answer_ids
 
 from sotopia_env import tasks
@@ -59,53 +59,53 @@ def selling(partner=None):
     return Situation(haggling(), SELLER, partner or Coin())
 
 
-def test_gains_are_what_the_closed_form_says(player, tokenizer):
+def test_rewards_are_those_of_the_closed_form(player, tokenizer):
     """A policy that assents and leaves by turns may expect 2: assent gains 2, leaving loses 2."""
     game = selling()
     episodes = player.play([game] * 4, Answers(tokenizer, DEAL, LEAVE))
     sample = Answers(tokenizer, DEAL, LEAVE)
-    gains, tokens = Branches(player, "goal", 4, -1.0).gains(episodes, sample)
-    assert gains == [{1: 2.0}, {1: -2.0}, {1: 2.0}, {1: -2.0}]
+    rewards, tokens = MeasuredTurns(player, "goal", 4, -1.0).rewards(episodes, sample)
+    assert rewards == [{1: 2.0}, {1: -2.0}, {1: 2.0}, {1: -2.0}]
     assert len(sample.prompts) == 4  # the state that all four share was played from once
     assert tokens == sum(len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE, DEAL, LEAVE))
 
 
-def test_each_turn_is_credited_with_its_own_change(player, tokenizer):
+def test_each_turn_has_its_own_change(player, tokenizer):
     """To wait and then assent: before, the policy leaves in half of the games; after waiting, in three of four."""
     (episode,) = player.play([selling()], Answers(tokenizer, WAIT, DEAL))
     assert [turn.turn for turn in episode.focal] == [1, 3]
-    branch = player.branch(episode, 1)
-    assert len(branch.logprobs) == len(branch.mask) == len(branch.completion) == episode.focal[1].start
+    state = player.before(episode, 1)
+    assert len(state.logprobs) == len(state.mask) == len(state.completion) == episode.focal[1].start
     sample = Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE, DEAL, LEAVE, LEAVE, LEAVE)
-    gains, _ = Branches(player, "goal", 4, -1.0).gains([episode], sample)
-    assert gains == [{1: 1.0 - 2.0, 3: 4.0 - 1.0}]
+    rewards, _ = MeasuredTurns(player, "goal", 4, -1.0).rewards([episode], sample)
+    assert rewards == [{1: 1.0 - 2.0, 3: 4.0 - 1.0}]
     prompts = [[*episode.prompt, *episode.completion[: turn.start]] for turn in episode.focal]
     assert sample.prompts == [prompts[0]] * 4 + [prompts[1]] * 4  # exactly what the episode was asked
 
 
 def test_an_impossible_answer_has_its_penalty_and_what_it_cost(player, tokenizer):
-    """In place of its gain the penalty would be a prize: a refused move that lost the game would beat a bad one."""
+    """In place of its reward the penalty would be a prize: a refused move that lost the game would beat a bad one."""
     (episode,) = player.play([selling()], Answers(tokenizer, "hm", DEAL))
-    gains, _ = Branches(player, "goal", 2, -0.5).gains([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
-    assert gains == [{1: -4.5, 3: 4.0}]
+    rewards, _ = MeasuredTurns(player, "goal", 2, -0.5).rewards([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
+    assert rewards == [{1: -4.5, 3: 4.0}]
 
 
-def test_what_has_no_score_has_no_gain(player, tokenizer):
+def test_an_episode_without_a_score_has_no_rewards(player, tokenizer):
     broken = player.play([selling(Mute())], Answers(tokenizer, WAIT))
     assert broken[0].failure
     sample = Answers(tokenizer, DEAL)
-    assert Branches(player, "goal", 2, -1.0).gains(broken, sample) == ([{}], 0)
+    assert MeasuredTurns(player, "goal", 2, -1.0).rewards(broken, sample) == ([{}], 0)
     assert not sample.prompts
 
 
-def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monkeypatch):
+def test_the_rollout_gives_rewards_to_the_tokens_of_turns(player, tokenizer, monkeypatch):
     monkeypatch.setattr(multi_turn, "trainer_sample", lambda trainer: Answers(tokenizer, DEAL, LEAVE))
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
-    rollout = EpisodeRollout(player, [selling()], RewardSettings(credit="counterfactual", samples=2))
+    rollout = EpisodeRollout(player, [selling()], RewardSettings(turns="counterfactual", samples=2))
     output = rollout([[{"role": "user", "content": "", multi_turn.KEY: "0"}]] * 2, SimpleNamespace(use_vllm=False))
     lengths = [len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE)]
-    assert output[multi_turn.CREDITS] == [[(0, lengths[0], 2.0)], [(0, lengths[1], -2.0)]]
-    assert [facts["branch_tokens"] for facts in output["facts"]] == [sum(lengths) / 2] * 2
+    assert output[multi_turn.TURN_REWARDS] == [[(0, lengths[0], 2.0)], [(0, lengths[1], -2.0)]]
+    assert [facts["continuation_tokens"] for facts in output["facts"]] == [sum(lengths) / 2] * 2
 
 
 # --- before a model is loaded ---------------------------------------------------------------------------------------
@@ -118,19 +118,19 @@ def test_the_rollout_gives_gains_to_the_tokens_of_turns(player, tokenizer, monke
 def test_rewards_that_cannot_be_verified_are_refused(player, scalarisation, task, got):
     situation_list = situations(SITUATIONS)
     situation_list += [Situation(task, SELLER, Coin())] if task is not None else []
-    with raises(InvalidValueError, field="reward.credit") as caught:
-        EpisodeRollout(player, situation_list, RewardSettings(scalarisation=scalarisation, credit="counterfactual"))
+    with raises(InvalidValueError, field="reward.turns") as caught:
+        EpisodeRollout(player, situation_list, RewardSettings(scalarisation=scalarisation, turns="counterfactual"))
     assert caught.value.got.endswith(got)
 
 
 def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
-    reward = RewardSettings(scalarisation="REL", credit="counterfactual")
-    with raises(InvalidValueError, field="reward.credit"):
+    reward = RewardSettings(scalarisation="REL", turns="counterfactual")
+    with raises(InvalidValueError, field="reward.turns"):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 
-def test_a_stage_trains_on_gains(cloned, tmp_path):
-    reward = RewardSettings(credit="counterfactual", samples=1)
+def test_a_stage_trains_on_measured_rewards(cloned, tmp_path):
+    reward = RewardSettings(turns="counterfactual", samples=1)
     grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
     assert (tmp_path / "out" / "done.json").is_file()

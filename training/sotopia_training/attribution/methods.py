@@ -12,15 +12,17 @@ singular  1 for the key turn, 0 for the others; the key turn is the one that the
           important turn (the earliest of equals); 0 for all if every A is 0
 scaled    A_t / sum of all A, so that the rewards sum to the score; 1 / number of turns if every A is 0
 direct    A_t, unchanged
-gain      no A; the reward is the change of the score that the turn caused, for attributors that measure it
 ========  =========================================================================================================
 
-The reward is r_t = G · A_t, where G is the seat's score; for ``gain`` it is the signed gain. With ``sign="signed"`` G
-is the unchanged score, and 0 is neutral on every dimension:
+The reward is r_t = G · A_t, where G is the seat's score. With ``sign="signed"`` G is the unchanged score, and 0 is
+neutral on every dimension:
 
-* range from 0 up (GOAL, BEL, KNO): credit, r_t in [0, G];
-* range up to 0 (SEC, SOC): blame, r_t in [G, 0]; the turn that revealed the secret receives the loss, the others 0;
-* range around 0 (REL, FIN): credit when G is positive, blame when it is negative.
+* range from 0 up (GOAL, BEL, KNO): r_t in [0, G];
+* range up to 0 (SEC, SOC): r_t in [G, 0]; the turn that revealed the secret receives the loss, the others 0;
+* range around 0 (REL, FIN): the one when G is positive, the other when it is negative.
+
+A fifth method, ``turn_reward``, divides nothing: the reward is the attributor's own turn reward, signed and in units of
+the score (:mod:`sotopia_env.evaluators.turn_rewards`), for attributors that have one.
 
 With ``sign="shifted"`` the lower bound of a range that begins below 0 is subtracted from the score, so that r_t is in
 [0, width]. No reward is negative then, but in an episode with the lowest score all rewards are 0.
@@ -38,16 +40,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.world import RANGES, ActionType, Dimension, Episode, Evaluation, dimension
 
-Method = Literal["uniform", "singular", "scaled", "direct", "gain"]
+
+def _present_name(method: object) -> object:
+    return "turn_reward" if method == "gain" else method  # its name in earlier files
+
+
+Method = Annotated[Literal["uniform", "singular", "scaled", "direct", "turn_reward"], BeforeValidator(_present_name)]
 METHODS: tuple[Method, ...] = ("uniform", "singular", "scaled", "direct")
 """The methods of SOTOPIA-RL, which divide the score."""
 Sign = Literal["signed", "shifted"]
@@ -65,13 +72,17 @@ class Importance:
     Attributes:
         by_turn: A from 0 to 1 for exactly the attributable turns, by index in the episode.
         key: the index of the most important turn; ``None`` if the attributor was not asked for it.
-        gains: the change of the score that each turn caused, in units of the score; ``None`` if the attributor does not
-            measure it.
+        rewards: the turn rewards in units of the score; ``None`` if the attributor has none.
     """
 
     by_turn: Mapping[int, float]
     key: int | None = None
-    gains: Mapping[int, float] | None = None
+    rewards: Mapping[int, float] | None = None
+
+    @classmethod
+    def of_rewards(cls, rewards: Mapping[int, float], blame: bool) -> Self:
+        """Returns the importance of turns with these turn rewards, as :func:`relative` defines it."""
+        return cls(relative(rewards, blame), rewards=rewards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,7 @@ class Attribution(Record):
         dimension: one of the seven by its full name, or a custom one.
         attributor: the name of the attributor; ``none`` for uniform attributions.
         method: the method that was applied to the ratings of the attributor.
-        attribution: A, from 0 to 1; ``None`` for ``gain``.
+        attribution: A, from 0 to 1; ``None`` for ``turn_reward``.
         score: the seat's score in its native range.
         reward: r of the turn.
     """
@@ -243,17 +254,22 @@ def attributed(method: Method, importance: Importance | None, turns: Sequence[in
     return {turn: checked.by_turn[turn] for turn in turns}
 
 
-# Gains are differences of floats: smaller ones are rounding errors, and dividing by them would make them important.
+# Turn rewards are differences of floats: smaller ones are rounding errors, which a division would make important.
 _EPSILON = 1e-9
 
 
-def relative(gains: Mapping[int, float], blame: bool) -> dict[int, float]:
-    """Returns A as each gain (with ``blame``, each loss) divided by the largest; 0 for all if none is positive."""
-    sided = {turn: -gain if blame else gain for turn, gain in gains.items()}
+def relative(rewards: Mapping[int, float], blame: bool) -> dict[int, float]:
+    """Returns A as each turn reward (with ``blame``, each loss) divided by the largest; 0 for all if none is positive.
+
+    Args:
+        rewards: the reward of each turn, in any unit.
+        blame: whether the score is a loss, which negative rewards caused.
+    """
+    sided = {turn: -reward if blame else reward for turn, reward in rewards.items()}
     largest = max(sided.values(), default=0.0)
     if largest <= _EPSILON:
-        return dict.fromkeys(gains, 0.0)
-    return {turn: min(1.0, max(0.0, gain) / largest) for turn, gain in sided.items()}
+        return dict.fromkeys(rewards, 0.0)
+    return {turn: min(1.0, max(0.0, reward) / largest) for turn, reward in sided.items()}
 
 
 def _checked(importance: Importance | None, turns: Sequence[int]) -> Importance:

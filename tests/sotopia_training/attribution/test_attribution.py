@@ -167,7 +167,7 @@ OPENING = (56, 74, 62)
 
 
 @pytest.mark.parametrize(
-    ("acts", "gains"),
+    ("acts", "changes"),
     [
         # At turn 1: 0.2 in hand, 1 achievable; at turn 3: 0.4 and 0.8; then a deal worth 0.4.
         ((*OPENING, ACCEPT), {1: 0.3 - 0.3, 3: 0.4 - 0.3}),
@@ -187,12 +187,12 @@ OPENING = (56, 74, 62)
         (("Shall we say 62?", "Deal, 62!", "Agreed, 62.", "Done."), {1: 0.0, 3: -0.25}),
     ],
 )
-def test_prospect(acts, gains):
+def test_prospect(acts, changes):
     episode = played(haggling(), *acts, end_when_settled=False)
-    assert prospect_changes(episode, SELLER) == pytest.approx(gains)
+    assert prospect_changes(episode, SELLER) == pytest.approx(changes)
     turns = set(attributable_turns(episode, SELLER))
-    top = max(0.0, *(gain for turn, gain in gains.items() if turn in turns))
-    expected = {turn: max(0.0, gains[turn]) / top if top > 1e-9 else 0.0 for turn in turns}
+    top = max(0.0, *(change for turn, change in changes.items() if turn in turns))
+    expected = {turn: max(0.0, changes[turn]) / top if top > 1e-9 else 0.0 for turn in turns}
     assert importance(episode, SELLER, "prospect") == pytest.approx(expected)
 
 
@@ -218,13 +218,13 @@ def test_a_premature_concession_gets_less_than_one_that_was_returned():
     assert importance(rash, SELLER, "acts")[3] < importance(fair, SELLER, "acts")[3]
 
 
-def test_standing_gains_are_in_units_of_the_score_and_sum_to_it():
+def test_standing_rewards_are_in_units_of_the_score_and_sum_to_it():
     episode = played(haggling(), *OPENING, ACCEPT)
     for dimension in ("goal", "financial_and_material_benefits"):
         score = seat_score(episode, BUYER, dimension)
-        gains = make_attributor("standing").attribute(episode, BUYER, score).rewards
+        rewards = make_attributor("standing").attribute(episode, BUYER, score).rewards
         assert score.value > 0
-        assert sum(gains.values()) == pytest.approx(score.value)
+        assert sum(rewards.values()) == pytest.approx(score.value)
 
 
 @pytest.mark.parametrize("name", ["prospect", "standing", "silence:verified"])
@@ -248,7 +248,7 @@ def test_silence_is_what_the_score_would_have_been_without_the_exchange():
 @pytest.mark.parametrize("family", list(tasks.FAMILIES))
 @pytest.mark.parametrize("order", list(TurnOrder))
 def test_every_attributor_on_every_family(family, order):
-    """Exactly the attributable turns, from 0 to 1, the same twice; and the gains add up."""
+    """Exactly the attributable turns, from 0 to 1, the same twice; and the changes add up."""
     task_set = tasks.generate(family, 1, seed=5)
     policies = [
         make_policy(name) for name in ("linear:horizon=4", "conceder:horizon=4", "splitter", "random", "linear")
@@ -265,9 +265,9 @@ def test_every_attributor_on_every_family(family, order):
                 assert set(values) == set(attributable_turns(episode, seat))
                 assert all(0 <= value <= 1 for value in values.values())
                 assert values == importance(episode, seat, name)
-            gains = prospect_changes(episode, seat)
-            if not outcome.agreed and outcome.shares[index] == 0 and gains:
-                assert -0.5 <= sum(gains.values()) <= 0  # nothing at the end, less the first prospect
+            changes = prospect_changes(episode, seat)
+            if not outcome.agreed and outcome.shares[index] == 0 and changes:
+                assert -0.5 <= sum(changes.values()) <= 0  # nothing at the end, less the first prospect
 
 
 def test_attributors_by_name():
@@ -420,6 +420,16 @@ def test_rewards_of_several_attributors_need_a_choice(deals, tmp_path):
     damaged.write_text('{"episode": "a"}\n')
     with raises(DamagedRecordError, line=1):
         read_rewards(damaged)
+
+
+def test_turn_rewards_alone_and_in_files_with_their_earlier_name(deals, tmp_path):
+    config = settings(deals, tmp_path / "out", attributors=("standing",), methods=("turn_reward",), dimensions=("goal",))
+    run(config)
+    file = tmp_path / "out" / "attributions.jsonl"
+    file.write_text(file.read_text().replace('"turn_reward"', '"gain"'))
+    by_turn = read_rewards(tmp_path / "out", "turn_reward").by_turn
+    assert sum(row["goal"] for (key, seat, _), row in by_turn.items() if (key, seat) == ("episode 0", SELLER)) == 4
+    run(AttributionSettings.model_validate({**config.model_dump(), "methods": ["gain"]}))  # complete: nothing is done
 
 
 def test_a_seat_chosen_by_policy_and_shifted_scores(deals, tmp_path):

@@ -203,15 +203,15 @@ def coins(tmp_path):
 
 def settings(runs, output, **fields):
     measurement = {"samples": 100, "policies": {"coin": f"{HERE}:coin"}, **fields.pop("counterfactual", {})}
-    values = {"attributors": ("counterfactual",), "dimensions": ("GOAL",), "methods": ("direct", "gain")}
+    values = {"attributors": ("counterfactual",), "dimensions": ("GOAL",), "methods": ("direct", "turn_reward")}
     return AttributionSettings.model_validate(
         {"runs": (str(runs),), "output": str(output), "counterfactual": measurement, **values, **fields}
     )
 
 
-def test_rewards_are_gains_with_their_sign(coins, tmp_path):
+def test_rewards_have_their_sign(coins, tmp_path):
     run(settings(coins, tmp_path / "out"))
-    rewards = read_rewards(tmp_path / "out", "gain")
+    rewards = read_rewards(tmp_path / "out", "turn_reward")
     answers = {key[0]: row["goal"] for key, row in rewards.by_turn.items() if key[1:] == (SELLER, 1)}
     scores = {item.episode: item.score for item in read_attributions(tmp_path / "out") if item.seat == SELLER}
     assert set(scores.values()) == {0.0, 4.0}
@@ -224,10 +224,10 @@ def test_rewards_are_gains_with_their_sign(coins, tmp_path):
     assert figures["counterfactual"]["tokens"] == 0
 
 
-def test_the_silence_attributor_has_gains_and_acts_has_none(coins, tmp_path):
+def test_the_silence_attributor_has_turn_rewards_and_acts_has_none(coins, tmp_path):
     run(settings(coins, tmp_path / "out", attributors=("silence", "acts")))
     methods = {(item.attributor, item.method) for item in read_attributions(tmp_path / "out")}
-    assert methods == {("silence", "direct"), ("silence", "gain"), ("acts", "direct")}
+    assert methods == {("silence", "direct"), ("silence", "turn_reward"), ("acts", "direct")}
 
 
 def unverified():

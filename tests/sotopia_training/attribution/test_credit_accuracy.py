@@ -81,7 +81,7 @@ def settings(tmp_path, **fields):
         "alternatives": [f"{HERE}:coin:p=1", f"{HERE}:coin:p=0"],
         "evaluator": "verified",
         "attributors": ["silence", "counterfactual"],
-        "methods": ["uniform", "direct", "gain"],
+        "methods": ["uniform", "direct", "turn_reward"],
         "counterfactual": {"samples": 16, "policies": {"coin": f"{HERE}:coin"}},
         "output": str(tmp_path / "out"),
     }
@@ -105,11 +105,11 @@ def test_the_study_of_a_game_of_chance(coins):
     rows = {(row["attributor"], row["method"]): row for row in figures["accuracy"]}
     assert set(rows) == {
         ("none", "uniform"),
-        *((w, m) for w in ("silence", "counterfactual") for m in ("direct", "gain")),
+        *((w, m) for w in ("silence", "counterfactual") for m in ("direct", "turn_reward")),
     }
     assert rows["none", "uniform"]["pairs"] == 6
     assert {row["ranking"]["mean"] for row in rows.values()} == {1.0}
-    assert rows["counterfactual", "gain"]["correlation"]["mean"] > 0.9
+    assert rows["counterfactual", "turn_reward"]["correlation"]["mean"] > 0.9
     assert "Nearest of the four methods" in (coins / "out" / "report.md").read_text()
     with (coins / "out" / "accuracy.csv").open(newline="") as file:
         assert [row["family"] for row in csv.DictReader(file)] == ["other"] * 5
@@ -152,7 +152,7 @@ def drop_times(text):
         (play, {"attributors": ["actz"]}, UnknownNameError, {"field": "attributor", "nearest": "acts"}),
         (
             play,
-            {"methods": ["gain"], "attributors": ["acts"]},
+            {"methods": ["turn_reward"], "attributors": ["acts"]},
             InvalidValueError,
             {"field": "attributors", "got": '["acts"]'},
         ),

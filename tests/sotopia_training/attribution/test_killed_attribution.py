@@ -81,7 +81,7 @@ def test_a_killed_measurement_measures_nothing_twice(tmp_path: Path) -> None:
     for name, kills in (("killed", KILLS), ("whole", 0)):
         measurement = {"samples": 40, "concurrency": AT_ONCE}
         config = {"runs": [str(run)], "output": str(tmp_path / name), "attributors": ["counterfactual"]}
-        config |= {"dimensions": ["goal"], "methods": ["gain"], "counterfactual": measurement}
+        config |= {"dimensions": ["goal"], "methods": ["turn_reward"], "counterfactual": measurement}
         values = tmp_path / name / "values.jsonl"
         interrupted(config, tmp_path, lambda: len(lines(values)), kills)  # noqa: B023 - called at once
         identities = [line["of"] for line in lines(values)]

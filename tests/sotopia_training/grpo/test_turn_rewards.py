@@ -64,6 +64,12 @@ def test_abbreviations_of_dimensions_are_their_names(short, name):
     assert rewards[3] > rewards[1] > 0
 
 
+def test_the_earlier_name_of_the_setting_names_the_present_one():
+    with raises(InvalidValueError, field="credit") as caught:
+        RewardSettings.model_validate({"credit": "acts"})
+    assert "reward.turns" in caught.value.problem
+
+
 # --- before a model is loaded ---------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,13 @@ MOVED = {
     "sotopia_env.runs.exporting": "sotopia_env.importers.exporting",
     "sotopia_env.service": "sotopia_studio",
     "training.harm": "studies.harm",
+    "sotopia_training.attribution.credits": "sotopia_training.attribution.methods",
+    "sotopia_training.attribution.credit_accuracy": "studies.attribution_accuracy.study",
+    "sotopia_training.attribution.accuracy": "studies.attribution_accuracy.accuracy",
+    "sotopia_training.attribution.probes": "studies.attribution_accuracy.probes",
+    "sotopia_training.attribution.agreement": "studies.attributor_agreement",
+    "sotopia_training.attribution.plot": "studies.reward_distributions",
+    "sotopia_training.grpo.branches": "sotopia_training.grpo.turn_rewards",
     **{f"training.{name}": f"sotopia_training.{name}" for name in _LEARNER.split()},
 }
 """New names of packages and modules by their old ones."""

@@ -1,10 +1,10 @@
-"""Makes a data set of turns with measured worth: ``python studies/turn_data_set.py --out data/turns``.
+"""Makes a data set of turns with measured worth: ``python -m studies.turn_data_set --out data/turns``.
 
 Policies play tasks of several families. In a share of the turns (``--explore``), another policy (``--explorers``) acts
 in place of the seat's own: an action that the seat's policy would take anyway is worth nothing more than expected. For
-every turn of every seat, the data set has what the seat read, what it did, the exact change of what it had secured, and
-the change of its expected reward by continuations of the seats' own policies, with a 95 % interval
-(:mod:`sotopia_env.evaluators.turn_rewards`). A language model among the explorers is asked once per turn of its own,
+every turn of every seat, the data set has what the seat read, what it did, and the turn's rewards of both kinds,
+``standing`` and ``counterfactual`` (:mod:`sotopia_env.evaluators.turn_rewards`), the latter by continuations of the
+seats' own policies and with a 95 % interval. A language model among the explorers is asked once per turn of its own,
 since it does not play continuations. The data set is written as ``turns.parquet`` with a card, ``README.md``. The
 explorers' answers are kept in ``explored.jsonl`` and the measurements in ``episodes.jsonl``, so the same command
 continues after a stop without asking a model again, and a larger ``--turns`` adds to it.
@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sotopia_training.attribution.accuracy import RewardedAction, accuracies
-from sotopia_training.attribution.probes import Truth
+from pydantic import AliasChoices, Field
 from tqdm import tqdm
 
 from sotopia_env import naming, tasks
@@ -39,6 +38,8 @@ from sotopia_env.storage import Journal
 from sotopia_env.world import Action, Generation, Observation, Rules, to_json
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table, observations
+from studies.attribution_accuracy.accuracy import RewardedAction, accuracies
+from studies.attribution_accuracy.probes import Truth
 
 MOST_TURNS = 16
 AT_ONCE = 512
@@ -53,16 +54,17 @@ configs: [{config_name: default, data_files: turns.parquet}]
 Policies of the seats: {{policies}}. In {{explored}} turns another policy than the seat's own, drawn at random from
 {{explorers}}, acted once:
 
-| acted in place of the seat's policy | turns | no action or not allowed | mean gain, 95 % interval over tasks |
+| acted in place of the seat's policy | turns | no action or not allowed | `counterfactual`, mean [95 %, over tasks] |
 | --- | --- | --- | --- |
 {{acted}}
 
 {{models}}
-`gain` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their random draws;
-{{played}} were played. For {{certain}} turns, the 95 % interval of the gain does not contain 0. Intervals are
+`counterfactual` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their
+random draws; {{played}} were played. For {{certain}} turns, its 95 % interval does not contain 0. Intervals are
 Student's t over the pairs, and too narrow where policies draw at random and few pairs differ. An interval of width 0
-says that all pairs have the same difference: for policies that draw nothing the gain is then exact, for others not.
-Correlation with `gain`, mean of the families, 95 % intervals over tasks: `standing` {{standing}}, `reward` {{reward}}.
+says that all pairs have the same difference: for policies that draw nothing it is then exact, for others not.
+Correlation with `counterfactual`, mean of the families, 95 % intervals over tasks: `standing` {{standing}}, `reward`
+{{reward}}.
 
 | column | meaning |
 | --- | --- |
@@ -70,7 +72,7 @@ Correlation with `gain`, mean of the families, 95 % intervals over tasks: `stand
 | `answer`, `failure` | a model's own text, and why it was not an action or not all of it was allowed; empty otherwise |
 | `policy`, `acted`, `partners` | the policy of the seat, the one that took this turn, and those of the other seats |
 | `standing` | the exact change, until the seat's next turn, of the reward that its next move can obtain at once |
-| `gain`, `low`, `high` | the seat's expected reward after the turn minus before it, and its 95 % interval |
+| `counterfactual`, `low`, `high` | the seat's expected reward after the turn minus before it, and its 95 % interval |
 | `reward` | the seat's reward at the end of the episode, in [0, 1] |
 
 All people are invented. Made by `studies/turn_data_set.py` of sotopia-env {{version}}, seed {{seed}}.
@@ -78,7 +80,7 @@ All people are invented. Made by `studies/turn_data_set.py` of sotopia-env {{ver
 
 
 class TurnRow(Record):
-    """One turn of one seat; ``low`` and ``high`` are the 95 % interval of ``gain``, ``None`` with one sample."""
+    """One turn of one seat; the 95 % interval of ``counterfactual`` is ``None`` with one sample."""
 
     episode: str
     family: str
@@ -94,7 +96,7 @@ class TurnRow(Record):
     answer: str
     failure: str
     standing: float
-    gain: float
+    counterfactual: float = Field(validation_alias=AliasChoices("counterfactual", "gain"))  # gain: in earlier files
     low: float | None
     high: float | None
     reward: float
@@ -177,11 +179,11 @@ async def measure(
     values = await state_values(episode, continuations, options.samples)
     rows: list[TurnRow] = []
     for agent in task.agents:
-        standing, gains = standing_rewards(episode, agent), counterfactual_rewards(episode, agent, values)
+        standing, measured = standing_rewards(episode, agent), counterfactual_rewards(episode, agent, values)
         partners = ",".join(names[other] for other in task.agents if other != agent)
         own = zip(observations(episode, agent), seats[agent].acted, strict=True)
         for (observation, turn), acted in own:
-            gain, error, item = gains.by_turn[turn], gains.errors[turn], episode.turns[turn]
+            reward, error, item = measured.by_turn[turn], measured.errors[turn], episode.turns[turn]
             answer, unreadable = ("", None)
             if item.generation is not None:
                 answer, unreadable = item.generation.text, item.generation.parse_failure
@@ -192,7 +194,8 @@ async def measure(
                     partners=partners, turn=turn, turns=len(episode.turns), text=observation.text,
                     action=to_json(item.turn.action), answer=answer,
                     failure=unreadable or item.turn.violation or "", standing=standing.by_turn[turn],
-                    gain=gain, low=None if half is None else gain - half, high=None if half is None else gain + half,
+                    counterfactual=reward, low=None if half is None else reward - half,
+                    high=None if half is None else reward + half,
                     reward=GOAL(evaluation.vector(agent, GOAL.dimensions)),
                 )
             )  # fmt: skip
@@ -234,9 +237,11 @@ def episodes(options: argparse.Namespace) -> Iterator[MeasuredEpisode]:
 
 
 def agreement(rows: Sequence[TurnRow], column: str) -> str:
-    """Returns the correlation of a column with the gain, as text."""
+    """Returns the correlation of a column with the counterfactual rewards, as text."""
     items = [
-        RewardedAction(row.family, row.task, f"{row.episode}/{row.turn}", Truth((row.gain,)), getattr(row, column))
+        RewardedAction(
+            row.family, row.task, f"{row.episode}/{row.turn}", Truth((row.counterfactual,)), getattr(row, column)
+        )
         for row in rows
     ]
     estimate = accuracies({(column, ""): items}, 1000, 0)[-1].correlation
@@ -244,14 +249,14 @@ def agreement(rows: Sequence[TurnRow], column: str) -> str:
 
 
 def explorers_table(rows: Sequence[TurnRow]) -> str:
-    """Returns a line for each policy that acted in place of another, with the mean gain of its actions."""
+    """Returns a line for each policy that acted in place of another, with the mean reward of its actions."""
     lines = []
     for name in sorted({row.acted for row in rows if row.acted != row.policy}):
         own = [row for row in rows if row.acted == name != row.policy]
-        gain = estimate([row.gain for row in own], [row.task for row in own])
-        interval = "" if gain.low is None else f" [{gain.low:+.3f}, {gain.high:+.3f}]"
+        mean = estimate([row.counterfactual for row in own], [row.task for row in own])
+        interval = "" if mean.low is None else f" [{mean.low:+.3f}, {mean.high:+.3f}]"
         failed = sum(bool(row.failure) for row in own)
-        lines.append(f"| {name} | {len(own):,} | {failed:,} | {gain.mean:+.3f}{interval} |")
+        lines.append(f"| {name} | {len(own):,} | {failed:,} | {mean.mean:+.3f}{interval} |")
     return "\n".join(lines)
 
 

@@ -266,7 +266,7 @@ class TextSeat:
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
-        """The change of what the seat has secured, for each of its turns, in the unit of :attr:`reward`.
+        """The change of the seat's standing over each of its turns, in the unit of :attr:`reward`.
 
         ``None`` if moves do not determine the reward, as in a task without an outcome. See
         :func:`sotopia_env.evaluators.turn_rewards.standing_rewards`.

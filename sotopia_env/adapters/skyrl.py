@@ -17,7 +17,7 @@ class SeatTextEnv(BaseTextEnv):
 
     Args:
         env_config: ``rewards``: ``"turn"`` pays each step what it changed, exactly, and in sum the reward of the
-            episode less what was secured before the seat's first turn
+            episode less the standing before the seat's first turn
             (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays all of it
             at the end.
         extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.

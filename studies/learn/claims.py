@@ -27,10 +27,10 @@ STAGES = {
     "multi_turn": "multi-turn GRPO, verified GOAL and FIN",
 }
 ARMS = {
-    "uniform": "single-turn GRPO, reward model of uniform credit",
-    "direct": "single-turn GRPO, reward model of direct credit (acts)",
+    "uniform": "single-turn GRPO, reward model of uniform attribution",
+    "direct": "single-turn GRPO, reward model of direct attribution (acts)",
     "goal_alone": "multi-turn GRPO, verified GOAL alone",
-    "turn_credit": "multi-turn GRPO, measured credit of every turn",
+    "turn_credit": "multi-turn GRPO, measured turn rewards",
     "best_of_8": "cloning, best of 8 answers by the reward model",
 }
 """Further stages; the recipe names those that run."""

@@ -76,6 +76,7 @@ def test_a_stage_of_the_command_leaves_what_the_script_would(tmp_path, monkeypat
         (["bc", "--config", "bc_quen_7b"], "bc_qwen_7b"),
         (["bc", "--config", "none.yaml"], "none.yaml"),
         ([], "evaluate"),
+        (["credit-accuracy", "--config", "credit_accuracy"], "python -m studies.attribution_accuracy"),
     ],
 )
 def test_what_does_not_exist_ends_with_code_2(arguments, named, capsys):

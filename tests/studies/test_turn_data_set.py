@@ -39,12 +39,14 @@ def test_a_stopped_data_set_goes_on_and_a_larger_one_adds_to_it(tmp_path, monkey
     for (_, _), rows in table.group_by("episode", "agent"):
         assert rows["standing"].sum() <= rows["reward"][0] + 1e-6, "what it had before its first turn comes on top"
         assert len(rows) <= rows["turns"][0]
-        assert all(low <= gain <= high for low, gain, high in rows.select("low", "gain", "high").iter_rows())
+        assert all(low <= mean <= high for low, mean, high in rows.select("low", "counterfactual", "high").iter_rows())
     other = table.filter(table["policy"] != table["acted"])
     assert 0 < len(other) < len(table)
-    assert any(other["gain"]), "another action than the policy's own is worth more or less"
+    assert any(other["counterfactual"]), "another action than the policy's own is worth more or less"
     assert all(decode_json(text)["action_type"] for text in table["action"])
     before = table["episode"].n_unique()
+    journal = tmp_path / "episodes.jsonl"  # of an earlier version
+    journal.write_text(journal.read_text().replace('"counterfactual"', '"gain"'))
     turn_data_set.main([*arguments, "90"])
     assert polars.read_parquet(tmp_path / "turns.parquet")["episode"].n_unique() > before
 
@@ -79,7 +81,7 @@ def test_a_model_acts_in_explored_turns_alone_and_is_asked_once_for_each(tmp_pat
     assert 0 < len(unusable) < len(model)
     assert set(unusable["answer"]) == {"Hm."}
     assert {decode_json(text)["action_type"] for text in unusable["action"]} == {"none"}
-    assert any(unusable["gain"]), "not to act is worth more or less than the script's action"
+    assert any(unusable["counterfactual"]), "not to act is worth more or less than the script's action"
     assert set(table.filter(table["acted"] != "model")["answer"]) == {""}
     card = (tmp_path / "README.md").read_text()
     line = next(line for line in card.splitlines() if line.startswith("| model |"))

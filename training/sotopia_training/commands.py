@@ -124,22 +124,11 @@ def _attribute() -> StageCommand:
     return StageCommand(stage.AttributionSettings, stage.run)
 
 
-def _credit_accuracy() -> StageCommand:
-    """Measures the accuracy of attribution, by forcing actions and playing on.
-
-    Writes `report.md`, `accuracy.csv` and `accuracy.png`, which compare the rewards of each method with the measured
-    worth of actions in states of recorded episodes.
-    """
-    from sotopia_training.attribution import credit_accuracy as stage
-
-    return StageCommand(stage.CreditAccuracySettings, stage.run)
-
-
 def _rewards() -> StageCommand:
     """Combines attributed rewards into one value for each turn.
 
-    Writes `rows.jsonl` (the reward model's training data), `design.json` (the combination) and `rewards.png` (the
-    distribution of the values) into the output directory.
+    Writes `rows.jsonl` (the reward model's training data) and `design.json` (the combination) into the output
+    directory.
     """
     from sotopia_training.reward import rows as stage
 
@@ -183,14 +172,16 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "sr": _sr,
     "pi": _pi,
     "attribute": _attribute,
-    "credit-accuracy": _credit_accuracy,
     "rewards": _rewards,
     "rm": _rm,
     "grpo": _grpo,
     "evaluate": _evaluate,
 }
 """The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
-_STUDIES: Mapping[str, str] = {"harm": "python -m studies.harm --config FILE"}
+_STUDIES: Mapping[str, str] = {
+    "credit-accuracy": "python -m studies.attribution_accuracy --config FILE",
+    "harm": "python -m studies.harm --config FILE",
+}
 """Commands of what once was a stage."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
        {program} [STAGE] --list

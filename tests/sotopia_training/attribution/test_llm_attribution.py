@@ -315,8 +315,8 @@ def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_continues(
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| goal | llm:scripted/model | 2 | no valid answer after 1" in report
     figures = json.loads((tmp_path / "out" / "done.json").read_text())
-    row = next(row for row in figures["agreement"] if row["dimension"] == "goal")
-    assert (row["seats"], row["missing"]) == (10, 2)
+    rows = {row["attributor"]: row for row in figures["seats"] if row["dimension"] == "goal"}
+    assert (rows["llm:scripted/model"]["attributed"], rows["llm:scripted/model"]["missing"]) == (10, 2)
 
 
 def test_blame_falls_on_the_turns_that_weigh(tmp_path, talks):

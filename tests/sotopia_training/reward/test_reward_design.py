@@ -9,7 +9,7 @@ from sotopia_training.attribution.methods import Rewards, read_rewards
 from sotopia_training.attribution.stage import AttributionSettings
 from sotopia_training.attribution.stage import run as attribute
 from sotopia_training.data.samples import split_scenarios
-from sotopia_training.reward.design import Bounds, RewardDesign, fit_design, plot_distribution
+from sotopia_training.reward.design import Bounds, RewardDesign, fit_design
 from sotopia_training.reward.rows import RewardRowSettings
 from sotopia_training.reward.rows import run as make_rows
 from sotopia_training.reward.text import read_rows
@@ -125,12 +125,6 @@ def test_a_design_is_kept_exactly(tmp_path):
         RewardDesign(dimensions={GOAL: Bounds(low=float("nan"), high=1)}, turns=1)
 
 
-def test_the_picture(tmp_path):
-    entry = (THREE, fit_design(THREE, TRAIN))
-    path = plot_distribution({"direct": entry, "scaled": entry}, TRAIN, tmp_path / "rewards.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 # --- from runs to rows --------------------------------------------------------------------------------------------
 
 
@@ -186,7 +180,6 @@ def test_rows_carry_the_combined_reward_and_their_part(attributed, tmp_path):
         assert '"action_type"' in row["completion"][0]["content"]
     assert {row["split"] for row in rows} == {"train", "validation"}
     assert [row.value for row in read_rows(tmp_path / "rows")] == [row["value"] for row in rows]
-    assert (tmp_path / "rows" / "rewards.png").exists()
 
 
 def test_rows_are_refused_if_they_are_of_other_runs_or_kept_for_evaluation(attributed, tmp_path):

@@ -1,21 +1,16 @@
-"""The report of the attribution stage: counts, tables and the distribution of rewards."""
+"""The report of the attribution stage: counts and the distribution of rewards."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sotopia_env.reports import Report, Sheet, Value
-from sotopia_training.attribution.agreement import AttributorAgreement
-from sotopia_training.attribution.methods import NO_ATTRIBUTOR, Attribution
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from sotopia_training.attribution.methods import Attribution
 
 _LONGEST = 100
 SCORE = "the score itself"
@@ -69,19 +64,9 @@ class Spread:
             self.values[key] = array("f")  # 4 bytes a reward; lists of floats would take eight times as much
         self.values[key].append(record.reward)
 
-    def chart(self) -> Figure:
-        """Returns a chart of their distributions: a panel per dimension, a line per method of each attributor."""
-        from sotopia_training.attribution.plot import distribution_chart
 
-        panels: dict[str, dict[str, array[float]]] = {}
-        for (dimension, attributor, method), values in self.values.items():
-            label = method if attributor == NO_ATTRIBUTOR else f"{attributor}, {method}"
-            panels.setdefault(dimension, {})[label] = values
-        return distribution_chart(panels, "reward of a turn")
-
-
-def attribution_report(tally: SeatTally, spread: Spread, agreement: Sequence[AttributorAgreement]) -> Report:
-    """Returns the report, with seats, rewards and agreement as sheets."""
+def attribution_report(tally: SeatTally, spread: Spread) -> Report:
+    """Returns the report, with seats, missing seats and rewards as sheets."""
     three = "{:.3f}".format
     by = ("dimension", "attributor")
     seats = Sheet(
@@ -105,22 +90,8 @@ def attribution_report(tally: SeatTally, spread: Spread, agreement: Sequence[Att
         labels={"zeros": "share of zeros"},
         formats=dict.fromkeys(moments, three),
     )
-    pairs = Sheet.of(
-        "agreement",
-        agreement,
-        ("dimension", "first", "second", "seats", "turns", "missing", "spearman", "within", "ranked"),
-        title="Agreement of attributors",
-        labels={"spearman": "Spearman", "within": "within a seat", "ranked": "seats ranked"},
-        formats=dict.fromkeys(("spearman", "within"), three),
-    )
-    alone = "" if agreement else "Nothing to compare: no dimension has two attributors."
-    return Report(
-        name="report",
-        title="Attribution",
-        parts=[seats, missing, rewards, pairs, alone],
-        sheets=[seats, missing, rewards, pairs],
-        charts=lambda: {"rewards": spread.chart()} if spread.count else {},
-    )
+    sheets = [seats, missing, rewards]
+    return Report(name="report", title="Attribution", parts=sheets, sheets=sheets)
 
 
 def _moments(values: array[float]) -> tuple[Value, ...]:

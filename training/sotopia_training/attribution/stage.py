@@ -6,8 +6,7 @@ attributors are quick and run again each time. ``attributions.jsonl`` is written
 episodes.
 
 The report (``report.md``, its tables also as CSV) contains the number of seats of episodes that each attributor
-attributed, the missing ones with reasons, the distribution of the rewards (also in ``rewards.png``), and the agreement
-of the attributors.
+attributed, the missing ones with reasons, and the distribution of the rewards.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import replacement
 from sotopia_env.tasks import task_key
 from sotopia_env.world import Episode
-from sotopia_training.attribution.agreement import AgreementTable
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.counterfactual import Counterfactual, Measurement, StateValues, states_of
 from sotopia_training.attribution.methods import (
@@ -153,15 +151,10 @@ def _write(settings: AttributionSettings, folder: Path, offline: list[Attributor
     with replacement(folder / FILE) as stream:
         for line in writer.lines():
             stream.write(line.encode())
-    agreement = writer.agreement.rows()
-    attribution_report(writer.tally, writer.spread, agreement).write(folder, markdown=True)
+    attribution_report(writer.tally, writer.spread).write(folder, markdown=True)
     if not writer.spread.count:
         raise InvalidValueError("no score could be attributed", hint=f"{folder / REPORT} has the reasons", where=folder)
-    return {
-        "rewards": writer.spread.count,
-        "seats": writer.tally.figures(),
-        "agreement": [row.figures() for row in agreement],
-    }
+    return {"rewards": writer.spread.count, "seats": writer.tally.figures()}
 
 
 class _AttributionWriter:
@@ -171,7 +164,6 @@ class _AttributionWriter:
         self._settings, self._answers = settings, answers
         self._offline = {attributor.name: attributor for attributor in offline}
         self.tally, self.spread = SeatTally(), Spread()
-        self.agreement = AgreementTable(settings.attributors)
 
     def lines(self) -> Iterator[str]:
         """Yields the records of all episodes, in their order, as JSON."""
@@ -194,8 +186,6 @@ class _AttributionWriter:
         if isinstance(score, Unattributed):
             self.tally.missing(name, "", score.reason)
             return
-        ratings = {key: item if isinstance(item, Importance) else None for key, item in importance.items()}
-        self.agreement.add(name, ratings)
         for attributor, rating in importance.items():
             if isinstance(rating, Unattributed):
                 self.tally.missing(name, attributor, rating.reason)

@@ -1,8 +1,7 @@
 """The stage that combines attributed rewards into the reward model's training data, ``rows.jsonl``.
 
 The scenarios are split here, because the design is fitted on the training part only. Each row names its part, and
-``design.json`` beside the rows contains the design. ``rewards.png`` shows the distribution of the values (SOTOPIA-RL,
-figure 9).
+``design.json`` beside the rows contains the design.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from sotopia_env.storage import read_run
 from sotopia_training.attribution.methods import Method, Rewards, TurnKey, read_rewards
 from sotopia_training.data.held_out import check_not_reserved, evaluation_scenarios
 from sotopia_training.data.samples import CountTokens, RowMaker, Split, TrainingRow, split_scenarios
-from sotopia_training.reward.design import RewardDesign, fit_design, plot_distribution
+from sotopia_training.reward.design import RewardDesign, fit_design
 from sotopia_training.reward.text import ROWS
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import PromptSettings
 
 logger = logging.getLogger(__name__)
-DESIGN, PLOT = "design.json", "rewards.png"
+DESIGN = "design.json"
 
 
 class RewardRowSettings(Settings):
@@ -84,7 +83,6 @@ def run(settings: RewardRowSettings) -> None:
     stage.open()
     figures = _write(settings, stage.path, rewards, design, split)
     design.save(stage.path / DESIGN)
-    plot_distribution({settings.method: (rewards, design)}, split.train, stage.path / PLOT)
     stage.finish(figures)
     logger.info("%s: %s", stage.path, figures["counts"])
 

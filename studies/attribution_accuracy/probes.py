@@ -1,10 +1,9 @@
-"""Probes: episodes that branch off a recorded one with a forced action whose worth is measured.
+"""Probes: recorded episodes with one forced action, whose worth is measured.
 
 Several actions are forced in a state of a recorded episode: the recorded one, and those that other policies take there.
-Each branch is played to the end once and evaluated; attributors rate the resulting episode. The true worth of the
-action is measured separately, by other continuations (:mod:`sotopia_training.attribution.counterfactual`)::
-
-    advantage = value of the state after the action - value of the state before it
+Each probe is played to the end once and evaluated; attributors rate the resulting episode. The true worth of the action
+is measured separately, by other continuations (:mod:`sotopia_training.attribution.counterfactual`): it is the action's
+counterfactual turn reward (:mod:`sotopia_env.evaluators.turn_rewards`).
 """
 
 from __future__ import annotations
@@ -15,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
+from sotopia_training.attribution.counterfactual import Measurement, StateValues
+from sotopia_training.attribution.methods import Unattributed
+
+from sotopia_env.evaluators.turn_rewards import paired_changes
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record
 from sotopia_env.foundation.waiting import all_at_once
@@ -23,14 +26,12 @@ from sotopia_env.storage import Journal
 from sotopia_env.tasks import family_of
 from sotopia_env.world import Action, ActionType, Episode
 from sotopia_env.world.play.table import Table
-from sotopia_training.attribution.counterfactual import Measurement, StateValues
-from sotopia_training.attribution.methods import Unattributed
 
 NO_FAMILY = "other"
 """The family name of tasks that no generator made."""
 
 
-class CreditProbe(Record):
+class Probe(Record):
     """One forced action, with the evaluated episode that follows from it.
 
     Attributes:
@@ -72,7 +73,7 @@ class _EpisodeProbes(Record):
     """The probes of one recorded episode."""
 
     source: str
-    probes: tuple[CreditProbe, ...]
+    probes: tuple[Probe, ...]
 
 
 class ProbeMaker:
@@ -95,7 +96,7 @@ class ProbeMaker:
         self.continuations, self._alternatives = continuations, alternatives
         self._states, self._seed = states, seed
 
-    async def make(self, episodes: Iterator[Episode], path: Path) -> list[CreditProbe]:
+    async def make(self, episodes: Iterator[Episode], path: Path) -> list[Probe]:
         """Returns the probes of all episodes; those that the journal at ``path`` holds are not played again."""
         with Journal(path, _EpisodeProbes, lambda record: record.source) as journal:
             for episode in episodes:
@@ -103,15 +104,15 @@ class ProbeMaker:
                     journal.append(_EpisodeProbes(source=episode.key, probes=tuple(await self._probes(episode))))
             return [probe for record in journal.values() for probe in record.probes]
 
-    async def _probes(self, episode: Episode) -> list[CreditProbe]:
+    async def _probes(self, episode: Episode) -> list[Probe]:
         generator = random.Random(f"{self._seed} {episode.key}")
         turns = [item.turn.index for item in episode.turns if item.turn.action.action_type is not ActionType.NONE]
-        probes: list[CreditProbe] = []
+        probes: list[Probe] = []
         for turn in sorted(generator.sample(turns, min(self._states, len(turns)))):
             probes += await self._probes_at(episode, turn, generator)
         return probes
 
-    async def _probes_at(self, episode: Episode, turn: int, generator: random.Random) -> list[CreditProbe]:
+    async def _probes_at(self, episode: Episode, turn: int, generator: random.Random) -> list[Probe]:
         table, recorded = Table.resume(episode.before(turn)), episode.turns[turn].turn
         actions = [recorded.attempted or recorded.action, *await self._alternative_actions(table, generator)]
         states = _distinct([table.fork(turn, action).episode() for action in actions])
@@ -120,7 +121,7 @@ class ProbeMaker:
         keys = [f"{episode.key}.t{turn}.a{number}" for number in range(len(states))]
         keyed = [state.model_copy(update={"key": key}) for key, state in zip(keys, states, strict=True)]
         played = await all_at_once(self.continuations.play(state, draw) for state in keyed)
-        return [CreditProbe(turn=turn, episode=item) for item in played]
+        return [Probe(turn=turn, episode=item) for item in played]
 
     async def _alternative_actions(self, table: Table, generator: random.Random) -> list[Action]:
         observation = table.observe(table.acting[0])
@@ -146,39 +147,37 @@ class Truth:
     """The measured worth of an action, in units of the score.
 
     Attributes:
-        gains: for each continuation, the score after the action minus the score of the continuation before it that has
-            the same random draws.
+        changes: the turn reward in each pair of continuations with the same random draws.
     """
 
-    gains: tuple[float, ...]
+    changes: tuple[float, ...]
 
     @property
     def advantage(self) -> float:
-        """The mean gain."""
-        return fmean(self.gains)
+        """The mean of the changes: the counterfactual turn reward."""
+        return fmean(self.changes)
 
     @property
     def sign(self) -> int:
         """1 or -1 if the advantage is more than two standard errors from 0; 0 if it is undecided."""
         # 1e-9: without noise the standard error is 0, and rounding errors must not decide.
-        error = stdev(self.gains) / len(self.gains) ** 0.5 if len(self.gains) > 1 else 0.0
+        error = stdev(self.changes) / len(self.changes) ** 0.5 if len(self.changes) > 1 else 0.0
         decided = abs(self.advantage) > max(2 * error, 1e-9)
         return (1 if self.advantage > 0 else -1) if decided else 0
 
     def less(self, other: Truth) -> Truth:
         """Returns the difference from another action in the same state."""
         # Paired: both have the same continuations before the action and the same draws after it, which cancels noise.
-        return Truth(tuple(one - two for one, two in zip(self.gains, other.gains, strict=True)))
+        return Truth(tuple(one - two for one, two in zip(self.changes, other.changes, strict=True)))
 
 
-def truth_of(probe: CreditProbe, values: StateValues, dimension: str, samples: int) -> Truth | Unattributed:
+def truth_of(probe: Probe, values: StateValues, dimension: str) -> Truth | Unattributed:
     """Returns the worth of a probe's action to the seat that took it, or the reason why it was not measured.
 
     Args:
         probe: the probe, whose states were measured.
         values: the values of the states.
         dimension: the dimension of the scores.
-        samples: the number of continuations of a state.
     """
     before = values.scores(probe.before, probe.seat, dimension)
     after = values.scores(probe.after, probe.seat, dimension)
@@ -186,6 +185,6 @@ def truth_of(probe: CreditProbe, values: StateValues, dimension: str, samples: i
         return before
     if isinstance(after, Unattributed):
         return after
-    # A state in which the episode has ended has a single score, which every continuation would repeat.
-    ends = after * samples if len(after) < samples else after
-    return Truth(tuple(end - start for start, end in zip(before, ends, strict=True)))
+    changes = paired_changes(before, after)
+    assert changes is not None, "every state has as many continuations, but for the end of an episode"
+    return Truth(changes)

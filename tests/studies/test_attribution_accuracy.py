@@ -7,15 +7,15 @@ import statistics
 
 import pytest
 from pydantic import ValidationError
-from sotopia_training.attribution.accuracy import ALL, RewardedAction, accuracies, nearest
-from sotopia_training.attribution.credit_accuracy import CreditAccuracySettings, run
-from sotopia_training.attribution.probes import Truth
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world import Dimension, Evaluation, write_episodes
 from sotopia_env.world.episode import Score
 from sotopia_env.world.play.continuations import Continuations
+from studies.attribution_accuracy.accuracy import ALL, RewardedAction, accuracies, nearest
+from studies.attribution_accuracy.probes import Truth
+from studies.attribution_accuracy.study import AttributionAccuracySettings, run
 from tests.errors import raises
 from tests.sotopia_training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 
@@ -85,7 +85,7 @@ def settings(tmp_path, **fields):
         "counterfactual": {"samples": 16, "policies": {"coin": f"{HERE}:coin"}},
         "output": str(tmp_path / "out"),
     }
-    return CreditAccuracySettings.model_validate({**values, **fields})
+    return AttributionAccuracySettings.model_validate({**values, **fields})
 
 
 @pytest.fixture

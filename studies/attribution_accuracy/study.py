@@ -1,4 +1,4 @@
-"""The study of credit: measures the accuracy of every attribution method on recorded episodes.
+"""The study of attribution: measures the accuracy of every attribution method on recorded episodes.
 
 Each of its steps can be resumed: probes are created from the episodes (``probes.jsonl``), the states before and after
 every forced action are measured (``values.jsonl``), and the attribution stage runs on the probes (``attribution/``).
@@ -14,18 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
-
-from sotopia_env.chat_model import ModelOptions, ModelPool
-from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.foundation.settings import Settings
-from sotopia_env.naming import make_policy
-from sotopia_env.storage import read_run
-from sotopia_env.world import Episode, write_episodes
-from sotopia_training.attribution.accuracy import MethodAccuracy, RewardedAction, accuracies, accuracy_report, nearest
 from sotopia_training.attribution.by_outcome import VERIFIED
 from sotopia_training.attribution.counterfactual import Measurement, StateValues
 from sotopia_training.attribution.methods import METHODS, Method, Unattributed, dimension_name, read_attributions
-from sotopia_training.attribution.probes import CreditProbe, ProbeMaker, Truth, truth_of
 from sotopia_training.attribution.questions import MakeModel
 from sotopia_training.attribution.settings import AttributionSettings, CounterfactualSettings, QuestionSettings
 from sotopia_training.attribution.stage import check_attributors
@@ -33,14 +24,25 @@ from sotopia_training.attribution.stage import run as attribute
 from sotopia_training.stage.access import opened
 from sotopia_training.stage.directory import StageDirectory
 
+from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.settings import Settings
+from sotopia_env.naming import make_policy
+from sotopia_env.storage import read_run
+from sotopia_env.world import Episode, write_episodes
+from studies.attribution_accuracy.accuracy import MethodAccuracy, RewardedAction, accuracies, accuracy_report, nearest
+from studies.attribution_accuracy.probes import Probe, ProbeMaker, Truth, truth_of
+
 logger = logging.getLogger(__name__)
+STAGE = "credit_accuracy"
+"""The name of the study in ``stage.json``, which is older than the study's present name."""
 RESAMPLES = 1000
 """Number of resamples of the bootstrap."""
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
 
 
-class CreditAccuracySettings(Settings):
-    """The study of credit.
+class AttributionAccuracySettings(Settings):
+    """Settings of the study.
 
     Attributes:
         runs: run directories or ``.jsonl`` files of episodes of verified tasks.
@@ -64,7 +66,7 @@ class CreditAccuracySettings(Settings):
     dimension: str = "goal"
     evaluator: str = "verified+rules"
     attributors: tuple[str, ...] = ("prospect", "acts", "silence")
-    methods: tuple[Method, ...] = (*METHODS, "gain")
+    methods: tuple[Method, ...] = (*METHODS, "turn_reward")
     question: QuestionSettings = QuestionSettings()
     counterfactual: CounterfactualSettings = CounterfactualSettings(samples=16)
     seed: int = Field(default=0, ge=0)
@@ -72,7 +74,7 @@ class CreditAccuracySettings(Settings):
     output: str
 
     @model_validator(mode="after")
-    def _check_truth(self) -> CreditAccuracySettings:
+    def _check_truth(self) -> AttributionAccuracySettings:
         if dimension_name(self.dimension) not in VERIFIED:
             raise InvalidValueError(
                 field="dimension", expected="GOAL or FIN, which outcomes verify", got=self.dimension
@@ -98,7 +100,7 @@ class CreditAccuracySettings(Settings):
         )
 
 
-def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -> None:
+def run(settings: AttributionAccuracySettings, make_model: MakeModel | None = None) -> None:
     """Runs the study; does nothing if it is complete.
 
     Args:
@@ -112,7 +114,7 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
         DamagedRecordError: a record cannot be read or does not replay.
         BudgetExceededError: the limit is reached; the same command with a higher limit continues.
     """
-    stage = StageDirectory(Path(settings.output), "credit_accuracy", settings)
+    stage = StageDirectory(Path(settings.output), STAGE, settings)
     if stage.is_complete():
         return
     maker, continuations = _prepared(settings)
@@ -129,7 +131,7 @@ def run(settings: CreditAccuracySettings, make_model: MakeModel | None = None) -
     logger.info("%s: complete; see %s", stage.path, stage.path / REPORT)
 
 
-def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Measurement]:
+def _prepared(settings: AttributionAccuracySettings) -> tuple[ProbeMaker, Measurement]:
     """Returns the maker of the probes and the measurement of the truth, after checking every name and every episode."""
     check_attributors(settings.attribution)
     continuations = Measurement(settings.counterfactual, ModelPool(settings.models))
@@ -145,26 +147,26 @@ def _prepared(settings: CreditAccuracySettings) -> tuple[ProbeMaker, Measurement
     return ProbeMaker(players, alternatives, settings.states, settings.seed), continuations
 
 
-def _episodes(settings: CreditAccuracySettings) -> Iterator[Episode]:
+def _episodes(settings: AttributionAccuracySettings) -> Iterator[Episode]:
     return (episode for path in settings.runs for episode in read_run(path))
 
 
-def _probes(settings: CreditAccuracySettings, maker: ProbeMaker) -> list[CreditProbe]:
+def _probes(settings: AttributionAccuracySettings, maker: ProbeMaker) -> list[Probe]:
     folder = Path(settings.output)
 
-    async def make() -> list[CreditProbe]:
+    async def make() -> list[Probe]:
         async with opened(maker.continuations.models, folder):
             return await maker.make(_episodes(settings), folder / PROBES)
 
     return asyncio.run(make())
 
 
-def _truths(settings: CreditAccuracySettings, probes: Sequence[CreditProbe], values: StateValues) -> dict[str, Truth]:
+def _truths(settings: AttributionAccuracySettings, probes: Sequence[Probe], values: StateValues) -> dict[str, Truth]:
     """Returns the worth of each probe's action, by the key of its episode; unmeasured ones are left out."""
     logger.info("%d actions: %d continuations before and after each", len(probes), settings.counterfactual.samples)
     values.measure((state for probe in probes for state in (probe.before, probe.after)), 2 * len(probes))
-    name, samples = dimension_name(settings.dimension), settings.counterfactual.samples
-    truths = {probe.episode.key: truth_of(probe, values, name, samples) for probe in probes}
+    name = dimension_name(settings.dimension)
+    truths = {probe.episode.key: truth_of(probe, values, name) for probe in probes}
     missing = [truth for truth in truths.values() if isinstance(truth, Unattributed)]
     if len(missing) == len(truths):
         raise InvalidValueError(
@@ -176,7 +178,7 @@ def _truths(settings: CreditAccuracySettings, probes: Sequence[CreditProbe], val
 
 
 def _observations(
-    settings: CreditAccuracySettings, probes: Sequence[CreditProbe], truths: Mapping[str, Truth]
+    settings: AttributionAccuracySettings, probes: Sequence[Probe], truths: Mapping[str, Truth]
 ) -> dict[tuple[str, str], list[RewardedAction]]:
     """Returns the rewards of the forced turns, by attributor and method; other turns of the probes are ignored."""
     by_key = {probe.episode.key: probe for probe in probes}
@@ -192,7 +194,9 @@ def _observations(
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def _report(settings: CreditAccuracySettings, rows: Sequence[MethodAccuracy], counts: Mapping[str, int | None]) -> None:
+def _report(
+    settings: AttributionAccuracySettings, rows: Sequence[MethodAccuracy], counts: Mapping[str, int | None]
+) -> None:
     tokens = "unknown" if counts["tokens"] is None else counts["tokens"]
     best = nearest(rows, METHODS)
     notes = [

@@ -1,14 +1,23 @@
-"""Agreement of attributors on the importance of turns (SOTOPIA-RL, §1: Spearman above 0.7 between language models)."""
+"""Agreement of attributors on the importance of turns (SOTOPIA-RL, §1: Spearman above 0.7 between language models).
+
+    python -m studies.attributor_agreement runs/attribution
+
+Reads the ``attributions.jsonl`` of a stage that ran with the method ``direct``, whose attributions are the importance.
+"""
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from sotopia_env.reports import spearman
-from sotopia_training.attribution.methods import Importance
+from sotopia_training.attribution.methods import read_attributions
+
+from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.reports import Sheet, spearman
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +47,6 @@ class AttributorAgreement:
     within: float | None
     ranked: int
 
-    def figures(self) -> dict[str, Any]:
-        """Returns the row as JSON."""
-        return asdict(self)
-
 
 @dataclass(slots=True)
 class _PairedImportance:
@@ -60,23 +65,21 @@ class AgreementTable:
         self._attributors = tuple(attributors)
         self._pairs: dict[tuple[str, str, str], _PairedImportance] = {}
 
-    def add(self, dimension: str, importance: Mapping[str, Importance | None]) -> None:
+    def add(self, dimension: str, importance: Mapping[str, Mapping[int, float]]) -> None:
         """Adds the attributions of one seat on a dimension.
 
         Args:
             dimension: the dimension of the score.
-            importance: the importance of the turns, by attributor; ``None`` if it is missing. Attributors that do not
-                rate such episodes have no entry.
+            importance: the importance of the turns, by attributor; those that did not rate the seat have no entry.
         """
-        names = [name for name in self._attributors if name in importance]
-        for first, second in itertools.combinations(names, 2):
+        for first, second in itertools.combinations(self._attributors, 2):
             pair = self._pairs.setdefault((dimension, first, second), _PairedImportance())
-            left, right = importance[first], importance[second]
+            left, right = importance.get(first), importance.get(second)
             if left is None or right is None:
                 pair.missing += (left is None) != (right is None)
                 continue
-            turns = sorted(left.by_turn)
-            xs, ys = [left.by_turn[turn] for turn in turns], [right.by_turn[turn] for turn in turns]
+            turns = sorted(left)
+            xs, ys = [left[turn] for turn in turns], [right[turn] for turn in turns]
             pair.first += xs
             pair.second += ys
             pair.seats += 1
@@ -101,3 +104,47 @@ class AgreementTable:
             )
             for (dimension, first, second), pair in self._pairs.items()
         )
+
+
+def agreement(path: str | Path) -> tuple[AttributorAgreement, ...]:
+    """Returns the agreement of the attributors of a stage.
+
+    Args:
+        path: the output of the attribution stage, or an ``attributions.jsonl``.
+
+    Raises:
+        DamagedRecordError: the file does not exist, or a line is not such a record.
+    """
+    seats: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
+    attributors: dict[str, None] = {}
+    for item in read_attributions(path):
+        if item.method == "direct" and item.attribution is not None:
+            attributors[item.attributor] = None
+            seat = seats.setdefault((item.episode, item.seat, item.dimension), {})
+            seat.setdefault(item.attributor, {})[item.turn] = item.attribution
+    table = AgreementTable(tuple(attributors))
+    for (_, _, dimension), importance in seats.items():
+        table.add(dimension, importance)
+    return table.rows()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("attributions", help="the output of the attribution stage, or an attributions.jsonl")
+    options = parser.parse_args(arguments)
+    try:
+        rows = agreement(options.attributions)
+    except SotopiaError as error:
+        parser.error(str(error))
+    if not rows:
+        parser.error(f"{options.attributions}: no dimension has direct attributions of two attributors")
+    columns = ("dimension", "first", "second", "seats", "turns", "missing", "spearman", "within", "ranked")
+    formats = dict.fromkeys(("spearman", "within"), "{:.3f}".format)
+    labels = {"spearman": "Spearman", "within": "within a seat", "ranked": "seats ranked"}
+    sys.stdout.write(Sheet.of("agreement", rows, columns, labels=labels, formats=formats).text() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

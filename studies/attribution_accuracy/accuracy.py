@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
-from sotopia_training.attribution.probes import Truth
+from studies.attribution_accuracy.probes import Truth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

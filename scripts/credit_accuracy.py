@@ -1,8 +1,0 @@
-"""``sotopia train credit-accuracy`` as a script, for launchers that start one; see :mod:`sotopia_training.commands`."""
-
-import sys
-
-from sotopia_training.commands import run_stage
-
-if __name__ == "__main__":
-    sys.exit(run_stage("credit-accuracy", sys.argv[1:]))

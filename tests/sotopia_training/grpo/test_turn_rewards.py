@@ -3,6 +3,7 @@
 import pytest
 import torch
 from datasets import Dataset
+from pydantic import ValidationError
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
@@ -65,9 +66,8 @@ def test_abbreviations_of_dimensions_are_their_names(short, name):
 
 
 def test_the_earlier_name_of_the_setting_names_the_present_one():
-    with raises(InvalidValueError, field="credit") as caught:
+    with pytest.raises(ValidationError, match=r"reward\.turns"):
         RewardSettings.model_validate({"credit": "acts"})
-    assert "reward.turns" in caught.value.problem
 
 
 # --- before a model is loaded ---------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import numpy as np
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.evaluators import RuleEvaluator
-from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.observation import Observation

@@ -13,7 +13,8 @@ from pettingzoo.classic import tictactoe_v3
 
 from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
-from sotopia_env.evaluators import RuleEvaluator, default_evaluator
+from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType

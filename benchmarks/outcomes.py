@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measure import Figure, cpu_rounds
-from sotopia_env.outcomes import AnyProtocol, Move, MoveKind, OutcomeSpec, make_protocol, reference_points
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec, reference_points
+from sotopia_env.outcomes.protocols.making import make_protocol
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 
 TURNS, SEATS = 20, 150
 ISSUES = 5

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.measure import Figure
 from sotopia_env import Table, naming, tasks
-from sotopia_env.policies import AgentPrompt
+from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world import Rules
 
 ROWS, ANSWER, ROUNDS, TURNS = 8, 48, 3, 8

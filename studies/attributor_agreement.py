@@ -17,7 +17,8 @@ from pathlib import Path
 from sotopia_training.attribution.methods import read_attributions
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.reports import Sheet, spearman
+from sotopia_env.reports.agreement import spearman
+from sotopia_env.reports.sheet import Sheet
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from scripts.docstrings import markdown, table_rows
 from sotopia_env import Rules, Table, Task, TurnOrder, sotopia_v0, tasks
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.outcomes import AgreementRules, BallotRules, OutcomeSpec, describe_space
+from sotopia_env.outcomes import AgreementRules, BallotRules, OutcomeSpec
+from sotopia_env.outcomes.descriptions import describe_space
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.tasks import FAMILIES

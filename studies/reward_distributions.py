@@ -17,7 +17,7 @@ from sotopia_training.attribution.methods import Rewards, read_rewards
 from sotopia_training.reward.design import RewardDesign, fit_design
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.reports import PAGE_WIDTH, new_figure, paper_style, save_figure
+from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -35,7 +35,9 @@ from sotopia_env.naming.grammar import split_names
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.reports.intervals import critical_value, estimate
 from sotopia_env.storage import Journal
-from sotopia_env.world import Action, Generation, Observation, Rules, to_json
+from sotopia_env.world import Action, Observation, Rules
+from sotopia_env.world.action import to_json
+from sotopia_env.world.episode import Generation
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table, observations
 from studies.attribution_accuracy.accuracy import RewardedAction, accuracies

@@ -22,8 +22,10 @@ from sotopia_env.chat_model.protocol import CountsTokens
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes import Move
-from sotopia_env.policies import AgentPrompt, LLMPolicy, Policy
-from sotopia_env.world import Episode, Observation, Rules, Task
+from sotopia_env.policies import LLMPolicy, Policy
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.world import Observation, Rules, Task
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.table import Table, observations
 
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")

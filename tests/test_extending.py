@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.naming import make_evaluator, plugins, task_set, task_sources
+from sotopia_env.naming import make_evaluator, plugins, task_set
+from sotopia_env.naming.task_sources import task_sources
 from sotopia_env.outcomes import AgreementRules, register_protocol, variants
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.tasks.families import registry

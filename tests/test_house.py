@@ -151,6 +151,16 @@ def test_importing_the_environment_loads_the_environment_alone():
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files.values()) <= 16_500
 
 
+def test_the_doors_of_rooms_are_what_pages_and_examples_name():
+    """At most 125 names in all ``__init__`` of rooms together; our own modules import from the module that defines."""
+    names = Counter()
+    for path in PACKAGE.glob("*/**/__init__.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names[path.parent.relative_to(PACKAGE).as_posix()] = len(ast.literal_eval(node.value))
+    assert names.total() <= 125, names
+
+
 def test_the_front_door_is_exactly_what_is_listed():
     import sotopia_env
 

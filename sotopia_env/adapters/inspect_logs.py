@@ -13,7 +13,8 @@ from typing import Any
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import extra
 from sotopia_env.reports.transcript import to_text
-from sotopia_env.storage import RUN, read_manifest, read_run
+from sotopia_env.storage import read_run
+from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.episode import Episode, Usage
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import DIMENSIONS

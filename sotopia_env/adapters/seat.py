@@ -30,20 +30,10 @@ from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
 from sotopia_env.evaluators.turn_rewards import standing_rewards
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import action_text, functions_of
-from sotopia_env.world import (
-    DIMENSIONS,
-    NO_ACTION,
-    Action,
-    ChatMessage,
-    Episode,
-    Evaluator,
-    FunctionCall,
-    Generation,
-    PolicyInfo,
-    RecordedTurn,
-    Rules,
-    Task,
-)
+from sotopia_env.world import DIMENSIONS, Action, Evaluator, Rules, Task
+from sotopia_env.world.action import NO_ACTION
+from sotopia_env.world.episode import Episode, Generation, PolicyInfo, RecordedTurn
+from sotopia_env.world.observation import ChatMessage, FunctionCall
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RewardVector, Scalarisation
 

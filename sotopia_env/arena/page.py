@@ -12,8 +12,8 @@ from sotopia_env.arena.tables import PoolTables, clustered, play_tables
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.quoting import escape_line
-from sotopia_env.reports import Panel, Report, Sheet, forest_chart
-from sotopia_env.reports.charts import figure_bytes, heat_chart
+from sotopia_env.reports.charts import Panel, figure_bytes, forest_chart, heat_chart
+from sotopia_env.reports.sheet import Report, Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ that the others could accept. An offer above 1 asks for more than that.
                        curve of concession to them (:func:`reservation_estimate`): small if it leaked. Only with three
                        offers or more
 ``interests_shown``    correlation, over outcomes, of the seat's worths with those that a frequency model
-                       (:class:`~sotopia_env.policies.FrequencyModel`) estimates from its offers
+                       (:class:`~sotopia_env.policies.negotiators.opponents.FrequencyModel`) estimates from its offers
 ``dominated``          whether the agreement is worse for one seat, and better for none, than another outcome
 ``value_left``         1 minus the joint efficiency
 ``turns``              turns of the episode
@@ -32,10 +32,12 @@ from statistics import fmean
 import numpy as np
 
 from sotopia_env.arena.leakage import reservation_estimate
-from sotopia_env.outcomes import MoveKind, OutcomeResult, Terms, worth_value
-from sotopia_env.outcomes.space import OPTION
-from sotopia_env.policies import FrequencyModel
+from sotopia_env.outcomes import MoveKind
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.outcomes.space import OPTION, Terms
+from sotopia_env.outcomes.specification import worth_value
 from sotopia_env.policies.negotiators.bidding import EPSILON, Ranking
+from sotopia_env.policies.negotiators.opponents import FrequencyModel
 from sotopia_env.world.dynamics import final_table
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import references

@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports import Estimate
 from sotopia_env.reports.differences import Rank, ranking
-from sotopia_env.reports.intervals import critical_value, estimate, two_sided_p
+from sotopia_env.reports.intervals import Estimate, critical_value, estimate, two_sided_p
 
 TASKS = "tasks"
 _LEVEL, _POWER = 0.05, 0.8

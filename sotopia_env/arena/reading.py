@@ -19,7 +19,9 @@ from sotopia_env.foundation.records import read_record
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import EVALUATOR_NAMES, make_evaluator
 from sotopia_env.reports.seat_results import recorded_evaluator
-from sotopia_env.storage import RUN, read_failures, read_manifest, read_run
+from sotopia_env.storage import read_run
+from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world import Rules
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.scenario import Task

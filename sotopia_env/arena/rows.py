@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt
 from sotopia_env.arena.process import process
 from sotopia_env.foundation.json_text import canonical_json, decode_json
 from sotopia_env.foundation.records import Line, Record
-from sotopia_env.reports import SHARE, SeatResult, seat_results
+from sotopia_env.reports.seat_results import SHARE, SeatResult, seat_results
 from sotopia_env.world.episode import Episode
 
 Play = Literal["pool", "mirror", "cross", "human"]
@@ -34,7 +34,7 @@ class CardRow(Record):
         seat: the index of the seat.
         first: whether the seat acted first.
         seed: the seed of the episode.
-        policy: the identity of the policy in the seat (:func:`~sotopia_env.policies.policy_identity`).
+        policy: the identity of the policy in the seat (:func:`~sotopia_env.world.play.policy.policy_identity`).
         opponent: the identity of the policy in all other seats.
         payoff: the metric of the suite; ``None`` if the episode is unscored.
         opponent_payoff: the mean payoff of the other seats.

@@ -25,9 +25,10 @@ from sotopia_env.foundation.records import Line, Name, Record, read_record
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.plugins import installed_only
-from sotopia_env.policies import policy_identity
-from sotopia_env.runs import Orders, RunSpec, plan_episodes, run_episodes
+from sotopia_env.runs import RunSpec, plan_episodes, run_episodes
+from sotopia_env.runs.plan import Orders
 from sotopia_env.world import Rules, TaskSet
+from sotopia_env.world.play.policy import policy_identity
 
 SUITES = ("quick", "standard", "hard", "multiparty", "srbench")
 """The suites of the package."""
@@ -83,7 +84,7 @@ class Suite(Record):
 
     @cached_property
     def pool_identities(self) -> tuple[str, ...]:
-        """The identity of every policy of the pool; see :func:`~sotopia_env.policies.policy_identity`.
+        """The identity of every policy of the pool; see :func:`~sotopia_env.world.play.policy.policy_identity`.
 
         Raises:
             UnknownNameError: a policy of the pool is not installed.

@@ -10,8 +10,8 @@ from sotopia_env.arena.process import PROCESS
 from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import HUMAN, CardRow, policy_name
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports import Estimate, Missing, Sheet, Value
-from sotopia_env.reports.intervals import estimate
+from sotopia_env.reports.intervals import Estimate, estimate
+from sotopia_env.reports.sheet import Missing, Sheet, Value
 
 _DILIGENCE = ("outcome_optimality", "due_diligence")
 _MOST_PAIRS = 28  # eight policies

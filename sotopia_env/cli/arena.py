@@ -16,7 +16,7 @@ from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
-    from sotopia_env.arena import Card
+    from sotopia_env.arena.card import Card
 
 _pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (PACE, MODELS))
 Results = Annotated[
@@ -50,7 +50,8 @@ def list_suites() -> None:
     Example:
       sotopia arena suites
     """
-    from sotopia_env.arena import SUITES, load_suite
+    from sotopia_env.arena import load_suite
+    from sotopia_env.arena.suites import SUITES
 
     for suite in map(load_suite, SUITES):
         typer.echo(f"{suite.name} (version {suite.version}, {suite.content_hash})\n    {suite.about}")
@@ -157,7 +158,8 @@ def add_results(
 
 
 def _read(results: list[Path], suite: str | None) -> Card:
-    from sotopia_env.arena import card_of_runs, load_suite
+    from sotopia_env.arena import load_suite
+    from sotopia_env.arena.reading import card_of_runs
 
     card = card_of_runs(results, None if suite is None else load_suite(suite))
     for item in card.left_out:
@@ -166,7 +168,7 @@ def _read(results: list[Path], suite: str | None) -> Card:
 
 
 def _put_out(card: Card, out: Path | None, power: bool, as_json: bool) -> None:
-    from sotopia_env.arena import card_report, write_card
+    from sotopia_env.arena.page import card_report, write_card
 
     if out is not None:
         need("arena --out", "matplotlib")
@@ -193,7 +195,8 @@ def freeze_suite(
       sotopia arena freeze mine --tasks bargaining -n 20 --pool boulware,conceder --out mine.json
       sotopia arena freeze market --tasks marketplace.jsonl --pool linear,liar --out market.json
     """
-    from sotopia_env.arena import SUITES, Suite, freeze
+    from sotopia_env.arena import Suite, freeze
+    from sotopia_env.arena.suites import SUITES
     from sotopia_env.naming.grammar import split_names
 
     if name in SUITES:

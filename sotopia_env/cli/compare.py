@@ -132,7 +132,8 @@ def interview_report(
       sotopia interview-report runs/groups --json
     """
     need("interview-report", "scipy", *(() if out is None else ("matplotlib",)))
-    from sotopia_env.interviews import interviews_report, report_runs
+    from sotopia_env.interviews.output import interviews_report
+    from sotopia_env.interviews.report import report_runs
 
     forms = chart_formats(formats)
     report = report_runs(runs, evaluator=evaluator, measure=measure)

@@ -49,8 +49,8 @@ def import_(
       sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
       sotopia compare runs/published
     """
-    from sotopia_env.importers import formats
     from sotopia_env.importers.importing import import_files
+    from sotopia_env.importers.registry import formats
 
     if not files:
         for name, foreign in formats().items():

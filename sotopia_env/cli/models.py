@@ -223,7 +223,7 @@ def cache_show(directory: Annotated[Path, path_argument("Directory of the cache.
     Example:
       sotopia cache show judge-cache
     """
-    from sotopia_env.chat_model import cache_info
+    from sotopia_env.chat_model.cache import cache_info
 
     info = cache_info(directory)
     typer.echo(f"{directory}: {info.answers} answers, {info.size} bytes")
@@ -237,6 +237,6 @@ def cache_clear(directory: Annotated[Path, path_argument("Directory of the cache
     Example:
       sotopia cache clear judge-cache
     """
-    from sotopia_env.chat_model import clear_cache
+    from sotopia_env.chat_model.cache import clear_cache
 
     typer.echo(f"{directory}: {clear_cache(directory)} answers removed")

@@ -12,7 +12,7 @@ from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argu
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
-    from sotopia_env.people import AnnotationSet
+    from sotopia_env.people.answers import AnnotationSet
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def annotation_template(
       sotopia annotation-template runs/a --out people.csv
       sotopia annotation-template runs/a -n 200 --per-episode 2 --out people.csv
     """
-    from sotopia_env.people import draw, guide_path, key_path, write_template
+    from sotopia_env.people.sheet import draw, guide_path, key_path, write_template
     from sotopia_env.storage.directory import read_run
 
     key = write_template(draw(read_run(run), n, seed), out, per_episode=per_episode, seed=seed)
@@ -78,14 +78,10 @@ def judge_agreement(
       sotopia judge-agreement runs/a --human people.csv --judge verified+rules --no-filters --json
     """
     need("judge-agreement", "scipy", *(() if out is None else ("matplotlib",)))
-    from sotopia_env.people import (
-        LENIENT,
-        QualityRules,
-        agreement_report,
-        human_agreement,
-        key_path,
-        read_annotations,
-    )
+    from sotopia_env.people import human_agreement, read_annotations
+    from sotopia_env.people.quality import LENIENT, QualityRules
+    from sotopia_env.people.report import agreement_report
+    from sotopia_env.people.sheet import key_path
     from sotopia_env.storage.directory import read_run
 
     forms = chart_formats(formats)

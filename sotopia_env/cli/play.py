@@ -19,7 +19,8 @@ from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.runs import RunResult, Session
+    from sotopia_env.runs.participants import Session
+    from sotopia_env.runs.rollout import RunResult
 
 _T = TypeVar("_T")
 
@@ -60,7 +61,9 @@ def play(
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.policies.human import HumanPolicy
-    from sotopia_env.runs import EpisodeOptions, EpisodePlan, Session, in_order_of
+    from sotopia_env.runs.participants import Session, in_order_of
+    from sotopia_env.runs.plan import EpisodePlan
+    from sotopia_env.runs.spec import EpisodeOptions
 
     if participant and out is None:
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)

@@ -23,10 +23,11 @@ from sotopia_env.cli.options import (
 from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.quoting import escape
-from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set, task_sources
+from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set
+from sotopia_env.naming.task_sources import task_sources
 
 if TYPE_CHECKING:
-    from sotopia_env.tasks.lint import Material
+    from sotopia_env.tasks.lint.material import Material
 
 
 def register(app: typer.Typer) -> None:
@@ -244,7 +245,7 @@ def generate_tasks(
       sotopia tasks generate --from my_scenarios.json -n 500 --seed 7 --out cast.jsonl
       sotopia tasks generate --from negotiation,division -n 1000000 --level hard --out many.jsonl
     """
-    from sotopia_env.concurrency import Progress
+    from sotopia_env.concurrency.progress import Progress
     from sotopia_env.tasks import read_cast
 
     if out.suffix != ".jsonl":
@@ -277,7 +278,7 @@ def validate_tasks(
     """
     from sotopia_env.reports.task_reports import composition_report
     from sotopia_env.tasks.composition import composition
-    from sotopia_env.tasks.lint import lint
+    from sotopia_env.tasks.lint.report import lint
 
     for source in sources:
         task_rules(source)  # raises errors in the rules, which a YAML file may contain besides the tasks
@@ -300,7 +301,7 @@ def validate_tasks(
 
 
 def _read_all(sources: Iterable[str]) -> Material:
-    from sotopia_env.tasks.lint import Material, read_material
+    from sotopia_env.tasks.lint.material import Material, read_material
 
     whole = Material()
     for source in sources:

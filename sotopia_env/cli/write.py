@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sotopia_env.concurrency.stopping import Stop
     from sotopia_env.world import Scenario
     from sotopia_env.world.taskset import Cast
-    from sotopia_env.writing import Drafter, Written
+    from sotopia_env.writing.drafting import Drafter, Written
     from sotopia_env.writing.kinds import Writing
 
 KINDS = ("characters", "relationships", "scenarios", "outcomes", "templates")
@@ -58,12 +58,12 @@ def write_tasks(
       sotopia tasks write templates --script play.txt --model openai/gpt-4o --out play
     """
     from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.evaluators import Manner
+    from sotopia_env.evaluators.judge.question import Manner
     from sotopia_env.foundation.settings import settings_of
     from sotopia_env.naming import task_set
     from sotopia_env.naming.models import with_directories
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.writing import Drafter
+    from sotopia_env.writing.drafting import Drafter
 
     if kind not in KINDS:
         raise UnknownNameError(field="kind", got=kind, valid=KINDS)
@@ -135,7 +135,9 @@ _Work = Callable[[], Awaitable[tuple[str, int]]]
 def _results(drafter: Drafter, request: _WriteOptions, reserved: Sequence[Scenario]) -> _Work:
     """Returns the function that writes the file of questions, and then the file of results."""
     from sotopia_env import tasks
-    from sotopia_env.writing import CharacterWriting, RelationshipWriting, ScenarioWriting, Writer, read_inspirations
+    from sotopia_env.writing import Writer
+    from sotopia_env.writing.inspirations import read_inspirations
+    from sotopia_env.writing.kinds import CharacterWriting, RelationshipWriting, ScenarioWriting
 
     cast = tasks.read_cast(request.cast)
     writing: Writing
@@ -218,12 +220,13 @@ def draft_simulation(
       sotopia rollout --tasks flat.yaml --policy boulware --out runs/flat
     """
     from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.evaluators import Manner
+    from sotopia_env.evaluators.judge.question import Manner
     from sotopia_env.foundation.settings import settings_of
     from sotopia_env.foundation.yaml_text import to_yaml
     from sotopia_env.naming.models import with_directories
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.writing import Drafter, simulation_question
+    from sotopia_env.writing.drafting import Drafter
+    from sotopia_env.writing.simulation import simulation_question
 
     if out.suffix not in YAML_SUFFIXES or out.exists():
         raise InvalidValueError(field="--out", expected="a new .yaml file", got=str(out))

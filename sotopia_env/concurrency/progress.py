@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from sotopia_env.chat_model import Ledger
+from sotopia_env.chat_model.spending.ledger import Ledger
 
 _EVERY = 0.5  # seconds between two refreshes
 _WINDOW = 20  # refreshes over which the rate of calls is averaged: 10 seconds

@@ -13,7 +13,7 @@ from sotopia_env.evaluators.evaluator import Basis, measures, weakest
 from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError, InvalidValueError
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.world.episode import Evaluation, Evaluator
 from sotopia_env.world.outcome import outcome_at
 from sotopia_env.world.play.table import Table

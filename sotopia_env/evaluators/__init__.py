@@ -13,33 +13,20 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.evaluators.composite import AGGREGATES, Composite
+from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
-from sotopia_env.evaluators.evaluator import ComputedEvaluator, custom_dimensions
-from sotopia_env.evaluators.rules.evaluator import RULES, RuleEvaluator
+from sotopia_env.evaluators.evaluator import ComputedEvaluator
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
-from sotopia_env.world.answers import View
 from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
-    from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, Ensemble
-    from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
-    from sotopia_env.evaluators.judge.document import document
-    from sotopia_env.evaluators.judge.llm_judge import LLMJudge
-    from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint
-    from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
-    from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
+    from sotopia_env.evaluators.ensemble import Ensemble
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
 # Imported on first use: these modules load the model client, which evaluators without a model do not need.
 _LAZY: Mapping[str, tuple[str, ...]] = {
-    "ensemble": ("ENSEMBLE_AGGREGATES", "Ensemble"),
-    "judge.dimensions_file": ("load_dimensions",),
-    "judge.document": ("document",),
-    "judge.llm_judge": ("LLMJudge",),
-    "judge.prompt": ("Prompt", "closed_object", "fingerprint"),
-    "judge.question": ("Manner", "ask", "check_model", "tag"),
-    "judge.verdict": ("Refusal", "object_members", "read_object", "refusal"),
+    "ensemble": ("Ensemble",),
     "spoken_outcome": ("SpokenOutcome",),
 }
 _MODULE = {name: module for module, names in _LAZY.items() for name in names}
@@ -57,31 +44,11 @@ def default_evaluator() -> Evaluator:
 
 
 __all__ = [
-    "AGGREGATES",
-    "ENSEMBLE_AGGREGATES",
-    "RULES",
     "Composite",
     "ComputedEvaluator",
     "Diligence",
     "Ensemble",
-    "LLMJudge",
-    "Manner",
-    "Prompt",
-    "Refusal",
-    "RuleEvaluator",
     "SpokenOutcome",
     "VerifiedOutcome",
-    "View",
-    "ask",
-    "check_model",
-    "closed_object",
-    "custom_dimensions",
     "default_evaluator",
-    "document",
-    "fingerprint",
-    "load_dimensions",
-    "object_members",
-    "read_object",
-    "refusal",
-    "tag",
 ]

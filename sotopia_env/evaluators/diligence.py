@@ -27,17 +27,10 @@ from dataclasses import dataclass, field
 
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
-from sotopia_env.outcomes import (
-    Agreement,
-    AgreementState,
-    ChoiceIssue,
-    Move,
-    MoveKind,
-    NumberIssue,
-    OutcomeSpec,
-    Terms,
-    worth_value,
-)
+from sotopia_env.outcomes import Agreement, ChoiceIssue, Move, MoveKind, NumberIssue, OutcomeSpec
+from sotopia_env.outcomes.protocols.agreement import AgreementState
+from sotopia_env.outcomes.space import Terms
+from sotopia_env.outcomes.specification import worth_value
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Evaluation, Score

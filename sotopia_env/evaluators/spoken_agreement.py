@@ -14,7 +14,9 @@ from typing import Any
 from sotopia_env.evaluators.judge.prompt import closed_object
 from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal, text_problem
 from sotopia_env.foundation.errors import EvaluationError, FieldError, excerpt, json_excerpt
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, Menu, Move, MoveKind, SpokenAgreement
+from sotopia_env.outcomes import InvalidMoveError, Menu, Move, MoveKind
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+from sotopia_env.outcomes.result import SpokenAgreement
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.world.dynamics import Turn, final_table
 from sotopia_env.world.episode import Episode

@@ -19,7 +19,9 @@ from sotopia_env.evaluators.verified import VerifiedOutcome, share_scores
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, quote
-from sotopia_env.outcomes import AgreementRules, BallotRules, Quorum, SpokenAgreement
+from sotopia_env.outcomes import AgreementRules, BallotRules
+from sotopia_env.outcomes.result import SpokenAgreement
+from sotopia_env.outcomes.specification import Quorum
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import references
 from sotopia_env.world.reward import Dimension

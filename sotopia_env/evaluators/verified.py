@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import RANGES, Dimension

@@ -12,10 +12,12 @@ from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError,
 from sotopia_env.foundation.files import read_lines, read_text, replacement
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.foundation.records import read_record
-from sotopia_env.importers import ProductKind, format_named, formats
+from sotopia_env.importers.foreign import ProductKind
 from sotopia_env.importers.importing import CAST, read_report, written_to
+from sotopia_env.importers.registry import format_named, formats
 from sotopia_env.storage import read_run
-from sotopia_env.world import Cast, Scenario, Task
+from sotopia_env.world import Scenario, Task
+from sotopia_env.world.taskset import Cast
 
 SUFFIXES = (".jsonl", ".json")
 

@@ -24,13 +24,15 @@ from sotopia_env.foundation.errors import DamagedRecordError, InvalidTaskError, 
 from sotopia_env.foundation.files import replacement
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.validation import invalid
-from sotopia_env.importers import Conversion, FileCount, Product, ProductKind, Remark
+from sotopia_env.importers.conversion import Conversion, FileCount
+from sotopia_env.importers.foreign import Product, ProductKind
+from sotopia_env.importers.source import Remark
 from sotopia_env.runs.plan import set_hash
-from sotopia_env.storage import RUN, RunConfig, RunManifest
-from sotopia_env.storage.manifest import EPISODES, Named, RunCounts
+from sotopia_env.storage.manifest import EPISODES, RUN, Named, RunConfig, RunCounts, RunManifest
 from sotopia_env.tasks import check
-from sotopia_env.world import Cast, Episode, Rules
-from sotopia_env.world.episode import to_line
+from sotopia_env.world import Rules
+from sotopia_env.world.episode import Episode, to_line
+from sotopia_env.world.taskset import Cast
 
 IMPORT = "import.json"
 CAST = "cast.json"

@@ -6,7 +6,7 @@ themselves belong to tasks (``sotopia_env.world.interview``).
 """
 
 from sotopia_env.interviews.evaluator import InterviewEvaluator
-from sotopia_env.interviews.output import interviews_report
-from sotopia_env.interviews.report import InterviewReport, interview_report, report_runs
 
-__all__ = ["InterviewEvaluator", "InterviewReport", "interview_report", "interviews_report", "report_runs"]
+__all__ = [
+    "InterviewEvaluator",
+]

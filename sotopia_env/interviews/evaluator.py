@@ -31,7 +31,7 @@ from sotopia_env.foundation.errors import (
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.interviews.goals import judge_goals, prompt_texts
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.policies.agent_prompt import prompt_text
 from sotopia_env.world.answers import (
     ANSWERED,

@@ -16,20 +16,8 @@ from sotopia_env.naming.evaluators import (
     make_evaluator,
     make_optional_evaluator,
 )
-from sotopia_env.naming.plugins import imported_code
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
-from sotopia_env.naming.recorded import policy_of
-from sotopia_env.naming.scorers import SCORERS, make_scorer
-from sotopia_env.naming.task_sources import (
-    SHIPPED,
-    TASK_PLUGINS,
-    check_seat,
-    episode_tasks,
-    pick_task,
-    task_rules,
-    task_set,
-    task_sources,
-)
+from sotopia_env.naming.task_sources import SHIPPED, TASK_PLUGINS, check_seat, pick_task, task_rules, task_set
 
 __all__ = [
     "EVALUATOR_NAMES",
@@ -37,20 +25,14 @@ __all__ = [
     "NO_EVALUATOR",
     "POLICY_NAMES",
     "POLICY_PLUGINS",
-    "SCORERS",
     "SHIPPED",
     "TASK_PLUGINS",
     "check_seat",
     "described_policies",
-    "episode_tasks",
-    "imported_code",
     "make_evaluator",
     "make_optional_evaluator",
     "make_policy",
-    "make_scorer",
     "pick_task",
-    "policy_of",
     "task_rules",
     "task_set",
-    "task_sources",
 ]

@@ -85,7 +85,7 @@ def make_evaluator(
         model_factory: returns a judge's model by name; models in directories are opened instead
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: the policies of the run, for an interview. Records of scripted policies and language models are
-            sufficient (:func:`~sotopia_env.naming.policy_of`).
+            sufficient (:func:`~sotopia_env.naming.recorded.policy_of`).
 
     Raises:
         UnknownNameError: a name, an option or a view is unknown; the message suggests the nearest name.

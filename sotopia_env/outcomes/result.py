@@ -18,7 +18,7 @@ class OutcomeResult(Record):
         shares: per agent, seat order: (payoff - disagreement) / (best - disagreement); below 0 when worse
             than no deal.
         efficiency: joint surplus over the best joint surplus, in (-inf, 1].
-        fairness: see :meth:`~sotopia_env.outcomes.ReferencePoints.fairness`.
+        fairness: see :meth:`~sotopia_env.outcomes.reference.ReferencePoints.fairness`.
     """
 
     agreed: bool

@@ -16,7 +16,7 @@ _ProtocolT = TypeVar("_ProtocolT", bound=type[Any])
 
 @runtime_checkable
 class ProtocolClass(Protocol):
-    """The members that a protocol class must have (:class:`~sotopia_env.outcomes.Protocol`)."""
+    """The members that a protocol class must have (:class:`~sotopia_env.outcomes.protocols.protocol.Protocol`)."""
 
     kind: str
     rule: str

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError
-from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue, read_move
-from sotopia_env.world import Action, ActionType, Observation, Turn
+from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue
+from sotopia_env.outcomes.move import read_move
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
 
 OFFER, CLAIM = "offer", "claim"
 """Values of the field ``move`` for moves with further fields."""

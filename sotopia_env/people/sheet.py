@@ -23,7 +23,7 @@ from sotopia_env.foundation.files import csv_text, read_text, write_text_atomica
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import Record, read_record
-from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.storage.recordings import recordings
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import OWN_FIELDS, describe, render_turn

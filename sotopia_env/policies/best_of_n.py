@@ -21,8 +21,8 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.outcomes import Move, MoveKind, Terms
-from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.outcomes.space import OPTION, Terms
 from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.world.action import Action
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply, answer_of

@@ -10,17 +10,17 @@ from sotopia_env.foundation.quoting import escape
 from sotopia_env.outcomes import (
     ChoiceIssue,
     InvalidMoveError,
-    Issue,
     ItemsIssue,
     Menu,
     Move,
     MoveKind,
     NumberIssue,
     OutcomeSpace,
-    TableView,
-    Terms,
-    read_move,
 )
+from sotopia_env.outcomes.issues import Issue
+from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.space import Terms
+from sotopia_env.outcomes.table import TableView
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.json_text import canonical_json, decode_json
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings

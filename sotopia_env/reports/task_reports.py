@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sotopia_env.foundation.quoting import escape, escape_line
-from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
 from sotopia_env.tasks.composition import Composition, verified_share

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from sotopia_env.foundation.quoting import escape, escape_line, quote
-from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.answers import participant_of

@@ -13,8 +13,9 @@ from sotopia_env.world.episode import RecordedTurn
 class TurnCounts:
     """Sums over turns.
 
-    The last five are recorded only for turns that were read from a text (:class:`~sotopia_env.world.Generation`); they
-    are ``None`` if no turn has one. A sum with an unknown part is unknown.
+    The last five are recorded only for turns that were read from a text
+    (:class:`~sotopia_env.world.episode.Generation`); they are ``None`` if no turn has one. A sum with an unknown part
+    is unknown.
 
     Attributes:
         turns: the number of turns.

@@ -6,8 +6,8 @@ import asyncio
 import math
 from dataclasses import dataclass, field
 
-from sotopia_env.chat_model import Amount, Ledger, Totals
-from sotopia_env.chat_model.spending.budget import NOTHING
+from sotopia_env.chat_model.spending.budget import NOTHING, Amount
+from sotopia_env.chat_model.spending.ledger import Ledger, Totals
 from sotopia_env.storage.manifest import UnfinishedPart
 from sotopia_env.world.episode import RecordedTurn, Usage
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from sotopia_env.chat_model import Ledger
-from sotopia_env.concurrency import Progress, Stop, check_limits, work_through
+from sotopia_env.chat_model.spending.ledger import Ledger
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Stop
+from sotopia_env.concurrency.workers import check_limits, work_through
 from sotopia_env.evaluators.evaluator import JudgePanel
 from sotopia_env.foundation.errors import ModelRefusedError, check_members
 from sotopia_env.foundation.json_text import canonical_json

@@ -22,20 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model import (
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Limits,
-    ModelOptions,
-    ModelPool,
-    Price,
-    RemoteModel,
-    Role,
-    estimate_tokens,
-)
+from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.asking import replacing_models
-from sotopia_env.chat_model.limits import most_tokens
+from sotopia_env.chat_model.limits import Limits, estimate_tokens, most_tokens
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.chat_model.protocol import Role
+from sotopia_env.chat_model.remote import RemoteModel
+from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.runs.evaluate import is_pending

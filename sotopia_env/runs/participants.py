@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sotopia_env.chat_model import Ledger
+from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.foundation.errors import InUseError, Where
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sotopia_env.chat_model import Ledger, ModelOptions, read_ledger
-from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger, read_ledger
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Where, excerpt
 from sotopia_env.foundation.files import repair_torn_line, write_text_atomically
 from sotopia_env.foundation.json_text import read_json

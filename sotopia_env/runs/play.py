@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from sotopia_env.concurrency import Dropped, Stop
+from sotopia_env.concurrency.stopping import Dropped, Stop
 from sotopia_env.evaluators.evaluator import JudgePanel, MemberResult
 from sotopia_env.foundation.errors import FATAL, SotopiaError
 from sotopia_env.foundation.waiting import all_at_once

@@ -20,10 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sotopia_env.chat_model import Ledger
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.chat_model.spending.ledger import LEDGER
-from sotopia_env.concurrency import Progress, Stop, stop_on_signals
+from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Stop, stop_on_signals
 from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError, SotopiaError, check_whole
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.runs.forecast import check_prompts

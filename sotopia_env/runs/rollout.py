@@ -1,6 +1,6 @@
 """Plays a run: many independent episodes at once, recorded on disk as they finish, resumable.
 
-Workers take plans from one iterator (:func:`~sotopia_env.concurrency.work_through`), so memory grows with the
+Workers take plans from one iterator (:func:`~sotopia_env.concurrency.workers.work_through`), so memory grows with the
 concurrency, not with the length of the run. :mod:`sotopia_env.runs.play` plays one episode;
 :mod:`sotopia_env.storage.directory` describes the files of a run.
 """
@@ -17,8 +17,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sotopia_env.chat_model import Ledger
-from sotopia_env.concurrency import Dropped, Progress, Stop, check_limits, work_through
+from sotopia_env.chat_model.spending.ledger import Ledger
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Dropped, Stop
+from sotopia_env.concurrency.workers import check_limits, work_through
 from sotopia_env.foundation.errors import (
     FATAL,
     DamagedRecordError,
@@ -29,7 +31,7 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid
-from sotopia_env.naming import imported_code
+from sotopia_env.naming.plugins import imported_code
 from sotopia_env.policies.lengths import Measured, length_warnings
 from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory

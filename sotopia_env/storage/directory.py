@@ -187,7 +187,7 @@ class RunDirectory:
 
         Args:
             complete: whether the run is done; a run that was stopped has no time in ``finished``.
-            answered: the models that answered (:meth:`sotopia_env.chat_model.Ledger.answered`).
+            answered: the models that answered (:meth:`sotopia_env.chat_model.spending.ledger.Ledger.answered`).
         """
         self._episodes.sync()
         self.failures.compact()

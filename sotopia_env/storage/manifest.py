@@ -190,8 +190,8 @@ class FailureRecord(Record):
         traceback: the last lines of the traceback.
         turns: the turns before the failure.
         errors: earlier failures in these turns that did not end the episode.
-        culprits: the identities (:func:`~sotopia_env.policies.policy_identity`) of the policies whose turn it was;
-            empty in records of earlier versions.
+        culprits: the identities (:func:`~sotopia_env.world.play.policy.policy_identity`) of the policies whose turn it
+            was; empty in records of earlier versions.
     """
 
     key: str

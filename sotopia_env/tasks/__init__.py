@@ -13,23 +13,13 @@ from sotopia_env.tasks.builtin import (
     starter_scenarios,
     starter_tasks,
 )
-from sotopia_env.tasks.casting import CASTS, DRAWN, STARTER, cast_scenarios, read_cast
+from sotopia_env.tasks.casting import read_cast
 from sotopia_env.tasks.checks import check, warnings
-from sotopia_env.tasks.families import (
-    FAMILIES,
-    LEVELS,
-    Draft,
-    Family,
-    Phrases,
-    family,
-    family_of,
-    generate,
-    register_family,
-)
-from sotopia_env.tasks.open_scenario import OpenScenario, task_key
-from sotopia_env.tasks.people import draw_characters, draw_relationship
+from sotopia_env.tasks.families.family import LEVELS, Draft, Family
+from sotopia_env.tasks.families.registry import FAMILIES, family, family_of, generate, register_family
+from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.phrases import phrase, share
-from sotopia_env.tasks.procedural import Source, TaskStream, stream
+from sotopia_env.tasks.procedural import Source, TaskStream
 from sotopia_env.tasks.task_files import CASTINGS, OpenTasks, load, read_task_file
 from sotopia_env.tasks.templates import (
     Template,
@@ -40,23 +30,16 @@ from sotopia_env.tasks.templates import (
 
 __all__ = [
     "CASTINGS",
-    "CASTS",
-    "DRAWN",
     "FAMILIES",
     "LEVELS",
-    "STARTER",
     "Draft",
     "Family",
-    "OpenScenario",
     "OpenTasks",
-    "Phrases",
     "Source",
     "TaskStream",
     "Template",
-    "cast_scenarios",
     "check",
     "draw_characters",
-    "draw_relationship",
     "everyday_cast",
     "everyday_group_tasks",
     "everyday_scenarios",
@@ -75,7 +58,5 @@ __all__ = [
     "starter_cast",
     "starter_scenarios",
     "starter_tasks",
-    "stream",
-    "task_key",
     "warnings",
 ]

@@ -13,19 +13,9 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidTaskError, Verbatim, Where
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.outcomes import (
-    AdditiveWorth,
-    BallotRules,
-    BallotWorth,
-    ChoiceIssue,
-    ClaimsRules,
-    ClaimsWorth,
-    Issue,
-    ItemsIssue,
-    OutcomeSpec,
-    TableWorth,
-    WorthForm,
-)
+from sotopia_env.outcomes import AdditiveWorth, BallotRules, ChoiceIssue, ClaimsRules, ItemsIssue, OutcomeSpec
+from sotopia_env.outcomes.issues import Issue
+from sotopia_env.outcomes.worth import BallotWorth, ClaimsWorth, TableWorth, WorthForm
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Seat, Task
 

@@ -5,7 +5,8 @@ The words fit the move and are read by the partners only: they have no effect on
 
 from __future__ import annotations
 
-from sotopia_env.outcomes import Move, MoveKind, Terms
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.families.family import Phrases
 from sotopia_env.tasks.families.registry import family_named_in
 from sotopia_env.tasks.wording import pick

@@ -1,108 +1,28 @@
 """The world: situations, actions, rules, observations, rewards and episodes; pure functions and frozen records."""
 
-from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure, json_objects, to_json
-from sotopia_env.world.answers import InterviewAnswer, Interviewee, InterviewQuestion, InterviewReply, View
-from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, initial_state, transition
-from sotopia_env.world.episode import (
-    Episode,
-    Evaluation,
-    Evaluator,
-    Generation,
-    PolicyInfo,
-    RecordedTurn,
-    Score,
-    Usage,
-    replay,
-    write_episodes,
-)
-from sotopia_env.world.interview import Domain, GoalTest, GoalType, Interview, Need, Question, Role
-from sotopia_env.world.observation import (
-    LEFT_OUT,
-    NOTHING_NEW,
-    ChatMessage,
-    FunctionCall,
-    Observation,
-    SeatView,
-    render_action,
-)
-from sotopia_env.world.outcome import goal_truth, outcome_of, references
-from sotopia_env.world.reward import (
-    ABBREVIATIONS,
-    DIMENSIONS,
-    RANGES,
-    CustomDimension,
-    Dimension,
-    RewardVector,
-    Scalarisation,
-    dimension,
-)
-from sotopia_env.world.scenario import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.taskset import Cast, TaskSet, admissible_seatings, draw_seatings, seat_characters
+from sotopia_env.world.action import Action
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Evaluator, Score
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.reward import DIMENSIONS, Dimension, Scalarisation
+from sotopia_env.world.scenario import Character, Relationship, Scenario, Seat, Task
+from sotopia_env.world.taskset import TaskSet
 from sotopia_env.world.turn_order import TurnOrder
 
 __all__ = [
-    "ABBREVIATIONS",
     "DIMENSIONS",
-    "LEFT_OUT",
-    "NOTHING_NEW",
-    "NO_ACTION",
-    "RANGES",
     "Action",
-    "ActionType",
-    "Cast",
     "Character",
-    "ChatMessage",
-    "Constraints",
-    "CustomDimension",
     "Dimension",
-    "Domain",
-    "Episode",
-    "EpisodeState",
-    "Evaluation",
     "Evaluator",
-    "FunctionCall",
-    "Generation",
-    "GoalTest",
-    "GoalType",
-    "Interview",
-    "InterviewAnswer",
-    "InterviewQuestion",
-    "InterviewReply",
-    "Interviewee",
-    "Need",
     "Observation",
-    "ParseFailure",
-    "PolicyInfo",
-    "Question",
-    "RecordedTurn",
     "Relationship",
-    "RelationshipKind",
-    "RewardVector",
-    "Role",
     "Rules",
     "Scalarisation",
     "Scenario",
     "Score",
     "Seat",
-    "SeatView",
     "Task",
     "TaskSet",
-    "Turn",
     "TurnOrder",
-    "Usage",
-    "View",
-    "admissible_seatings",
-    "dimension",
-    "draw_seatings",
-    "goal_truth",
-    "initial_state",
-    "json_objects",
-    "outcome_of",
-    "references",
-    "render_action",
-    "replay",
-    "seat_characters",
-    "to_json",
-    "transition",
-    "write_episodes",
 ]

@@ -19,7 +19,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.foundation.json_text import DECODER, RefusedError
 from sotopia_env.foundation.quoting import escape, quote
-from sotopia_env.outcomes import InvalidMoveError, Move, read_move
+from sotopia_env.outcomes import InvalidMoveError, Move
+from sotopia_env.outcomes.move import read_move
 
 MAX_ARGUMENT_LENGTH = 16_384
 """Longest argument, in characters; longer ones are refused, never cut."""

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ConfigDict
 
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
-from sotopia_env.outcomes import Effect, InvalidMoveError
+from sotopia_env.outcomes import InvalidMoveError
+from sotopia_env.outcomes.protocols.protocol import Effect
 from sotopia_env.world.action import ACTION_TYPES, NO_ACTION, WORDLESS, Action, ActionType
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import Appointment, LastRound, NextRound, TurnOrder, next_round

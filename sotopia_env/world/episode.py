@@ -20,7 +20,7 @@ from sotopia_env.foundation.files import read_lines, write_text_atomically
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, read_record
 from sotopia_env.foundation.versions import code_version
-from sotopia_env.outcomes import OutcomeResult, SpokenAgreement
+from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.perception.conversation import OwnMessage

@@ -15,8 +15,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Line, Name, Record, not_blank
-from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeResult, OutcomeSpec
+from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeSpec
 from sotopia_env.outcomes.amounts import Value, fold
+from sotopia_env.outcomes.result import OutcomeResult
 
 
 class Need(StrEnum):

@@ -14,7 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.outcomes import AnyProtocol, Menu, TableView
+from sotopia_env.outcomes import Menu
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+from sotopia_env.outcomes.table import TableView
 from sotopia_env.world.action import Action, ActionType, ParseFailure, parse_possible
 from sotopia_env.world.dynamics import EpisodeState, Rules, Turn, move_problem
 from sotopia_env.world.perception.briefing import DISCLOSURE, OWN_FIELDS, Briefing, Partner, briefing, describe

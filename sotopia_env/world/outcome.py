@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, Where
-from sotopia_env.outcomes import AnyProtocol, InvalidMoveError, OutcomeResult, ReferencePoints, reference_points
+from sotopia_env.outcomes import InvalidMoveError, reference_points
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+from sotopia_env.outcomes.reference import ReferencePoints
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.world.dynamics import Turn, final_table
 from sotopia_env.world.scenario import Task
 

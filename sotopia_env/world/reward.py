@@ -159,7 +159,7 @@ class Scalarisation:
     Attributes:
         single: the dimension whose native score is the reward.
         weights: weight per dimension over scores mapped to [0, 1]; dimensions left out weigh 0.
-        share: whether the reward is :attr:`~sotopia_env.outcomes.OutcomeResult.shares`: 1 for the seat's best
+        share: whether the reward is :attr:`~sotopia_env.outcomes.result.OutcomeResult.shares`: 1 for the seat's best
             attainable outcome, 0 for no outcome, below 0 for one that is worse than none; it is unbounded.
     """
 

@@ -33,7 +33,10 @@ from sotopia_env.foundation.records import (
     not_blank,
     not_structural,
 )
-from sotopia_env.outcomes import AnyProtocol, OutcomeSpec, check_seats, make_protocol
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.protocols.making import make_protocol
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+from sotopia_env.outcomes.specification import check_seats
 from sotopia_env.world.interview import Interview
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)

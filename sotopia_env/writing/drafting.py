@@ -19,8 +19,11 @@ from pydantic import BaseModel, ValidationError
 
 from sotopia_env.chat_model import ChatModel, ChatReply, ChatRequest
 from sotopia_env.chat_model.asking import Complaint, ShortenedRequest, ask
-from sotopia_env.concurrency import Progress, Stop, work_through
-from sotopia_env.evaluators import Manner, Refusal, read_object
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Stop
+from sotopia_env.concurrency.workers import work_through
+from sotopia_env.evaluators.judge.question import Manner
+from sotopia_env.evaluators.judge.verdict import Refusal, read_object
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, quote
@@ -185,7 +188,7 @@ class Drafter:
         )
 
     async def work_through(self, items: Sequence[_T], work: Callable[[_T], Awaitable[bool]], unit: str) -> None:
-        """Calls ``work`` for all items, several at a time; see :func:`sotopia_env.concurrency.work_through`.
+        """Calls ``work`` for all items, several at a time; see :func:`sotopia_env.concurrency.workers.work_through`.
 
         Raises:
             ModelRefusedError: the model refuses every request.

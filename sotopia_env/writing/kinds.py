@@ -21,11 +21,13 @@ from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.records import Line
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.tasks import OpenScenario, cast_scenarios, check
-from sotopia_env.tasks.lint import lint
+from sotopia_env.tasks import check
+from sotopia_env.tasks.casting import cast_scenarios
+from sotopia_env.tasks.lint.report import lint
 from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, PRONOUNS, WORD_LIMIT, gendered_words
-from sotopia_env.world import Character, Constraints, Relationship, RelationshipKind, Scenario, Seat, Task
-from sotopia_env.world.scenario import ADULT
+from sotopia_env.tasks.open_scenario import OpenScenario
+from sotopia_env.world import Character, Relationship, Scenario, Seat, Task
+from sotopia_env.world.scenario import ADULT, Constraints, RelationshipKind
 from sotopia_env.world.taskset import Cast, TaskSet
 from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.inspirations import Inspiration, plain

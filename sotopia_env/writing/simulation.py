@@ -16,8 +16,9 @@ from sotopia_env.foundation.prompts import reader
 from sotopia_env.foundation.records import Name
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.outcomes import OutcomeSpec
-from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Seat, Task
+from sotopia_env.world import Character, Relationship, Scenario, Seat, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.scenario import RelationshipKind
 from sotopia_env.world.turn_order import TurnOrder
 from sotopia_env.writing.drafting import DraftQuestion, Trusted
 from sotopia_env.writing.kinds import check_task, checked_rules

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
+from sotopia_env.reports.charts import Panel, forest_chart
+from sotopia_env.reports.intervals import Estimate
+from sotopia_env.reports.sheet import Report, Sheet
 from studies.attribution_accuracy.probes import Truth
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.policies import Policy
 from sotopia_env.storage import Journal
 from sotopia_env.tasks import family_of
-from sotopia_env.world import Action, ActionType, Episode
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.table import Table
 
 NO_FAMILY = "other"

@@ -24,12 +24,13 @@ from sotopia_training.attribution.stage import run as attribute
 from sotopia_training.stage.access import opened
 from sotopia_training.stage.directory import StageDirectory
 
-from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_policy
 from sotopia_env.storage import read_run
-from sotopia_env.world import Episode, write_episodes
+from sotopia_env.world.episode import Episode, write_episodes
 from studies.attribution_accuracy.accuracy import MethodAccuracy, RewardedAction, accuracies, accuracy_report, nearest
 from studies.attribution_accuracy.probes import Probe, ProbeMaker, Truth, truth_of
 

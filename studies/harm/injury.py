@@ -15,21 +15,15 @@ from typing import Any
 
 from sotopia_env import sample_tasks
 from sotopia_env.chat_model import ChatModel
-from sotopia_env.evaluators import ComputedEvaluator, LLMJudge
+from sotopia_env.evaluators import ComputedEvaluator
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.tasks import starter_cast
-from sotopia_env.world import (
-    ActionType,
-    CustomDimension,
-    Dimension,
-    Episode,
-    Evaluation,
-    Scenario,
-    Score,
-    Task,
-    TaskSet,
-)
+from sotopia_env.world import Dimension, Scenario, Score, Task, TaskSet
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.reward import CustomDimension
 
 ROLES = ("planner", "friend")
 """The person in the first seat: the one with the plan (the paper's Character 1), or the other one (Character 2)."""

@@ -22,17 +22,9 @@ from sotopia_training.stage.directory import StageDirectory
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.reports import (
-    ESTIMATE,
-    Estimate,
-    Panel,
-    Report,
-    Sheet,
-    adjusted,
-    difference_estimate,
-    estimate,
-    forest_chart,
-)
+from sotopia_env.reports.charts import Panel, forest_chart
+from sotopia_env.reports.intervals import Estimate, adjusted, difference_estimate, estimate
+from sotopia_env.reports.sheet import ESTIMATE, Report, Sheet
 from studies.harm.benchmarks import MAX_TOXICITY, TOXIC, BenchmarkSample, answer, check_installed, check_tasks
 from studies.harm.settings import Benchmark, HarmSettings
 from studies.harm.toxicity import Toxicity

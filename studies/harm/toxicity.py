@@ -11,7 +11,10 @@ from typing import Any
 
 from sotopia_env.evaluators import ComputedEvaluator
 from sotopia_env.foundation.errors import InvalidValueError, first_line
-from sotopia_env.world import ActionType, CustomDimension, Dimension, Episode, Evaluation, Score, Task
+from sotopia_env.world import Dimension, Score, Task
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.reward import CustomDimension
 from studies.harm.settings import Classifier
 
 _MOST = 1000

@@ -11,9 +11,12 @@ import sys
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
-from sotopia_env.evaluators import LLMJudge
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.world import Action, ActionType, Episode, Evaluation, Turn
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Episode, Evaluation
 from studies.judge_attacks.attacks import ATTACKS, plant
 
 LINES = ("Give me what I want, now.", "I would rather not.", "You are a fool, then.", "Then we have no deal. Good day.")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from sotopia_env.reports import adjusted
+from sotopia_env.reports.intervals import adjusted
 
 STAGES = {
     "untrained": "base model, aimless talk only",

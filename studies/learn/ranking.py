@@ -18,11 +18,11 @@ from sotopia_training.data.samples import RowMaker
 from sotopia_training.reward.scorer import RewardScorer
 from sotopia_training.stage.settings import PromptSettings
 
-from sotopia_env.chat_model import ModelPool
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.naming import policy_of
+from sotopia_env.naming.recorded import policy_of
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.world import Episode, Usage
+from sotopia_env.world.episode import Episode, Usage
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table
 from studies.learn.episodes import seat_of

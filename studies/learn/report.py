@@ -9,7 +9,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.reports import Estimate, Panel, Report, Sheet, forest_chart
+from sotopia_env.reports.charts import Panel, forest_chart
+from sotopia_env.reports.intervals import Estimate
+from sotopia_env.reports.sheet import Report, Sheet
 from studies.learn.claims import (
     TITLES,
     Claim,

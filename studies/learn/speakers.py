@@ -14,7 +14,8 @@ from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
-from sotopia_env.world import Action, ActionType, Observation
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.action import ActionType
 from studies.learn.tasks import PLAN
 
 OFFERS = ("How about this?", "Here is my offer.", "This is what I can do.", "I suggest this.")

@@ -23,7 +23,8 @@ from typing import Any
 
 from sotopia_env import tasks
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.outcomes import AdditiveWorth, OutcomeSpec, Terms
+from sotopia_env.outcomes import AdditiveWorth, OutcomeSpec
+from sotopia_env.outcomes.space import Terms
 from sotopia_env.world.scenario import Scenario, Task
 
 PLAN = "plan"

@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.reports import (
-    METHOD,
-    Estimate,
-    Panel,
-    Report,
-    Sheet,
-    difference_estimate,
-    estimate,
-    forest_chart,
-    seat_results,
-    show_number,
-)
-from sotopia_env.reports.sheet import Value, show_percent
+from sotopia_env.reports.charts import Panel, forest_chart
+from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate, estimate, show_number
+from sotopia_env.reports.seat_results import seat_results
+from sotopia_env.reports.sheet import Report, Sheet, Value, show_percent
 from sotopia_env.storage import read_run
 from studies.learn_smol.stages import EVALUATION, SHARED, TIMES
 

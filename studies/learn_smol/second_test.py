@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.reports import show_number
+from sotopia_env.reports.intervals import show_number
 from studies.learn_smol.report import PARTNERS, Results
 from studies.learn_smol.stages import SHARED, Stage, Study, evaluated
 

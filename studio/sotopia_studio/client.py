@@ -8,7 +8,7 @@
 
 :class:`AsyncStudio` has the same methods as coroutines. An error response raises :class:`StudioError` with the message
 of the service. Records are instances of the package's classes: :class:`~sotopia_env.world.Character`,
-:class:`~sotopia_env.world.Scenario`, :class:`~sotopia_env.world.Task`, :class:`~sotopia_env.world.Episode`.
+:class:`~sotopia_env.world.Scenario`, :class:`~sotopia_env.world.Task`, :class:`~sotopia_env.world.episode.Episode`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import httpx
 
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.world import Character, Episode, Scenario, Task
-from sotopia_env.world.episode import read_episode, to_line
+from sotopia_env.world import Character, Scenario, Task
+from sotopia_env.world.episode import Episode, read_episode, to_line
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,20 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import JsonObject, Record, read_record
-from sotopia_env.world import (
-    NO_ACTION,
-    Action,
-    ActionType,
-    Episode,
-    Evaluator,
-    Generation,
-    Observation,
-    RecordedTurn,
-    Rules,
-    Task,
-)
+from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
+from sotopia_env.world.action import NO_ACTION, ActionType
 from sotopia_env.world.answers import PARTICIPANT
-from sotopia_env.world.episode import EpisodeError, PolicyInfo
+from sotopia_env.world.episode import Episode, EpisodeError, Generation, PolicyInfo, RecordedTurn
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
 from sotopia_studio.problems import ConflictError, ForbiddenError

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.concurrency import Stop
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, SotopiaError
 from sotopia_env.runs.play import attempt
 from sotopia_studio import live

@@ -15,7 +15,8 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.evaluators.turn_rewards import counterfactual_rewards, standing, state_values
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import FixedEvaluator
-from sotopia_env.world import Dimension, Rules, TurnOrder, replay
+from sotopia_env.world import Dimension, Rules, TurnOrder
+from sotopia_env.world.episode import replay
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table
 

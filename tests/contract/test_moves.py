@@ -16,7 +16,7 @@ from pettingzoo.test.state_test import state_test
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.evaluators import default_evaluator
-from sotopia_env.outcomes import read_move
+from sotopia_env.outcomes.move import read_move
 from tests.sotopia_env.envs.env_doubles import ORDERS, Tally
 from tests.sotopia_env.world.scenarios import KINDS, verified_task
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
-from sotopia_env.importers import Conversion, formats
+from sotopia_env.importers.conversion import Conversion
 from sotopia_env.importers.exporting import export_records
 from sotopia_env.importers.importing import import_files
+from sotopia_env.importers.registry import formats
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.outcome import outcome_of
 from tests.errors import raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sotopia_env.outcomes import read_move
+from sotopia_env.outcomes.move import read_move
 from sotopia_env.testing import state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules

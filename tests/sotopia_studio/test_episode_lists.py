@@ -16,8 +16,8 @@ from sotopia_studio.store.episode_lists import EpisodeFilter
 from sotopia_env import naming
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.runs import plan_episodes, run_episodes
-from sotopia_env.world import Episode, Rules
-from sotopia_env.world.episode import to_line
+from sotopia_env.world import Rules
+from sotopia_env.world.episode import Episode, to_line
 
 
 async def played() -> list[Episode]:

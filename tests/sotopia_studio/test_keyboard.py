@@ -15,8 +15,10 @@ from sotopia_studio.studies import opening
 from sotopia_studio.studies.settings import study_of
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
-from sotopia_env.world import Action, ActionType
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
 from tests.sotopia_studio.studio import Studio, bargaining, running
 
 

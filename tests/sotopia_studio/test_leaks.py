@@ -14,7 +14,7 @@ from sotopia_studio.live import LiveSpec
 from sotopia_studio.store import studies
 
 from sotopia_env import naming
-from sotopia_env.outcomes import describe_worth
+from sotopia_env.outcomes.descriptions import describe_worth
 from sotopia_env.world import Rules, Task
 from tests.sotopia_studio.server import Studio, hidden, studio
 

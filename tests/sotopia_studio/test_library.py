@@ -23,8 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.world import RelationshipKind
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.scenario import RelationshipKind
 
 
 def run(url: str, act: Callable[[AsyncConnection], Awaitable[None]]) -> None:

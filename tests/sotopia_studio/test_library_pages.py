@@ -11,7 +11,8 @@ from sotopia_studio.store import episodes, library, runs
 from sotopia_studio.store.kinds import CHARACTERS, SCENARIOS, TASKS
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.server import Studio, studio
 
 SCENARIO = {

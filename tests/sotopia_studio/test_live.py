@@ -25,7 +25,8 @@ from sqlalchemy.exc import OperationalError
 from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.outcomes import Move
-from sotopia_env.world import Action, Rules, Task, TurnOrder, replay
+from sotopia_env.world import Action, Rules, Task, TurnOrder
+from sotopia_env.world.episode import replay
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_studio.conftest import act
 from tests.sotopia_studio.server import hidden, studio

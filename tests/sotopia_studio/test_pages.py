@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from sotopia_env.outcomes import Move
-from sotopia_env.world import Action, ActionType
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
 from tests.sotopia_studio.studio import Studio, bargaining, running
 
 

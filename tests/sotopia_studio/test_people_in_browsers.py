@@ -15,7 +15,8 @@ from sotopia_studio.store import episodes, runs
 from sotopia_studio.store.engine import Database
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.browser import Served, chromium, served, watched
 
 STUDY = """kind: play

@@ -8,7 +8,8 @@ from pathlib import Path
 from sotopia_studio.store import episodes, runs
 
 from sotopia_env import naming
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.server import studio
 
 

@@ -25,8 +25,10 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.people import read_annotations
 from sotopia_env.people.sheet import dimension_guides
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
-from sotopia_env.world import Interview, Question, TaskSet
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
+from sotopia_env.world import TaskSet
+from sotopia_env.world.interview import Interview, Question
 from tests.sotopia_studio.server import Studio, hidden, studio
 
 

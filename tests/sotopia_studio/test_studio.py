@@ -11,7 +11,8 @@ from sotopia_studio.store import library
 from sotopia_studio.store.kinds import CHARACTERS, SCENARIOS
 
 from sotopia_env import tasks as shipped
-from sotopia_env.world import Action, ActionType
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
 from tests.sotopia_studio.studio import Studio, bargaining, running
 
 

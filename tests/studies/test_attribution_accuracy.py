@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world import Dimension, Evaluation, write_episodes
-from sotopia_env.world.episode import Score
+from sotopia_env.world import Dimension
+from sotopia_env.world.episode import Evaluation, Score, write_episodes
 from sotopia_env.world.play.continuations import Continuations
 from studies.attribution_accuracy.accuracy import ALL, RewardedAction, accuracies, nearest
 from studies.attribution_accuracy.probes import Truth

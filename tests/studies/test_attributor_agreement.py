@@ -4,7 +4,7 @@ import pytest
 from sotopia_training.attribution.settings import AttributionSettings
 from sotopia_training.attribution.stage import run
 
-from sotopia_env.world import write_episodes
+from sotopia_env.world.episode import write_episodes
 from studies.attributor_agreement import AgreementTable, agreement, main
 from studies.reward_distributions import main as draw
 from tests.sotopia_training.played import ACCEPT, haggling, played

@@ -19,7 +19,8 @@ from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.world import Action, ActionType
+from sotopia_env.world import Action
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Rules
 from studies.learn.base_model import NUMBERS, _talk, _texts, drill_rows, in_batches, talk_rows
 from studies.learn.episodes import play_all, seat_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.quoting import quote
-from sotopia_env.outcomes import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, replay_turns

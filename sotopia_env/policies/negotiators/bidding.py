@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError
-from sotopia_env.outcomes import Issue, MoveKind, OpenOffer, OutcomeSpace, Terms, Worth, own_outcomes
-from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes import MoveKind, OutcomeSpace
+from sotopia_env.outcomes.issues import Issue
+from sotopia_env.outcomes.space import OPTION, Terms
+from sotopia_env.outcomes.table import OpenOffer
+from sotopia_env.outcomes.worth import Worth, own_outcomes
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.observation import Briefing, Observation
 
@@ -31,7 +34,7 @@ Rows = NDArray[np.intp]
 class Ranking:
     """A seat's outcomes in arrays, best first: row ``r`` is the outcome with the ``r``-th highest utility.
 
-    In a space of more than 10⁵ outcomes, :func:`~sotopia_env.outcomes.own_outcomes` uses a coarser grid for numbers.
+    In a space of more than 10⁵ outcomes, :func:`~sotopia_env.outcomes.worth.own_outcomes` uses a coarser grid.
 
     Attributes:
         space: the outcome space.

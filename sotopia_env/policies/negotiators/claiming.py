@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sotopia_env.outcomes import ClaimsWorth
+from sotopia_env.outcomes.worth import ClaimsWorth
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import Briefing, Observation
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sotopia_env.outcomes import BallotRules, ClaimsWorth, Move, MoveKind, TableView
+from sotopia_env.outcomes import BallotRules, Move, MoveKind
 from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes.table import TableView
+from sotopia_env.outcomes.worth import ClaimsWorth
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.bidding import EPSILON, Bids
 from sotopia_env.policies.negotiators.claiming import SURE, expectation, fact, odds

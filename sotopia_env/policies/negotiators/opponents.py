@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from numpy import float64
 from numpy.typing import NDArray
 
-from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace, Terms
+from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace
+from sotopia_env.outcomes.space import Terms
 from sotopia_env.policies.negotiators.bidding import Bids, Ranking, Rows
 from sotopia_env.policies.negotiators.claiming import records
 from sotopia_env.policies.negotiators.concession import TimeDependent, check

@@ -27,7 +27,8 @@ from decimal import Decimal
 from typing import Literal
 
 from sotopia_env.foundation.records import Record
-from sotopia_env.outcomes import AdditiveWorth, AgreementRules, NumberIssue, OutcomeSpec, Terms
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, NumberIssue, OutcomeSpec
+from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts

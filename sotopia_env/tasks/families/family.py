@@ -13,7 +13,8 @@ from typing import Any
 
 from sotopia_env.foundation.errors import UnknownNameError, check_whole
 from sotopia_env.foundation.records import Record
-from sotopia_env.outcomes import OutcomeSpec, Terms
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
 from sotopia_env.world.scenario import Character, Scenario, Seat, Task

@@ -17,8 +17,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from sotopia_env.outcomes import BallotRules, BallotWorth, OutcomeSpec
+from sotopia_env.outcomes import BallotRules, OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
+from sotopia_env.outcomes.worth import BallotWorth
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts

@@ -18,8 +18,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec, Quorum, Terms
+from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
+from sotopia_env.outcomes.space import Terms
+from sotopia_env.outcomes.specification import Quorum
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters, people_texts
 from sotopia_env.tasks.texts import read_texts

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.outcomes import ClaimsRules, ClaimsWorth, OutcomeSpec
+from sotopia_env.outcomes import ClaimsRules, OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
+from sotopia_env.outcomes.worth import ClaimsWorth
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.tasks.texts import read_texts

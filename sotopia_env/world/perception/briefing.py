@@ -10,16 +10,9 @@ from dataclasses import dataclass
 
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
-from sotopia_env.outcomes import (
-    AgreementRules,
-    BallotRules,
-    ClaimsRules,
-    OutcomeSpace,
-    Worth,
-    describe_space,
-    describe_worth,
-    outline,
-)
+from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, OutcomeSpace
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth, outline
+from sotopia_env.outcomes.worth import Worth
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 

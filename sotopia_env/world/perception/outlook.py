@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sotopia_env.outcomes import AnyProtocol, Menu, TableView
-from sotopia_env.outcomes.table import HIDDEN
+from sotopia_env.outcomes import Menu
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
+from sotopia_env.outcomes.table import HIDDEN, TableView
 from sotopia_env.world.perception.rendering import indented
 
 _indented_menu = lru_cache(maxsize=4_096)(indented)

@@ -1,8 +1,8 @@
 """Continuations of recorded episodes from one of their states.
 
-A *state* is the record of an episode up to some turn (:meth:`sotopia_env.world.Episode.before`), possibly with another
-action than the recorded one (:meth:`sotopia_env.world.play.table.Table.fork`). Policies play it to its end, which is
-evaluated.
+A *state* is the record of an episode up to some turn (:meth:`sotopia_env.world.episode.Episode.before`), possibly with
+another action than the recorded one (:meth:`sotopia_env.world.play.table.Table.fork`). Policies play it to its end,
+which is evaluated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Continuations:
 
         Args:
             policy_of: returns the policy that continues in the seat of a recorded policy, such as the recorded policy
-                itself (:func:`sotopia_env.naming.policy_of`).
+                itself (:func:`sotopia_env.naming.recorded.policy_of`).
             evaluator: scores the continuations.
             seed: the seed of the policies' random draws.
         """

@@ -208,7 +208,7 @@ class Table:
         """Takes the action of ``agent``; in a veiled round, its part of the round.
 
         A text that is not an action changes nothing, so the agent can be asked again. To continue without an action,
-        answer with :data:`~sotopia_env.world.NO_ACTION` and a ``generation`` that says why.
+        answer with :data:`~sotopia_env.world.action.NO_ACTION` and a ``generation`` that says why.
 
         Args:
             agent: one of :attr:`acting`.

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import canonical_json, parse_json
-from sotopia_env.world import Character, Episode, Scenario, Task
+from sotopia_env.world import Character, Scenario, Task
+from sotopia_env.world.episode import Episode
 from sotopia_studio.store.episode_lists import EpisodeRow
 from sotopia_studio.store.jobs import JobState
 from sotopia_studio.store.kinds import DimensionList, KnownPair, RecordT

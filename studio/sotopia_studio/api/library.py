@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.world import Character, RelationshipKind, Scenario, Task, admissible_seatings
+from sotopia_env.world import Character, Scenario, Task
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.taskset import admissible_seatings
 from sotopia_studio.api.bodies import (
     After,
     Body,

@@ -14,10 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import POLICY_NAMES
-from sotopia_env.runs import EpisodePlan
 from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
-from sotopia_env.world import Rules, Task, seat_characters
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.world import Rules, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.taskset import seat_characters
 from sotopia_studio import live
 from sotopia_studio.api.bodies import Body, StrictRoute
 from sotopia_studio.auth import Principal, Reader, Runner

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.outcomes import Claims, TableView, Votes
-from sotopia_env.world import ActionType, Evaluation, Task, Turn
+from sotopia_env.outcomes.table import Claims, TableView, Votes
+from sotopia_env.world import Task
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import InterviewAnswer
-from sotopia_env.world.episode import RecordedTurn
+from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.episode import Evaluation, RecordedTurn
 from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RANGES, Dimension

@@ -15,7 +15,8 @@ from fastapi.responses import RedirectResponse, Response
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.foundation.yaml_text import parse_yaml
-from sotopia_env.world import Character, RelationshipKind, Scenario, Task
+from sotopia_env.world import Character, Scenario, Task
+from sotopia_env.world.scenario import RelationshipKind
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import Edited, Fields, edited, lines, words

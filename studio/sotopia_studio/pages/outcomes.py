@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.outcomes import describe_space, describe_worth, reference_points
+from sotopia_env.outcomes import reference_points
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.outcomes.reference import ReferencePoints
 from sotopia_env.world import Scenario
 

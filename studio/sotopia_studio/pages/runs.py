@@ -12,7 +12,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.runs import RunSpec
-from sotopia_env.storage import read_failures
+from sotopia_env.storage.directory import read_failures
 from sotopia_studio.api import runs as api
 from sotopia_studio.api.runs import NewRun
 from sotopia_studio.api.simulate import Forecast, NewEvaluation, evaluate_run

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.world import Episode, Task
-from sotopia_env.world.episode import Evaluation, read_episode, to_line
+from sotopia_env.world import Task
+from sotopia_env.world.episode import Episode, Evaluation, read_episode, to_line
 from sotopia_studio.problems import MissingError
 from sotopia_studio.store import tables
 

@@ -13,8 +13,9 @@ from sqlalchemy import Table
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Line, Name, Record, TextMap
-from sotopia_env.world import Character, Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world import Character, Relationship, Scenario, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.scenario import RelationshipKind
 from sotopia_studio.store import tables
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

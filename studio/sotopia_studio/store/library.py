@@ -21,8 +21,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.records import read_record
-from sotopia_env.world import Cast, Scenario, Task
+from sotopia_env.world import Scenario, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_env.world.taskset import Cast
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import tables
 from sotopia_studio.store import tags as tag_store

@@ -11,20 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.errors import InvalidValueError, Where
 from sotopia_env.foundation.files import csv_text
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people import (
-    Annotation,
-    AnnotationKey,
-    AnnotationRequest,
-    AnnotationSet,
-    QualityRules,
-    agreement_report,
-    human_agreement,
-    screen,
-)
-from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, fingerprint
+from sotopia_env.people import human_agreement
+from sotopia_env.people.answers import Annotation, AnnotationSet
+from sotopia_env.people.quality import QualityRules, screen
+from sotopia_env.people.report import agreement_report
+from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, AnnotationKey, AnnotationRequest, fingerprint
 from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
-from sotopia_env.reports import Report
-from sotopia_env.world import Episode
+from sotopia_env.reports.sheet import Report
+from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.forms import FormQuestion
 from sotopia_studio.studies.interviews import INTERVIEW

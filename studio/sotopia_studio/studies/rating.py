@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
-from sotopia_env.world import Episode, Task
+from sotopia_env.world import Task
+from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title

@@ -12,14 +12,15 @@ from collections import Counter
 from pathlib import Path
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.concurrency import Stop
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import Where
 from sotopia_env.foundation.records import read_record
-from sotopia_env.runs import EpisodePlan, RunResult, RunSpec, run_episodes
-from sotopia_env.storage import check_run, is_unscored, read_failures, read_manifest
-from sotopia_env.storage.manifest import EPISODES
-from sotopia_env.world import Episode, RecordedTurn
-from sotopia_env.world.episode import read_episode
+from sotopia_env.runs import RunSpec, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import RunResult
+from sotopia_env.storage.directory import check_run, is_unscored, read_failures
+from sotopia_env.storage.manifest import EPISODES, read_manifest
+from sotopia_env.world.episode import Episode, RecordedTurn, read_episode
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
 from sotopia_studio.store.engine import Database

@@ -5,12 +5,13 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.concurrency import Stop
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.naming.models import with_directories
-from sotopia_env.writing import Drafter, simulation_question
+from sotopia_env.writing.drafting import Drafter
+from sotopia_env.writing.simulation import simulation_question
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import jobs, tables
 from sotopia_studio.store.jobs import Job

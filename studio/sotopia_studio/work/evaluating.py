@@ -8,12 +8,14 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.concurrency import Stop
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.runs import evaluate_episode, evaluate_run
-from sotopia_env.storage import check_run, read_manifest
+from sotopia_env.runs import evaluate_run
+from sotopia_env.runs.play import evaluate_episode
+from sotopia_env.storage.directory import check_run
+from sotopia_env.storage.manifest import read_manifest
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, events, jobs, runs, tables

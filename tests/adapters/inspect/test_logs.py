@@ -13,9 +13,10 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 
 from sotopia_env.adapters.inspect_logs import export_logs
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports import seat_results
+from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.storage import read_run
-from sotopia_env.world import Dimension, write_episodes
+from sotopia_env.world import Dimension
+from sotopia_env.world.episode import write_episodes
 from tests.sotopia_env.cli.test_cli import sotopia
 from tests.test_docs import ROOT
 

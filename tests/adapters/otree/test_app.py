@@ -13,8 +13,8 @@ from tests.adapters.libraries import need, run_page
 need("otree")
 
 from sotopia_env.foundation.records import read_record
-from sotopia_env.world import Dimension, Episode
-from sotopia_env.world.episode import replay
+from sotopia_env.world import Dimension
+from sotopia_env.world.episode import Episode, replay
 from tests.test_docs import ROOT
 
 OTREE = Path(sys.executable).parent / "otree"

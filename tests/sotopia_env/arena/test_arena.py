@@ -8,19 +8,11 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from sotopia_env.arena import (
-    SUITES,
-    Card,
-    Suite,
-    card_of_runs,
-    card_report,
-    freeze,
-    load_suite,
-    merged_cards,
-    read_card,
-)
-from sotopia_env.arena.card import CARD_FILE, FailedEpisode
-from sotopia_env.arena.suites import SUITE_FILE
+from sotopia_env.arena import Suite, freeze, load_suite, read_card
+from sotopia_env.arena.card import CARD_FILE, Card, FailedEpisode, merged_cards
+from sotopia_env.arena.page import card_report
+from sotopia_env.arena.reading import card_of_runs
+from sotopia_env.arena.suites import SUITE_FILE, SUITES
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy

@@ -8,12 +8,14 @@ from sotopia_env import tasks
 from sotopia_env.arena.process import process
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.naming import make_evaluator
-from sotopia_env.outcomes import Move, SpokenAgreement, worth_value
+from sotopia_env.outcomes import Move
+from sotopia_env.outcomes.result import SpokenAgreement
+from sotopia_env.outcomes.specification import worth_value
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.testing import state_after
-from sotopia_env.world import Action, Evaluation
+from sotopia_env.world import Action
 from sotopia_env.world.answers import InterviewAnswer
-from sotopia_env.world.episode import Episode
+from sotopia_env.world.episode import Episode, Evaluation
 from tests.sotopia_env.interviewed import fair
 
 

@@ -11,7 +11,9 @@ from sotopia_studio.store import episodes
 from typer.testing import CliRunner
 
 from sotopia_env import Rules, Table
-from sotopia_env.arena import Suite, card_of_runs, card_report, freeze, read_card
+from sotopia_env.arena import Suite, freeze, read_card
+from sotopia_env.arena.page import card_report
+from sotopia_env.arena.reading import card_of_runs
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_policy, task_set

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from sotopia_env.arena import Card, CardRow, Suite, card_report
+from sotopia_env.arena import Suite
+from sotopia_env.arena.card import Card
+from sotopia_env.arena.page import card_report
+from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import policy_identity
+from sotopia_env.world.play.policy import policy_identity
 from tests.errors import raises
 
 POOL = ("linear", "conceder")

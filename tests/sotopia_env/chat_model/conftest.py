@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import ChatRequest, RemoteModel, RetryPolicy, make_model
+from sotopia_env.chat_model import ChatRequest, make_model
+from sotopia_env.chat_model.remote import RemoteModel
+from sotopia_env.chat_model.retries import RetryPolicy
 from tests.sotopia_env.chat_model.server import LoopbackServer
 
 KEY = "sk-loopback-0123456789abcdef"

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sotopia_env.chat_model import Ledger, cache_info, clear_cache
+from sotopia_env.chat_model.cache import cache_info, clear_cache
+from sotopia_env.chat_model.spending.ledger import Ledger
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.server import SPEAK
 from tests.sotopia_env.chat_model.test_contract import ask

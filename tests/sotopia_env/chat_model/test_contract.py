@@ -9,7 +9,10 @@ from email.utils import format_datetime
 
 import pytest
 
-from sotopia_env.chat_model import ChatModel, ChatReply, Ledger, RetryPolicy, check
+from sotopia_env.chat_model import ChatModel, ChatReply
+from sotopia_env.chat_model.remote import check
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.foundation.errors import ContextLengthError, ModelCallError, ModelRefusedError
 from tests.sotopia_env.chat_model.conftest import ASK, KEY, QUICK, ledger_lines
 from tests.sotopia_env.chat_model.server import FOREIGN, SPEAK

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sotopia_env.chat_model import Price, check, make_model
+from sotopia_env.chat_model import make_model
+from sotopia_env.chat_model.remote import check
+from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.foundation.versions import package_versions

@@ -15,10 +15,11 @@ from sotopia_env.policies import LLMPolicy
 from sotopia_env.policies.agent_prompt import AgentPrompt, conversation_tokens
 from sotopia_env.policies.function_calls import action_text, call_of, functions_of, with_calls
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world import Action, ActionType, FunctionCall, Rules
-from sotopia_env.world.action import parse, to_json
+from sotopia_env.world import Action, Rules
+from sotopia_env.world.action import ActionType, parse, to_json
 from sotopia_env.world.answers import InterviewQuestion
 from sotopia_env.world.dynamics import StopReason
+from sotopia_env.world.observation import FunctionCall
 from sotopia_env.world.play.table import Table
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import Manner

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sotopia_env.chat_model import Ledger, LedgerEntry, Price, cache_info, read_ledger
+from sotopia_env.chat_model.cache import cache_info
 from sotopia_env.chat_model.limits import most_tokens
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry, read_ledger
 from sotopia_env.chat_model.transports.connections import request_id
 from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
 from tests.errors import raises

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from sotopia_env.chat_model import ChatReply, ChatRequest, Limits, estimate_tokens
-from sotopia_env.chat_model.limits import Limiter
+from sotopia_env.chat_model import ChatReply, ChatRequest
+from sotopia_env.chat_model.limits import Limiter, Limits, estimate_tokens
 from sotopia_env.foundation.errors import InvalidValueError
 from tests.errors import raises
 

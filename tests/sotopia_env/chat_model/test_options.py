@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from sotopia_env.chat_model import ModelOptions, Price, RetryPolicy
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.settings import settings_of
 from tests.errors import raises

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sotopia_env.chat_model import RetryPolicy
+from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.foundation.errors import ModelCallError, ModelRefusedError, ModelUnavailableError
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK
 from tests.sotopia_env.chat_model.server import SPEAK

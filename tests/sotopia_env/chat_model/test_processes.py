@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import Ledger, read_ledger
+from sotopia_env.chat_model.spending.ledger import Ledger, read_ledger
 from tests.sotopia_env.chat_model.conftest import KEY, ledger_lines
 
 ROOT = Path(__file__).parents[3]

@@ -16,8 +16,10 @@ from importlib.util import find_spec
 
 import pytest
 
-from sotopia_env.chat_model import ChatReply, Ledger, RetryPolicy, make_model
+from sotopia_env.chat_model import ChatReply, make_model
 from sotopia_env.chat_model.probing import probe_server
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.chat_model.transports.connections import MOST_BYTES
 from sotopia_env.foundation.errors import ModelCallError, ModelRefusedError, UnknownNameError
 from tests.errors import raises

@@ -3,8 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sotopia_env.chat_model import RetryPolicy, read_patience
-from sotopia_env.chat_model.retries import retry_after
+from sotopia_env.chat_model.retries import RetryPolicy, read_patience, retry_after
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError
 from tests.errors import raises

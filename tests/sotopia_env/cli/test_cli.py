@@ -20,8 +20,9 @@ from sotopia_env.cli import options as command_options
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.naming.grammar import split_names
-from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.tasks import FAMILIES
 from sotopia_env.world.action import Action, ActionType

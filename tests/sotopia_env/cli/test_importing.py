@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 
 from sotopia_env.importers.importing import import_files
-from sotopia_env.storage import read_manifest, read_run
+from sotopia_env.storage import read_run
+from sotopia_env.storage.manifest import read_manifest
 from tests.sotopia_env.cli.test_cli import sotopia
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import write

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sotopia_env.concurrency import Dropped, Progress, Stop, work_through
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Dropped, Stop
+from sotopia_env.concurrency.workers import work_through
 from sotopia_env.foundation.errors import BudgetExceededError, ModelRefusedError
 
 REFUSED = ModelRefusedError("no such model", kind="auth", status=401)

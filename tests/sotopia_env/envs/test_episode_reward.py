@@ -8,8 +8,10 @@ import pytest
 
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
-from sotopia_env.evaluators import Composite, Diligence, LLMJudge, RuleEvaluator, VerifiedOutcome
+from sotopia_env.evaluators import Composite, Diligence, VerifiedOutcome
 from sotopia_env.evaluators.evaluator import measures
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.testing import ScriptedChatModel

@@ -9,7 +9,8 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, InvalidValueError, PolicyError
-from sotopia_env.outcomes import MoveKind, read_move
+from sotopia_env.outcomes import MoveKind
+from sotopia_env.outcomes.move import read_move
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import replay
 from tests.errors import raises

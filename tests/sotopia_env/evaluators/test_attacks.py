@@ -18,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
-from sotopia_env.evaluators import LLMJudge
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
 from sotopia_env.foundation.errors import InvalidValueError

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from sotopia_env.evaluators import Composite, RuleEvaluator, VerifiedOutcome, default_evaluator
+from sotopia_env.evaluators import Composite, VerifiedOutcome, default_evaluator
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.naming import EVALUATOR_NAMES as NAMES
 from sotopia_env.naming import make_evaluator as make

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sotopia_env.evaluators import load_dimensions
+from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.reward import CustomDimension
 from tests.errors import raises

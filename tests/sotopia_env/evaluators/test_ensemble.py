@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from sotopia_env.evaluators import ENSEMBLE_AGGREGATES, Ensemble, LLMJudge
-from sotopia_env.evaluators.ensemble import majority
+from sotopia_env.evaluators import Ensemble
+from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, majority
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.reports.agreement import judge_agreement

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.evaluators import LLMJudge
 from sotopia_env.evaluators.judge.document import document, perceived_turns
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.outcomes import read_move
+from sotopia_env.outcomes.move import read_move
 from sotopia_env.testing import ScriptedChatModel, state_after
 from sotopia_env.world.action import Action
 from sotopia_env.world.dynamics import Rules, Turn, TurnOrder, initial_state, transition

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.evaluators import Ensemble, LLMJudge
+from sotopia_env.evaluators import Ensemble
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import (
     BudgetExceededError,
     ContextLengthError,

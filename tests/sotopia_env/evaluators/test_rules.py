@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.evaluators import RULES, RuleEvaluator
+from sotopia_env.evaluators.rules.evaluator import RULES, RuleEvaluator
 from sotopia_env.evaluators.rules.toxicity import ORDINARY_WORDS, toxic_words
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode

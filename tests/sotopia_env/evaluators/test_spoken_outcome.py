@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
-from sotopia_env.evaluators import Composite, RuleEvaluator, SpokenOutcome, VerifiedOutcome
+from sotopia_env.evaluators import Composite, SpokenOutcome, VerifiedOutcome
+from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
 from sotopia_env.naming import make_evaluator
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after

@@ -12,7 +12,9 @@ from sotopia_env.evaluators.turn_rewards import GOAL, counterfactual_rewards, st
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
-from sotopia_env.world import Action, ActionType, Episode, Rules, TurnOrder
+from sotopia_env.world import Action, Rules, TurnOrder
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.foundation.records import Record
-from sotopia_env.importers import Conversion, Product, formats
+from sotopia_env.importers.conversion import Conversion
 from sotopia_env.importers.exporting import export_records
+from sotopia_env.importers.foreign import Product
+from sotopia_env.importers.registry import formats
 
 AGENT = {
     "pk": "01EXAMPLEAGENT000000000001",

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import Conversion, ProductKind, formats
+from sotopia_env.importers.conversion import Conversion
+from sotopia_env.importers.foreign import ProductKind
+from sotopia_env.importers.registry import formats
 from sotopia_env.world import TurnOrder
 from sotopia_env.world.dynamics import SilenceRule, StopReason
 from sotopia_env.world.episode import Episode, replay, to_line

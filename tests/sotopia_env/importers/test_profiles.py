@@ -5,13 +5,16 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import ProductKind, formats
 from sotopia_env.importers.exporting import export_records
+from sotopia_env.importers.foreign import ProductKind
 from sotopia_env.importers.importing import import_files
+from sotopia_env.importers.registry import formats
 from sotopia_env.tasks import starter_tasks
-from sotopia_env.world import Cast, RelationshipKind, TaskSet
+from sotopia_env.world import TaskSet
 from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.taskset import Cast
 from tests.errors import raises
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import convert, plain, write

@@ -6,12 +6,14 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import ProductKind
+from sotopia_env.importers.foreign import ProductKind
 from sotopia_env.importers.importing import import_files
 from sotopia_env.tasks.selection import read_selection
-from sotopia_env.world import Cast, RelationshipKind, Rules
+from sotopia_env.world import Rules
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.observation import observe
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.world.taskset import Cast
 from tests.errors import raises
 from tests.sotopia_env.cli.test_cli import sotopia
 from tests.sotopia_env.importers import records

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers import ProductKind
 from sotopia_env.importers.exporting import export_records
+from sotopia_env.importers.foreign import ProductKind
 from sotopia_env.importers.importing import import_files
-from sotopia_env.world import Role, TaskSet
+from sotopia_env.world import TaskSet
 from sotopia_env.world.episode import Episode, replay, to_line
+from sotopia_env.world.interview import Role
 from tests.errors import raises
 from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.records import ILAN, TOVA, convert, write

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from sotopia_env.evaluators import View
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.evaluators.judge.verdict import Refusal
 from sotopia_env.foundation.errors import (
@@ -19,6 +18,7 @@ from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.interviews.goals import read_yes_no
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.world.answers import View
 from sotopia_env.world.episode import Evaluation, Evaluator
 from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Seat

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sotopia_env.evaluators import Composite, VerifiedOutcome, View
+from sotopia_env.evaluators import Composite, VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, ModelCallError
 from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.naming import make_evaluator
-from sotopia_env.policies import LLMPolicy, UniformRandom
-from sotopia_env.runs import EpisodePlan, run_episodes
+from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.scripted import UniformRandom
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.testing import ScriptedChatModel, check_evaluator, check_no_leaks
-from sotopia_env.world.answers import InterviewAnswer
+from sotopia_env.world.answers import InterviewAnswer, View
 from sotopia_env.world.episode import Episode, Evaluation, replay
 from sotopia_env.world.reward import Dimension
 from tests.errors import raises

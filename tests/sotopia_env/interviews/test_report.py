@@ -20,12 +20,13 @@ from statsmodels.stats.multitest import multipletests
 
 from benchmarks.sensitivity import rejections
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.interviews import interview_report, interviews_report
-from sotopia_env.interviews.report import abnormal_templates
+from sotopia_env.interviews.output import interviews_report
+from sotopia_env.interviews.report import abnormal_templates, interview_report
 from sotopia_env.interviews.rows import GOAL_MEASURES
 from sotopia_env.interviews.sensitivity import between_templates, deviations, variation_tests
-from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.reports import cohens_kappa, estimate
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.reports.agreement import cohens_kappa
+from sotopia_env.reports.intervals import estimate
 from sotopia_env.world.answers import INFORMATION_MEASURES, InterviewAnswer, View
 from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo
 from sotopia_env.world.outcome import goal_truth

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from sotopia_env.evaluators import Composite, Ensemble, LLMJudge, load_dimensions
+from sotopia_env.evaluators import Composite, Ensemble
+from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator as make
 from sotopia_env.testing import ScriptedChatModel

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind, read_move
+from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind
+from sotopia_env.outcomes.move import read_move
 from tests.errors import raises
 
 LEGAL: list[tuple[Any, Any]] = [

@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sotopia_env.outcomes import (
-    AnyProtocol,
-    InvalidMoveError,
-    Move,
-    MoveKind,
-    OutcomeSpec,
-    make_protocol,
-    read_move,
-)
+from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind, OutcomeSpec
+from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.protocols.making import make_protocol
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from tests.errors import raises
 
 from .specs import ballot, claims, names, price, trade

@@ -8,15 +8,10 @@ import jsonschema
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.outcomes import (
-    AnyProtocol,
-    InvalidMoveError,
-    Move,
-    MoveKind,
-    OutcomeSpec,
-    make_protocol,
-    read_move,
-)
+from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind, OutcomeSpec
+from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.protocols.making import make_protocol
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from tests.errors import raises
 
 from .specs import ballot, claims, names, price, trade

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.outcomes import OutcomeSpec, own_outcomes, reference_points, worth_value
+from sotopia_env.outcomes import OutcomeSpec, reference_points
+from sotopia_env.outcomes.specification import worth_value
+from sotopia_env.outcomes.worth import own_outcomes
 from tests.errors import raises
 
 from .specs import ballot, claims, names, trade

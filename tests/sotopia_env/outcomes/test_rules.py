@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.outcomes import InvalidMoveError, OutcomeSpec, make_protocol, read_move
+from sotopia_env.outcomes import InvalidMoveError, OutcomeSpec
+from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.protocols.making import make_protocol
 
 from .specs import ballot, claims, names, price
 

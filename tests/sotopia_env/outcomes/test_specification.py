@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sotopia_env.outcomes import OutcomeSpec, describe_space, describe_worth
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from tests.errors import raises
 
 from .specs import ballot, claims, names, trade

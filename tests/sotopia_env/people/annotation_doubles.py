@@ -7,8 +7,9 @@ import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sotopia_env.people import AnnotationRequest, AnnotationSet, key_path, read_annotations, write_template
-from sotopia_env.people.sheet import AnnotationKey
+from sotopia_env.people import read_annotations
+from sotopia_env.people.answers import AnnotationSet
+from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, key_path, write_template
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import StopReason, Turn
 from sotopia_env.world.episode import Episode, Evaluation, Generation, PolicyInfo, RecordedTurn, Score

@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, SotopiaError, UnknownNameError
-from sotopia_env.people import (
-    LENIENT,
+from sotopia_env.people import read_annotations
+from sotopia_env.people.answers import AnnotationSet
+from sotopia_env.people.quality import LENIENT, QualityRules, RemovalReason, screen
+from sotopia_env.people.sheet import (
+    READ_ONLY,
+    REASONING,
     AnnotationKey,
-    AnnotationSet,
-    QualityRules,
-    RemovalReason,
     draw,
     guide_path,
     key_path,
-    read_annotations,
-    screen,
+    transcript_text,
     write_template,
 )
-from sotopia_env.people.sheet import READ_ONLY, REASONING, transcript_text
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import RecordedTurn

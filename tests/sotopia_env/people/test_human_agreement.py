@@ -19,19 +19,13 @@ from typer.testing import CliRunner, Result
 from sotopia_env.cli.app import _Commands
 from sotopia_env.cli.people import register
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people import (
-    BINS,
-    LENIENT,
-    AnnotationRequest,
-    AnnotationSet,
-    HumanAgreement,
-    agreement_report,
-    bin_of,
-    human_agreement,
-    pairwise_agreement,
-    randolph_kappa,
-)
-from sotopia_env.people.against_judges import JudgeOnDimension
+from sotopia_env.people import human_agreement
+from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension
+from sotopia_env.people.answers import AnnotationSet
+from sotopia_env.people.between_annotators import BINS, bin_of, pairwise_agreement, randolph_kappa
+from sotopia_env.people.quality import LENIENT
+from sotopia_env.people.report import agreement_report
+from sotopia_env.people.sheet import AnnotationRequest
 from sotopia_env.reports.agreement import judge_agreement
 from sotopia_env.world.episode import Episode, Evaluation, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sotopia_env.people import write_template
+from sotopia_env.people.sheet import write_template
 from tests.sotopia_env.outcome_tasks import acts, episode, sale
 from tests.sotopia_env.people.annotation_doubles import cells
 

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sotopia_env.outcomes import Move, MoveKind, read_move
+from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.outcomes.move import read_move
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition

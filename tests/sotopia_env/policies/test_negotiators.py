@@ -10,9 +10,9 @@ from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.naming.policies import POLICY_NAMES
 from sotopia_env.naming.policies import make_policy as make
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators import bidding
 from sotopia_env.policies.negotiators.bidding import Bids, ranking
+from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.negotiation import elapsed
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import Rules, StopReason, TurnOrder

@@ -9,8 +9,9 @@ import pytest
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming.policies import make_policy as make
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk, TimeDependent
 from sotopia_env.policies.negotiators.bidding import ranking
+from sotopia_env.policies.negotiators.concession import TimeDependent
+from sotopia_env.policies.negotiators.opponents import FrequencyModel, Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.dynamics import Rules, StopReason
 from sotopia_env.world.outcome import outcome_of

@@ -5,7 +5,9 @@ import pytest
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import POLICY_NAMES as NAMES
 from sotopia_env.naming import make_policy as make
-from sotopia_env.policies import Policy, TimeDependent, UniformRandom
+from sotopia_env.policies import Policy
+from sotopia_env.policies.negotiators.concession import TimeDependent
+from sotopia_env.policies.scripted import UniformRandom
 from sotopia_env.policies.small_talk import small_talk
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.dynamics import Rules

@@ -12,8 +12,9 @@ from sotopia_env import tasks
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy
-from sotopia_env.reports import CLOSEST, comparison_report
+from sotopia_env.reports import comparison_report
 from sotopia_env.reports.compare import CompareSpec, compare, compare_judges
+from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from tests.errors import raises

@@ -13,7 +13,8 @@ from sotopia_env.reports.compare import compare
 from sotopia_env.reports.comparison_charts import heat_map
 from sotopia_env.reports.intervals import CASTINGS, Estimate
 from sotopia_env.reports.seat_results import policy_labels
-from sotopia_env.runs import all_matchups, plan_episodes
+from sotopia_env.runs import plan_episodes
+from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_env.reports.test_compare import scored
 from tests.sotopia_env.runs.rollout_doubles import Speaker, make_task
 

@@ -18,12 +18,13 @@ import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import escape_formulas
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.intervals import METHOD, show_number
 from sotopia_env.reports.seat_results import HEADLINES, METRICS, recorded_evaluator, seat_results
-from sotopia_env.runs import EpisodePlan, all_matchups, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan, all_matchups
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension

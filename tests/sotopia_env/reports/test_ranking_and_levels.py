@@ -17,7 +17,8 @@ from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.contrasts import Contrast
 from sotopia_env.reports.intervals import CASTINGS, contrast_estimate
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns, total
-from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes
+from sotopia_env.runs import plan_episodes
+from sotopia_env.runs.plan import EpisodePlan, all_matchups
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Generation, RecordedTurn, Usage

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.reports import Estimate, Missing, Report, Sheet
-from sotopia_env.reports.intervals import CASTINGS
+from sotopia_env.reports.intervals import CASTINGS, Estimate
+from sotopia_env.reports.sheet import Missing, Report, Sheet
 from tests.errors import raises
 
 MEAN = Estimate(n=12, clusters=3, mean=0.25, low=0.1, high=0.5, p=0.04)
@@ -81,7 +81,7 @@ def test_no_value_is_a_formula_another_cell_or_a_line_of_its_own(text):
 
 
 def test_a_report_writes_what_it_prints(tmp_path):
-    from sotopia_env.reports import Panel, forest_chart
+    from sotopia_env.reports.charts import Panel, forest_chart
 
     report = Report(
         "report",

@@ -11,7 +11,8 @@ from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.reports.hard import hard_tasks
 from sotopia_env.reports.task_reports import card, composition_chart, composition_report
-from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import everyday_group_tasks, everyday_tasks, starter_tasks
 from sotopia_env.tasks.composition import composition, verified_share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.reports.transcript import failure_text, to_text
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ParseFailure, parse

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sotopia_env.foundation.errors import EvaluationError
-from sotopia_env.outcomes import OutcomeResult
+from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Generation, Score
 from sotopia_env.world.observation import Observation

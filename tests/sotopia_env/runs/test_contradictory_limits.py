@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.chat_model import Totals
 from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.spending.ledger import Totals
 from sotopia_env.runs import ray_executor
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures

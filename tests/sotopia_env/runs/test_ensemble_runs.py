@@ -13,7 +13,9 @@ import pytest
 from sotopia_env.evaluators import Ensemble
 from sotopia_env.foundation.errors import BudgetExceededError, EvaluationError, ModelRefusedError
 from sotopia_env.reports import compare_runs
-from sotopia_env.runs import EpisodePlan, RunResult, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.rollout import RunResult
 from sotopia_env.storage import read_run
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import naming, tasks
-from sotopia_env.chat_model import RetryPolicy, Totals, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.spending.ledger import Totals, read_ledger
 from sotopia_env.foundation.errors import ModelRefusedError
-from sotopia_env.runs import RunResult, run_episodes
+from sotopia_env.runs import run_episodes
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
+from sotopia_env.runs.rollout import RunResult
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sotopia_env.chat_model import LedgerEntry, Price, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.spending.budget import Price
+from sotopia_env.chat_model.spending.ledger import LedgerEntry, read_ledger
 from sotopia_env.cli.app import app
 from sotopia_env.naming import make_evaluator
 from sotopia_env.runs import run_episodes

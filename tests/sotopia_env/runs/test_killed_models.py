@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import Totals, read_ledger
-from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.chat_model.spending.ledger import LEDGER, Totals, read_ledger
 from sotopia_env.chat_model.transports.connections import request_id
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures

@@ -15,7 +15,9 @@ import pytest
 from sotopia_env.foundation.errors import InUseError, InvalidValueError
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.reports import compare_runs
-from sotopia_env.runs import EpisodePlan, Session, in_order_of, run_episodes
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.participants import Session, in_order_of
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.directory import RunDirectory, read_run
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.answers import participant_of

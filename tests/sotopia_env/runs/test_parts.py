@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sotopia_env.chat_model import Ledger, LedgerEntry, ModelOptions, read_ledger
-from sotopia_env.chat_model.spending.ledger import LEDGER
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.spending.ledger import LEDGER, Ledger, LedgerEntry, read_ledger
 from sotopia_env.cli.app import app
 from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError, InUseError, InvalidValueError
-from sotopia_env.runs import EpisodePlan, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.parts import PARTS, MergeResult, Part, merge_run
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures, read_unfinished
 from sotopia_env.storage.manifest import read_manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import Ledger, LedgerEntry
+from sotopia_env.chat_model.spending.ledger import Ledger, LedgerEntry
 from sotopia_env.cli.rollout import LiveTranscript
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.runs import run_episodes

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.pool import ModelOptions, ModelPool
+from sotopia_env.chat_model.spending.ledger import Totals, read_ledger
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.runs import run_episodes

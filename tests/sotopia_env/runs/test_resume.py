@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError, InUseError, InvalidValueError
-from sotopia_env.runs import EpisodePlan, evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.runs import EpisodePlan, all_matchups, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan, all_matchups
 from sotopia_env.runs.play import play_episode
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import FailureRecord

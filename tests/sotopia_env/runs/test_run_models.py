@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.chat_model import ChatRequest, Totals, cache_info, read_ledger
+from sotopia_env.chat_model import ChatRequest
+from sotopia_env.chat_model.cache import cache_info
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.evaluators import LLMJudge
+from sotopia_env.chat_model.spending.ledger import Totals, read_ledger
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Evaluation
 from tests.errors import raises

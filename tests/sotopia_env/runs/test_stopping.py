@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import naming, tasks
-from sotopia_env.chat_model import Totals, read_ledger
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.chat_model.spending.ledger import Totals, read_ledger
 from sotopia_env.concurrency.stopping import Stop, stop_on_signals, woken_by_signals
-from sotopia_env.runs import RunResult, evaluate_run, run_episodes
+from sotopia_env.runs import evaluate_run, run_episodes
 from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import RunResult
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
@@ -173,7 +174,7 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
     def options(value: float) -> ModelOptions:
         return ModelOptions(api_base=server.api_base, **{limit: value}, price={"": PRICE})  # type: ignore[arg-type]
 
-    from sotopia_env.chat_model import Price
+    from sotopia_env.chat_model.spending.budget import Price
 
     PRICE = Price(1.0, 1.0)  # noqa: N806 - a dollar for a million tokens: cost is tokens / 1e6
     scale = 1e-6 if limit == "max_cost" else 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.chat_model import Ledger, Totals, read_ledger
+from sotopia_env.chat_model.spending.ledger import Ledger, Totals, read_ledger
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import BudgetExceededError, DamagedRecordError
 from sotopia_env.policies import Decision
@@ -15,7 +15,8 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import UNFINISHED
 from sotopia_env.testing import FixedEvaluator
-from sotopia_env.world import Episode, Evaluation, Observation
+from sotopia_env.world import Observation
+from sotopia_env.world.episode import Episode, Evaluation
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.runs.model_runs import keys_of, start, table_server

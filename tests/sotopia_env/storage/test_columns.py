@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.runs import EpisodePlan, run_episodes
-from sotopia_env.storage import arrow_schema, features
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.storage.columns import arrow_schema, features
 from sotopia_env.world.episode import (
     Episode,
     EpisodeError,

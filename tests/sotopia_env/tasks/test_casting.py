@@ -4,7 +4,9 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import ConstraintError, InvalidValueError
-from sotopia_env.tasks import OpenScenario, cast_scenarios, read_cast, task_key
+from sotopia_env.tasks import read_cast
+from sotopia_env.tasks.casting import cast_scenarios
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.world.scenario import Constraints, RelationshipKind, Scenario, Seat
 from tests.errors import raises
 

@@ -9,7 +9,8 @@ import pytest
 
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.tasks import everyday_templates, instantiate, starter_cast
-from sotopia_env.tasks.lint import BUILT_IN, lint, read_material
+from sotopia_env.tasks.lint.material import BUILT_IN, read_material
+from sotopia_env.tasks.lint.report import lint
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates
 from sotopia_env.world.scenario import Relationship, Scenario, Task
 from sotopia_env.world.taskset import seat_characters

@@ -8,7 +8,9 @@ import pytest
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import ConstraintError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.tasks.procedural import TaskStream, stream
-from sotopia_env.world import Constraints, Task, TaskSet, admissible_seatings
+from sotopia_env.world import Task, TaskSet
+from sotopia_env.world.scenario import Constraints
+from sotopia_env.world.taskset import admissible_seatings
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario
 from tests.sotopia_env.tasks.test_templates import TEMPLATES
@@ -140,7 +142,7 @@ def test_a_long_stream_is_never_in_memory(tmp_path):
 
 
 def test_streams_are_named_by_files_families_and_shipped_sets(tmp_path):
-    from sotopia_env.naming import task_sources
+    from sotopia_env.naming.task_sources import task_sources
 
     path = tmp_path / "mine.jsonl"
     path.write_text(two().model_dump_json() + "\n")

@@ -9,9 +9,10 @@ import pytest
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
-from sotopia_env.naming import episode_tasks, pick_task, task_rules, task_set
+from sotopia_env.naming import pick_task, task_rules, task_set
+from sotopia_env.naming.task_sources import episode_tasks
 from sotopia_env.tasks import OpenTasks, TaskStream, read_task_file
-from sotopia_env.tasks.lint import read_material
+from sotopia_env.tasks.lint.material import read_material
 from sotopia_env.world.scenario import Scenario
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.factories import task

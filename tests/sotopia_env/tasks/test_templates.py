@@ -10,7 +10,8 @@ from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.tasks.people import NameStock
 from sotopia_env.tasks.templates import Template, instantiate
-from sotopia_env.world import RelationshipKind, Task
+from sotopia_env.world import Task
+from sotopia_env.world.scenario import RelationshipKind
 from tests.errors import raises
 
 GRANDPARENT = {

@@ -7,9 +7,10 @@ from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import InvalidTaskError
 from sotopia_env.foundation.validation import invalid
-from sotopia_env.outcomes import OutcomeResult
-from sotopia_env.world import Scenario, Task, goal_truth
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.world import Scenario, Task
 from sotopia_env.world.interview import GoalType, Need
+from sotopia_env.world.outcome import goal_truth
 from sotopia_env.world.taskset import FIELD_NAMES
 from tests.errors import check_fields, raises
 from tests.sotopia_env.factories import scenario, task

@@ -16,7 +16,7 @@ from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.function_calls import FUNCTIONS, call_of, functions_of, with_calls
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.tasks.families import generate
+from sotopia_env.tasks.families.registry import generate
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, ParseFailure, parse, to_json
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, final_table, initial_state, transition

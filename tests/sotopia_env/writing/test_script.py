@@ -8,11 +8,11 @@ import re
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.evaluators import Manner
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.writing import Drafter, leakage
-from sotopia_env.writing.likeness import gestalt, jaccard, levenshtein
+from sotopia_env.writing.drafting import Drafter
+from sotopia_env.writing.likeness import gestalt, jaccard, leakage, levenshtein
 from sotopia_env.writing.script import STEPS, ScriptRoute
 from tests.errors import raises
 

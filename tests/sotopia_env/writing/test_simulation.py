@@ -7,13 +7,17 @@ import re
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.evaluators import Manner, load_dimensions
+from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.naming import task_rules
 from sotopia_env.tasks.lint.texts import GENDERED, PHRASE_LIMIT, WORD_LIMIT
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.writing import Drafter, Inspiration, ScenarioWriting, simulation_question
+from sotopia_env.writing.drafting import Drafter
+from sotopia_env.writing.inspirations import Inspiration
+from sotopia_env.writing.kinds import ScenarioWriting
+from sotopia_env.writing.simulation import simulation_question
 from tests.errors import raises
 from tests.sotopia_env.factories import character
 

@@ -9,26 +9,25 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ChatReply
-from sotopia_env.evaluators import Manner
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.foundation.errors import InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import reader
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world import Character, RelationshipKind, Scenario
-from sotopia_env.writing import (
-    MANNER,
+from sotopia_env.world import Character, Scenario
+from sotopia_env.world.scenario import RelationshipKind
+from sotopia_env.writing import Writer
+from sotopia_env.writing.drafting import MANNER, Drafter
+from sotopia_env.writing.inspirations import Inspiration, read_inspirations, unused
+from sotopia_env.writing.kinds import (
     CharacterWriting,
-    Drafter,
-    Inspiration,
     RelationshipWriting,
     ScenarioDraft,
     ScenarioWriting,
     VerifiedDraft,
-    Writer,
-    read_inspirations,
-    unused,
+    check_task,
+    to_scenario,
 )
-from sotopia_env.writing.kinds import check_task, to_scenario
 from tests.errors import raises
 from tests.sotopia_env.factories import character
 

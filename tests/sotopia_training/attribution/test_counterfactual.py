@@ -13,7 +13,7 @@ from sotopia_training.attribution.stage import AttributionSettings, run
 from sotopia_training.stage.script import run_script
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import ModelPool
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import (
     DamagedRecordError,
     InvalidActionError,
@@ -23,8 +23,11 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.policies import Decision
-from sotopia_env.runs import evaluate_episode, plan_episodes, run_episodes
-from sotopia_env.world import Action, ActionType, Rules, write_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.play import evaluate_episode
+from sotopia_env.world import Action, Rules
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import write_episodes
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table
 from tests.errors import raises

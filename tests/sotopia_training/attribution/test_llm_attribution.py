@@ -11,7 +11,7 @@ from sotopia_training.attribution.methods import Importance, SeatScore, Unattrib
 from sotopia_training.attribution.settings import QuestionSettings
 from sotopia_training.attribution.stage import AttributionSettings, run
 
-from sotopia_env.chat_model import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.concurrency.stopping import Terminated
 from sotopia_env.evaluators.judge.question import Manner

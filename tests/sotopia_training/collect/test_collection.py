@@ -25,7 +25,7 @@ from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Sotopi
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks import task_key
+from sotopia_env.tasks.open_scenario import task_key
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.reward import Dimension
 from tests.errors import raises

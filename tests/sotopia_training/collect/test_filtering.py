@@ -13,7 +13,7 @@ from sotopia_training.stage.directory import StageDirectory
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks import task_key
+from sotopia_env.tasks.open_scenario import task_key
 from sotopia_env.tasks.people import draw_characters, draw_relationship
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn

@@ -17,7 +17,8 @@ from sotopia_training.collect.task_generation import (
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
-from sotopia_env.tasks import OpenScenario, cast_scenarios, task_key
+from sotopia_env.tasks.casting import cast_scenarios
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.scenario import RelationshipKind
 from tests.errors import raises

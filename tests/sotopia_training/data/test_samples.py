@@ -20,7 +20,7 @@ from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks import OpenScenario, task_key
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.world.action import Action, ActionType, parse, to_json
 from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Generation

@@ -20,7 +20,7 @@ from sotopia_env.foundation.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make_policy
-from sotopia_env.reports import CLOSEST
+from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.storage.directory import read_run

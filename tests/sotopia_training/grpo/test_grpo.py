@@ -19,7 +19,7 @@ from sotopia_training.grpo.token_episodes import TokenPlayer
 from sotopia_training.models.loading import find_model, load_causal_lm, write_prompt_settings
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
-from sotopia_env.chat_model import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.foundation import extras
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError

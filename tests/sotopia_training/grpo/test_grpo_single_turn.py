@@ -14,7 +14,8 @@ from sotopia_training.stage.settings import LoraSettings, ModelSettings
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.world import Episode, Rules
+from sotopia_env.world import Rules
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.table import Table
 from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT as BRIEF

@@ -9,7 +9,8 @@ from sotopia_training.models.tokenizers import answer_ids, prompt_ids
 from sotopia_training.stage.settings import PromptSettings
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.naming import make_policy as make

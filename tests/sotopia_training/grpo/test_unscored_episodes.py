@@ -10,7 +10,8 @@ from sotopia_training.grpo.settings import DevSettings, RewardSettings
 from sotopia_training.grpo.situations import SituationSettings, situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
 
-from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.naming import make_evaluator as make_evaluator
 from sotopia_env.world import DIMENSIONS, Scalarisation

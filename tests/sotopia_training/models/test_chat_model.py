@@ -15,8 +15,9 @@ from sotopia_training.models.tokenizers import load_tokenizer, prompt_ids
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
 from sotopia_env import Table, naming, tasks
-from sotopia_env.chat_model import ChatRequest, ModelOptions
-from sotopia_env.evaluators import LLMJudge
+from sotopia_env.chat_model import ChatRequest
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import ContextLengthError, EvaluationError, InvalidValueError
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.runs import plan_episodes

@@ -13,7 +13,8 @@ from sotopia_training.stage.settings import ModelSettings
 from sotopia_env import Table, tasks
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.answer_schema import action_schema
-from sotopia_env.world import Rules, to_json
+from sotopia_env.world import Rules
+from sotopia_env.world.action import to_json
 
 pytestmark = pytest.mark.skipif(not constraints.is_available(), reason="llguidance is not installed")
 CHOICE = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}

@@ -16,7 +16,8 @@ from sotopia_env import Table, naming
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.policies.function_calls import functions_of, with_calls
-from sotopia_env.world import FunctionCall, Rules
+from sotopia_env.world import Rules
+from sotopia_env.world.observation import FunctionCall
 from tests.errors import raises
 from tests.sotopia_env.outcome_tasks import contract
 

@@ -16,7 +16,7 @@ from sotopia_training.stage.settings import PromptSettings
 
 from sotopia_env import tasks
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import AgentPrompt
+from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world import Rules
 from sotopia_env.world.play.table import Table, observations
 

@@ -20,7 +20,8 @@ from sotopia_training.models.loading import find_model
 
 from sotopia_env import Table, naming, tasks
 from sotopia_env.chat_model import ChatRequest, make_model
-from sotopia_env.world import Rules, replay
+from sotopia_env.world import Rules
+from sotopia_env.world.episode import replay
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in (SMOL, "gguf", "fastapi", "uvicorn")),

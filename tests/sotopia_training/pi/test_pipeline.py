@@ -28,7 +28,7 @@ from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, Unkno
 from sotopia_env.foundation.settings import read_settings
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import load as load_tasks
-from sotopia_env.tasks import task_key
+from sotopia_env.tasks.open_scenario import task_key
 from tests.errors import raises
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -18,8 +18,9 @@ from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptS
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, PolicyError
 from sotopia_env.foundation.settings import settings_of
-from sotopia_env.policies import BestOfNPolicy, Decision, Scorer
+from sotopia_env.policies import BestOfNPolicy, Decision
 from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.policies.best_of_n import Scorer
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, ActionType, to_json
 from sotopia_env.world.dynamics import initial_state, transition

@@ -18,7 +18,7 @@ from sotopia_training.fitting import behavior_cloning
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 from sotopia_training.models.loading import write_prompt_settings
 
-from sotopia_env.chat_model import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.foundation.errors import BudgetExceededError, InvalidValueError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.storage.directory import read_run

@@ -13,7 +13,8 @@ from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.naming import task_set
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world import Action, ActionType, Rules
+from sotopia_env.world import Action, Rules
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.play.table import Table
 from studies.harm import injury
 from studies.harm.toxicity import Toxicity, ToxicTurns

@@ -19,25 +19,16 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from sotopia_env.chat_model import ChatModel
-from sotopia_env.evaluators import (
-    Manner,
-    Prompt,
-    Refusal,
-    ask,
-    check_model,
-    closed_object,
-    document,
-    fingerprint,
-    object_members,
-    read_object,
-    refusal,
-    tag,
-)
-from sotopia_env.evaluators.judge.prompt import judge_text
+from sotopia_env.evaluators.judge.document import document
+from sotopia_env.evaluators.judge.prompt import Prompt, closed_object, fingerprint, judge_text
+from sotopia_env.evaluators.judge.question import Manner, ask, check_model, tag
+from sotopia_env.evaluators.judge.verdict import Refusal, object_members, read_object, refusal
 from sotopia_env.foundation.errors import EvaluationError, FieldError, UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
-from sotopia_env.world import RANGES, Dimension, Episode
+from sotopia_env.world import Dimension
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.reward import RANGES
 from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, attributable_turns
 
 load = reader(__package__)

@@ -57,21 +57,14 @@ from sotopia_env.evaluators.turn_rewards import changes, standing_rewards, until
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_evaluator
-from sotopia_env.outcomes import MoveKind, OutcomeResult, TableView
-from sotopia_env.world import (
-    NO_ACTION,
-    Dimension,
-    Episode,
-    Evaluation,
-    Evaluator,
-    Scalarisation,
-    Turn,
-    initial_state,
-    outcome_of,
-    references,
-    replay,
-    transition,
-)
+from sotopia_env.outcomes import MoveKind
+from sotopia_env.outcomes.result import OutcomeResult
+from sotopia_env.outcomes.table import TableView
+from sotopia_env.world import Dimension, Evaluator, Scalarisation
+from sotopia_env.world.action import NO_ACTION
+from sotopia_env.world.dynamics import Turn, initial_state, transition
+from sotopia_env.world.episode import Episode, Evaluation, replay
+from sotopia_env.world.outcome import outcome_of, references
 from sotopia_training.attribution.methods import (
     Attributor,
     Importance,

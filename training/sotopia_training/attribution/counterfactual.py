@@ -21,16 +21,17 @@ from typing import Self
 
 from pydantic import Field
 
-from sotopia_env.chat_model import ModelPool
-from sotopia_env.concurrency import Progress
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency.progress import Progress
 from sotopia_env.evaluators.turn_rewards import measured_rewards
 from sotopia_env.foundation.errors import FATAL, InvalidValueError, SotopiaError, Verbatim
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record
-from sotopia_env.naming import make_evaluator, policy_of
+from sotopia_env.naming import make_evaluator
+from sotopia_env.naming.recorded import policy_of
 from sotopia_env.policies import Policy
 from sotopia_env.storage import Journal
-from sotopia_env.world import Episode, Evaluation, PolicyInfo, Usage, replay
+from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Usage, replay
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, attributable_turns
 from sotopia_training.attribution.settings import COUNTERFACTUAL, CounterfactualSettings

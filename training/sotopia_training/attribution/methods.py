@@ -47,7 +47,10 @@ from pydantic import BeforeValidator, Field
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.records import Record, read_record
-from sotopia_env.world import RANGES, ActionType, Dimension, Episode, Evaluation, dimension
+from sotopia_env.world import Dimension
+from sotopia_env.world.action import ActionType
+from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.reward import RANGES, dimension
 
 
 def _present_name(method: object) -> object:
@@ -147,7 +150,7 @@ class Attribution(Record):
     Attributes:
         episode: the key of the episode.
         task: the id of the task.
-        scenario: the key of the scenario; see :func:`sotopia_env.tasks.task_key`.
+        scenario: the key of the scenario; see :func:`sotopia_env.tasks.open_scenario.task_key`.
         content: the ``turns_hash`` of the episode; ``None`` in records of versions that did not write it.
         seat: the agent id of the seat.
         turn: the index of the turn in the episode.

@@ -15,13 +15,15 @@ from typing import Any
 
 from pydantic import Field
 
-from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
-from sotopia_env.concurrency import Progress
-from sotopia_env.evaluators import Manner
+from sotopia_env.chat_model import ChatModel
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.records import Record
 from sotopia_env.storage import Journal, read_run
-from sotopia_env.world import Episode
+from sotopia_env.world.episode import Episode
 from sotopia_training.attribution.by_model import LLMAttributor
 from sotopia_training.attribution.methods import Importance, SeatScore, Unattributed, seat_score
 from sotopia_training.attribution.settings import AttributionSettings

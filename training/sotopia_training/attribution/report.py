@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sotopia_env.reports import Report, Sheet, Value
+from sotopia_env.reports.sheet import Report, Sheet, Value
 from sotopia_training.attribution.methods import Attribution
 
 _LONGEST = 100

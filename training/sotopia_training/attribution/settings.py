@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from sotopia_env.chat_model import ModelOptions
+from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.foundation.settings import Settings
 from sotopia_training.attribution.by_model import Scale
 from sotopia_training.attribution.methods import Method, Sign, dimension_name

@@ -17,11 +17,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import replacement
-from sotopia_env.tasks import task_key
-from sotopia_env.world import Episode
+from sotopia_env.tasks.open_scenario import task_key
+from sotopia_env.world.episode import Episode
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.counterfactual import Counterfactual, Measurement, StateValues, states_of
 from sotopia_training.attribution.methods import (

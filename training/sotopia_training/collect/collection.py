@@ -17,22 +17,17 @@ from typing import Any
 from pydantic import Field
 
 from sotopia_env import naming
-from sotopia_env.chat_model import ModelPool
-from sotopia_env.concurrency import Stop
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.policies import Policy
-from sotopia_env.reports import OVERALL, seat_results
-from sotopia_env.runs import (
-    EpisodePlan,
-    EvaluationResult,
-    Orders,
-    PlayOptions,
-    RunResult,
-    WorkOptions,
-    evaluate_run,
-    run_episodes,
-)
+from sotopia_env.reports.seat_results import OVERALL, seat_results
+from sotopia_env.runs import evaluate_run, run_episodes
+from sotopia_env.runs.evaluate import EvaluationResult
+from sotopia_env.runs.plan import EpisodePlan, Orders
+from sotopia_env.runs.rollout import RunResult
+from sotopia_env.runs.spec import PlayOptions, WorkOptions
 from sotopia_env.storage import read_run
 from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
 from sotopia_training.collect.task_generation import TaskSettings, make_tasks

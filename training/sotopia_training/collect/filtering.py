@@ -1,7 +1,7 @@
 """Selection of episodes to train on: the two filters of SOTOPIA-π (arXiv 2403.08715, appendix B.2).
 
 Both rank the episodes of one *social task* by a score, separately for each seat. A social task is one scenario with its
-goals, with any characters (:func:`sotopia_env.tasks.task_key`): ten pairs of characters give ten ranks.
+goals, with any characters (:func:`sotopia_env.tasks.open_scenario.task_key`): ten pairs of characters give ten ranks.
 
 * **Behaviour cloning** (:class:`~sotopia_training.collect.selection.BCFilter`) selects the best two of every task and
 seat. At
@@ -32,10 +32,14 @@ from pydantic import Field
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.reports import OVERALL, choose_evaluator
-from sotopia_env.storage import Recording, configured_evaluator, read_run, recordings
-from sotopia_env.tasks import task_key
-from sotopia_env.world import DIMENSIONS, Episode, Evaluation, dimension
+from sotopia_env.reports.seat_results import OVERALL, choose_evaluator
+from sotopia_env.storage import read_run
+from sotopia_env.storage.manifest import configured_evaluator
+from sotopia_env.storage.recordings import Recording, recordings
+from sotopia_env.tasks.open_scenario import task_key
+from sotopia_env.world import DIMENSIONS
+from sotopia_env.world.episode import Episode, Evaluation
+from sotopia_env.world.reward import dimension
 from sotopia_training.collect.selection import (
     AnyFilter,
     BCFilter,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.reports import table
+from sotopia_env.reports.sheet import table
 
 Why = Literal["top", "rank", "share"]
 """Reason of a selection: ``top`` of its task and seat; a ``rank`` that every seat passed; in the best ``share``."""

@@ -19,16 +19,24 @@ from typing import Any, Literal
 from pydantic import Field
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import ChatModel, ModelOptions, ModelPool
-from sotopia_env.evaluators import Manner
+from sotopia_env.chat_model import ChatModel
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import task_set
-from sotopia_env.tasks import DRAWN, OpenScenario, cast_scenarios, read_cast, task_key
+from sotopia_env.tasks import read_cast
+from sotopia_env.tasks.casting import DRAWN, cast_scenarios
+from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.world import Scenario, Task, TaskSet
-from sotopia_env.writing import Drafter, ScenarioWriting, Writer, Written, count, read_inspirations
+from sotopia_env.writing import Writer
+from sotopia_env.writing.drafting import Drafter, Written
+from sotopia_env.writing.inspirations import read_inspirations
+from sotopia_env.writing.kinds import ScenarioWriting
+from sotopia_env.writing.writer import count
 from sotopia_training.data.held_out import check_not_reserved
 from sotopia_training.stage.access import opened
 from sotopia_training.stage.directory import StageDirectory
@@ -163,7 +171,7 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
 
 
 def scenario_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
-    """Returns the sources' scenarios: :func:`~sotopia_env.tasks.task_key` to the id of a task."""
+    """Returns the sources' scenarios: :func:`~sotopia_env.tasks.open_scenario.task_key` to the id of a task."""
     return {task_key(task): task.id for source in sources for task in source.load()}
 
 

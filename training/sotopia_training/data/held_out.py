@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import SHIPPED
-from sotopia_env.tasks import task_key
+from sotopia_env.tasks.open_scenario import task_key
 
 
 def evaluation_scenarios(source: str | None) -> dict[str, str]:
-    """Returns the reserved scenarios: :func:`~sotopia_env.tasks.task_key` to the id of a task.
+    """Returns the reserved scenarios: :func:`~sotopia_env.tasks.open_scenario.task_key` to the id of a task.
 
     Args:
         source: ``starter``, ``everyday``, or a task file; ``None`` reserves no scenario.

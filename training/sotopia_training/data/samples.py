@@ -21,17 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, UnknownNameError, Verbatim
-from sotopia_env.policies import KEPT_TURNS, AgentPrompt
-from sotopia_env.tasks import task_key
-from sotopia_env.world import (
-    Action,
-    ActionType,
-    ChatMessage,
-    Episode,
-    Generation,
-    Observation,
-    to_json,
-)
+from sotopia_env.policies.agent_prompt import KEPT_TURNS, AgentPrompt
+from sotopia_env.tasks.open_scenario import task_key
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.action import ActionType, to_json
+from sotopia_env.world.episode import Episode, Generation
+from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.table import observations
 from sotopia_training.data.held_out import check_not_reserved
 from sotopia_training.stage.settings import PromptSettings
@@ -53,7 +48,7 @@ class TrainingRow:
         value: the target of the reward model; ``None`` in other stages.
         episode: the key of the episode.
         task: the id of the task.
-        scenario: the key by which rows are split or refused; see :func:`sotopia_env.tasks.task_key`.
+        scenario: the key by which rows are split or refused; see :func:`sotopia_env.tasks.open_scenario.task_key`.
         seat: the focal agent's id.
         partner: the names of the policies in the other seats, joined by ``+``.
         turn: the index of the turn in the episode.

@@ -16,8 +16,9 @@ from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError,
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.storage import is_unscored, read_run
-from sotopia_env.world import Episode
+from sotopia_env.storage import read_run
+from sotopia_env.storage.directory import is_unscored
+from sotopia_env.world.episode import Episode
 from sotopia_training.data.held_out import evaluation_scenarios
 from sotopia_training.data.samples import RowMaker, TrainingRow, refuse_evaluation_scenarios, weighted
 

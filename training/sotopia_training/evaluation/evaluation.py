@@ -19,16 +19,23 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from sotopia_env import naming
-from sotopia_env.chat_model import ModelPool
-from sotopia_env.concurrency import Stop
-from sotopia_env.evaluators import custom_dimensions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency.stopping import Stop
+from sotopia_env.evaluators.evaluator import custom_dimensions
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.policies import Policy, policy_identity
-from sotopia_env.reports import CLOSEST, METRICS, CompareSpec, Comparison, Report, comparison_report
-from sotopia_env.runs import Orders, TaskOptions, evaluate_run, run_episodes
-from sotopia_env.storage import RUN, read_manifest
+from sotopia_env.policies import Policy
+from sotopia_env.reports import comparison_report
+from sotopia_env.reports.compare import CompareSpec, Comparison
+from sotopia_env.reports.differences import CLOSEST
+from sotopia_env.reports.seat_results import METRICS
+from sotopia_env.reports.sheet import Report
+from sotopia_env.runs import evaluate_run, run_episodes
+from sotopia_env.runs.plan import Orders
+from sotopia_env.runs.spec import TaskOptions
+from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world import Evaluator, TaskSet
+from sotopia_env.world.play.policy import policy_identity
 from sotopia_training.stage.access import run_with_models
 from sotopia_training.stage.directory import StageDirectory
 

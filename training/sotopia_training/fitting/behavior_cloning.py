@@ -23,7 +23,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.world import ChatMessage
+from sotopia_env.world.observation import ChatMessage
 from sotopia_training.data.samples import RowMaker, TrainingRow, split_scenarios, stream_dataset
 from sotopia_training.data.sources import SourceSettings, source_rows
 from sotopia_training.fitting.arguments import FitSettings, check_keep, training_arguments

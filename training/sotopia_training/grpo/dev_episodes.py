@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model import ModelPool
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from sotopia_env.chat_model import ModelOptions, ModelPool
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.envs import EpisodeReward
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command

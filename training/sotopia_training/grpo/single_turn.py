@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import read_record
-from sotopia_env.policies import AgentPrompt
-from sotopia_env.world import Action, ChatMessage, Episode, Observation
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.world import Action, Observation
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.table import Table, observations
 from sotopia_training.data.samples import RowMaker, stream_dataset
 from sotopia_training.data.sources import source_rows

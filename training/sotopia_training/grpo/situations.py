@@ -10,12 +10,13 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import ModelPool, make_model
+from sotopia_env.chat_model import make_model
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Verbatim
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.runs import DEFAULT_RULES
+from sotopia_env.runs.plan import DEFAULT_RULES
 from sotopia_env.world import Observation, Rules, Task, TaskSet
 
 

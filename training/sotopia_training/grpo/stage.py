@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model import ModelOptions, ModelPool, Totals
+from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.chat_model.spending.ledger import Totals
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator
-from sotopia_env.tasks import task_key
+from sotopia_env.tasks.open_scenario import task_key
 from sotopia_env.world import Scalarisation
 from sotopia_training.data.held_out import check_not_reserved, evaluation_scenarios
 from sotopia_training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training

@@ -14,26 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sotopia_env.chat_model import ChatReply
 from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidValueError, SotopiaError
-from sotopia_env.policies import AgentPrompt, action_schema, read_reply
-from sotopia_env.world import (
-    ABBREVIATIONS,
-    DIMENSIONS,
-    NO_ACTION,
-    Action,
-    ActionType,
-    ChatMessage,
-    Dimension,
-    Episode,
-    EpisodeState,
-    Evaluation,
-    Evaluator,
-    Generation,
-    Observation,
-    ParseFailure,
-    PolicyInfo,
-    RewardVector,
-)
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.policies.llm import read_reply
+from sotopia_env.world import DIMENSIONS, Action, Dimension, Evaluator, Observation
+from sotopia_env.world.action import NO_ACTION, ActionType, ParseFailure
+from sotopia_env.world.dynamics import EpisodeState
+from sotopia_env.world.episode import Episode, Evaluation, Generation, PolicyInfo
+from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.table import Table
+from sotopia_env.world.reward import ABBREVIATIONS, RewardVector
 from sotopia_training.grpo.situations import Situation
 from sotopia_training.models.tokenizers import answer_text, glue_ids, prompt_ids
 from sotopia_training.stage.settings import PromptSettings

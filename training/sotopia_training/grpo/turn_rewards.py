@@ -23,7 +23,9 @@ from typing import Protocol
 
 from sotopia_env.evaluators.turn_rewards import measured_rewards, until_next
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
-from sotopia_env.world import RANGES, Dimension, Episode
+from sotopia_env.world import Dimension
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.reward import RANGES
 from sotopia_training.attribution.by_outcome import VERIFIED, make_attributor
 from sotopia_training.attribution.methods import Attributor, SeatScore, Unattributed, seat_score
 from sotopia_training.attribution.settings import COUNTERFACTUAL

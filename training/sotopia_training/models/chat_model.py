@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError
 from sotopia_env.foundation.extras import install_command
-from sotopia_env.policies import turn_seed
-from sotopia_env.world import ChatMessage
+from sotopia_env.world.observation import ChatMessage
+from sotopia_env.world.play.policy import turn_seed
 from sotopia_training.models.batching import Batcher
 from sotopia_training.models.constraints import is_available
 from sotopia_training.models.function_calls import calling_prompt_ids, calls_in

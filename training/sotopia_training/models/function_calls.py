@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.world import ChatMessage, FunctionCall, ParseFailure, json_objects
+from sotopia_env.world.action import ParseFailure, json_objects
+from sotopia_env.world.observation import ChatMessage, FunctionCall
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -16,7 +16,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sotopia_env.policies import Consequence, Format, LLMPolicy
+from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.agent_prompt import Format
+from sotopia_env.policies.llm import Consequence
 from sotopia_training.models.chat_model import load_model, passes_on
 from sotopia_training.models.function_calls import check_calls
 from sotopia_training.models.gguf_files import smol_directory

@@ -16,7 +16,8 @@ from pydantic import Field
 from sotopia_env import naming, tasks
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.runs import all_matchups, plan_episodes, run_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import all_matchups
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.models.gguf_files import quiet_bars
 from sotopia_training.models.loading import write_prompt_settings

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, first_line
-from sotopia_env.policies import Format
-from sotopia_env.world import ChatMessage
+from sotopia_env.policies.agent_prompt import Format
+from sotopia_env.world.observation import ChatMessage
 from sotopia_training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:

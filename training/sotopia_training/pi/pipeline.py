@@ -18,19 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env import naming, tasks
-from sotopia_env.chat_model import ModelPool
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.policies import Policy
-from sotopia_env.reports import (
-    HEADLINES,
-    Comparison,
-    compare_runs,
-    comparison_report,
-    show_estimate,
-    table,
-)
+from sotopia_env.reports import compare_runs, comparison_report
+from sotopia_env.reports.compare import Comparison
+from sotopia_env.reports.seat_results import HEADLINES
+from sotopia_env.reports.sheet import show_estimate, table
 from sotopia_training.collect import collection, filtering, task_generation
 from sotopia_training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
 from sotopia_training.collect.filtering import FilteringSettings, selection_path

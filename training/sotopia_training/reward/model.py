@@ -20,7 +20,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.reports import pearson, spearman
+from sotopia_env.reports.agreement import pearson, spearman
 from sotopia_training.data.held_out import check_not_reserved, evaluation_scenarios
 from sotopia_training.data.samples import split_scenarios, stream_dataset
 from sotopia_training.fitting.arguments import PAPER, FitSettings, check_keep, training_arguments

@@ -19,7 +19,8 @@ from sotopia_env.foundation.files import read_text, write_text_atomically
 from sotopia_env.foundation.records import read_record
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.policies import Decision
-from sotopia_env.world import ChatMessage, Observation
+from sotopia_env.world import Observation
+from sotopia_env.world.observation import ChatMessage
 from sotopia_training.data.samples import completion_of, fit_prompt
 from sotopia_training.models.loading import LOADING, adapter_base, find_model, load_arguments, located
 from sotopia_training.models.tokenizers import load_tokenizer

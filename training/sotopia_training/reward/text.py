@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.records import read_record
-from sotopia_env.world import ChatMessage
+from sotopia_env.world.observation import ChatMessage
 from sotopia_training.models.tokenizers import prompt_ids
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sotopia_env.chat_model import ModelPool
-from sotopia_env.concurrency import Progress, Stop, stop_on_signals, work_through
+from sotopia_env.chat_model.pool import ModelPool
+from sotopia_env.concurrency.progress import Progress
+from sotopia_env.concurrency.stopping import Stop, stop_on_signals
+from sotopia_env.concurrency.workers import work_through
 from sotopia_env.foundation.errors import BudgetExceededError
 
 logger = logging.getLogger(__name__)
@@ -68,5 +70,5 @@ def work_with_models(
     progress: Progress,
     concurrency: int,
 ) -> None:
-    """Runs :func:`~sotopia_env.concurrency.work_through` in :func:`run_with_models`; completed items are kept."""
+    """Runs :func:`~sotopia_env.concurrency.workers.work_through` in :func:`run_with_models`; keeps completed items."""
     run_with_models(models, directory, lambda stop: work_through(items, work, stop, progress, concurrency))

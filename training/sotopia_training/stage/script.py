@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from sotopia_env.concurrency import Terminated
+from sotopia_env.concurrency.stopping import Terminated
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.settings import Settings, read_settings

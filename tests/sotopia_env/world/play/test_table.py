@@ -22,10 +22,13 @@ from sotopia_env.foundation.errors import (
 from sotopia_env.naming import make_policy, task_set
 from sotopia_env.policies import Policy
 from sotopia_env.policies.llm import LLMPolicy
-from sotopia_env.runs import EpisodePlan, run_episodes
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
-from sotopia_env.world import ActionType, Episode, Generation, ParseFailure, Task, TurnOrder
+from sotopia_env.world import Task, TurnOrder
+from sotopia_env.world.action import ActionType, ParseFailure
 from sotopia_env.world.dynamics import StopReason
+from sotopia_env.world.episode import Episode, Generation
 from sotopia_env.world.play.table import DEFAULT_RULES
 from tests.errors import raises
 

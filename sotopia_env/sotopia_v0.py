@@ -1,6 +1,7 @@
 """The PettingZoo entry module: ``from sotopia_env import sotopia_v0; env = sotopia_v0.env()``.
 
-All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`) and work without any:
+All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`, and ``max_cycles``,
+PettingZoo's name of ``max_rounds``, with which its test suite limits an episode) and work without any:
 the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns. The float is
 the verified GOAL in [0, 1] where a task has an outcome; where it has none, as in the starter set, rules count words,
 which is a smoke test (docs/rewards.md).
@@ -17,7 +18,7 @@ constructor               rewards                      form
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import gymnasium
 import pettingzoo  # type: ignore[import-untyped]
@@ -25,32 +26,48 @@ import pettingzoo  # type: ignore[import-untyped]
 from sotopia_env.envs.defaults import with_defaults
 from sotopia_env.envs.options import EnvOptions
 from sotopia_env.envs.pettingzoo_env import OrderEnforced, SotopiaEnv, SotopiaParallelEnv
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.turn_order import TurnOrder
 
 
-def env(**options: Unpack[EnvOptions]) -> Any:
+class PettingZooOptions(EnvOptions, total=False):
+    """The options of an environment, with PettingZoo's name of the limit on rounds."""
+
+    max_cycles: int | None
+
+
+def env(**options: Unpack[PettingZooOptions]) -> Any:
     """Returns the AEC environment with scalar rewards, wrapped so that calls in a wrong order raise a clear error."""
     return OrderEnforced(raw_env(**options))
 
 
-def raw_env(**options: Unpack[EnvOptions]) -> SotopiaEnv:
+def raw_env(**options: Unpack[PettingZooOptions]) -> SotopiaEnv:
     """Returns the bare AEC environment with scalar rewards."""
-    return SotopiaEnv(**with_defaults(options))
+    return SotopiaEnv(**_read(options))
 
 
-def mo_env(**options: Unpack[EnvOptions]) -> Any:
+def mo_env(**options: Unpack[PettingZooOptions]) -> Any:
     """Returns the AEC environment with vector rewards (MOMAland's contract), order-enforced as :func:`env` is."""
-    return OrderEnforced(SotopiaEnv(vector=True, **with_defaults(options)))
+    return OrderEnforced(SotopiaEnv(vector=True, **_read(options)))
 
 
-def parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
+def parallel_env(**options: Unpack[PettingZooOptions]) -> SotopiaParallelEnv:
     """Returns the parallel environment with scalar rewards; simultaneous order unless another is given."""
-    return SotopiaParallelEnv(**_simultaneous(with_defaults(options)))
+    return SotopiaParallelEnv(**_simultaneous(_read(options)))
 
 
-def mo_parallel_env(**options: Unpack[EnvOptions]) -> SotopiaParallelEnv:
+def mo_parallel_env(**options: Unpack[PettingZooOptions]) -> SotopiaParallelEnv:
     """Returns the parallel environment with vector rewards; simultaneous order unless another is given."""
-    return SotopiaParallelEnv(vector=True, **_simultaneous(with_defaults(options)))
+    return SotopiaParallelEnv(vector=True, **_simultaneous(_read(options)))
+
+
+def _read(options: PettingZooOptions) -> EnvOptions:
+    own: dict[str, Any] = {**options}
+    if (cycles := own.pop("max_cycles", None)) is not None:
+        if own.get("max_rounds") is not None:
+            raise InvalidValueError(field="max_cycles", expected="max_rounds or max_cycles, not both", got=cycles)
+        own["max_rounds"] = cycles
+    return with_defaults(cast(EnvOptions, own))
 
 
 def _simultaneous(options: EnvOptions) -> EnvOptions:

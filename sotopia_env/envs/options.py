@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
 
 import numpy as np
@@ -16,12 +16,11 @@ from sotopia_env.foundation.errors import (
     UnknownNameError,
     Verbatim,
     check_members,
-    check_whole,
     excerpt,
     nearest_name,
 )
 from sotopia_env.tasks import TaskStream
-from sotopia_env.world.action import ACTION_TYPES, ActionType
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Rules, SilenceRule
 from sotopia_env.world.episode import Evaluator
 from sotopia_env.world.reward import Scalarisation
@@ -54,14 +53,8 @@ class EnvOptions(TypedDict, total=False):
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
             decide where the task has an outcome, and rules that count words score any other (a smoke test).
-        turn_order: the order in which agents act (:class:`sotopia_env.world.turn_order.TurnOrder`).
-        max_turns: limit on actions of all agents together.
-        max_cycles: limit on rounds, as PettingZoo's tools expect; replaces the limit on actions.
-        max_silent_turns: silent turns in a row that end the episode; 0 for never.
-        silence_rule: how silent turns are counted (:class:`sotopia_env.world.dynamics.SilenceRule`).
-        first_seat: the seat that begins in round-robin order.
-        action_types: the types agents may use.
-        end_when_settled: whether a settled protocol ends the episode; true by default.
+        turn_order: this and all others up to ``end_when_settled`` are the fields of
+            :class:`sotopia_env.world.dynamics.Rules`.
         scalarisation: the reward of scalar environments: a dimension's name (its native score), weights by dimension
             over scores mapped to [0, 1], ``"share"`` (of the outcome, below 0 for a loss) or ``"overall"``, also called
             ``"mean"``. By default GOAL in [0, 1] where it is verified, and the mean where all seven are judged
@@ -78,7 +71,7 @@ class EnvOptions(TypedDict, total=False):
     evaluator: Evaluator | str
     turn_order: TurnOrder | str
     max_turns: int | None
-    max_cycles: int | None
+    max_rounds: int | None
     max_silent_turns: int | None
     silence_rule: SilenceRule | str
     first_seat: int
@@ -90,7 +83,8 @@ class EnvOptions(TypedDict, total=False):
     infos: InfoForm
 
 
-_RULES = ("turn_order", "max_turns", "max_silent_turns", "silence_rule", "first_seat", "end_when_settled")
+_RULES = tuple(rule.name for rule in fields(Rules))
+_RENAMED = {"max_cycles": "max_rounds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +117,8 @@ class CheckedOptions:
             if name not in EnvOptions.__annotations__:
                 # Python's own words: tools such as TorchRL look for them (see UnknownKeywordError).
                 problem = f"got an unexpected keyword argument {name!r}"
-                raise UnknownKeywordError(problem, field=name, nearest=nearest_name(name, EnvOptions.__annotations__))
+                nearest = _RENAMED.get(name) or nearest_name(name, EnvOptions.__annotations__)
+                raise UnknownKeywordError(problem, field=name, nearest=nearest)
         tasks, seats = _read_tasks(options.get("task"), options.get("seats"))
         return cls(
             tasks,
@@ -136,7 +131,7 @@ class CheckedOptions:
             _choice("infos", options.get("infos", "full"), ("full", "flags")),
         )
 
-    def of_reset(self, options: Mapping[str, Any] | None) -> EpisodeOptions:
+    def of_reset(self, options: Mapping[str, Any] | None) -> ResetOptions:
         """Returns what ``reset(options={"task": …, "evaluator": …})`` changes for one episode.
 
         Raises:
@@ -146,7 +141,7 @@ class CheckedOptions:
         changes = check_reset_options(options, RESET_OPTIONS, _PROBE)
         task, evaluator = changes.get("task"), changes.get("evaluator")
         tasks = None if task is None else self._reset_tasks(task)
-        return EpisodeOptions(tasks, self.evaluator if evaluator is None else _read_evaluator(evaluator))
+        return ResetOptions(tasks, self.evaluator if evaluator is None else _read_evaluator(evaluator))
 
     def _reset_tasks(self, task: object) -> Sequence[Task]:
         if isinstance(task, Task):
@@ -182,7 +177,7 @@ class CheckedOptions:
             ) from None
 
 
-class EpisodeOptions(NamedTuple):
+class ResetOptions(NamedTuple):
     """The options of one episode, after the changes by ``reset``.
 
     Attributes:
@@ -232,14 +227,7 @@ def _read_evaluator(value: object) -> Evaluator:
 
 
 def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:
-    fields = {name: options[name] for name in _RULES if name in options}
-    cycles = options.get("max_cycles")
-    if cycles is not None:
-        check_whole("max_cycles", cycles, 1)
-    kinds = options.get("action_types", ACTION_TYPES)
-    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
-        raise InvalidValueError(field="action_types", expected="several action types", got=kinds)
-    rules = Rules(**fields, max_rounds=cycles, action_types=tuple(kinds))
+    rules = Rules(**{name: options[name] for name in _RULES if name in options})
     if rules.first_seat >= seats:
         raise InvalidValueError(field="first_seat", expected=f"0 to {seats - 1}", got=rules.first_seat)
     return rules

@@ -10,7 +10,7 @@ Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -63,7 +63,7 @@ class Rules:
         turn_order: the order in which agents act.
         max_turns: limit on *actions* of all seats together (20 in the papers); ``None`` takes the scenario's limit or
             20. In simultaneous and reactive order the round in which the limit is reached is played to its end.
-        max_rounds: limit on rounds (PettingZoo's ``max_cycles``), in reactive order on the clock's ticks; replaces the
+        max_rounds: limit on rounds, in reactive order on the clock's ticks; replaces the
             turn limit when given.
         max_silent_turns: this many silent turns in a row end the episode; ``None`` means seats + 1 (3 for two
             seats, as in the reference code), 0 switches the rule off. In reactive order, the silence must also have
@@ -88,6 +88,8 @@ class Rules:
     def __post_init__(self) -> None:
         object.__setattr__(self, "turn_order", _member(TurnOrder, "turn_order", self.turn_order))
         object.__setattr__(self, "silence_rule", _member(SilenceRule, "silence_rule", self.silence_rule))
+        if isinstance(self.action_types, str) or not isinstance(self.action_types, Iterable):
+            raise InvalidValueError(field="action_types", expected="several action types", got=self.action_types)
         kinds = {_member(ActionType, "action_types", kind) for kind in self.action_types} | {ActionType.NONE}
         object.__setattr__(self, "action_types", tuple(kind for kind in ACTION_TYPES if kind in kinds))
         for field, low in (("max_turns", 1), ("max_rounds", 1), ("max_silent_turns", 0), ("first_seat", 0)):

@@ -93,7 +93,7 @@ def test_s14_one_agent_leaving_does_not_end_an_episode_of_three(order):
 
 def test_s10_five_seats_are_paid_each_its_own():
     """Guards S10: only two agents' ratings survived for more than two agents."""
-    env = sotopia_v0.mo_parallel_env(task=task(5), evaluator=BySeat(), max_cycles=1)
+    env = sotopia_v0.mo_parallel_env(task=task(5), evaluator=BySeat(), max_rounds=1)
     env.reset(seed=0)
     _, rewards, _, _, _ = env.step({agent: say(agent) for agent in env.agents})
     assert [float(rewards[f"agent_{seat}"][-1]) for seat in range(5)] == [0, 1, 2, 3, 4]

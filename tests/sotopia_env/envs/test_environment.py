@@ -1,6 +1,7 @@
 """The books: arguments, resets, actions, endings, what is paid and what is said about it."""
 
 import copy
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 from sotopia_env import sotopia_v0
+from sotopia_env.envs.options import EnvOptions
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
 from sotopia_env.foundation.errors import (
     EvaluationError,
@@ -17,7 +19,7 @@ from sotopia_env.foundation.errors import (
     UnknownNameError,
 )
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
-from sotopia_env.world.dynamics import StopReason
+from sotopia_env.world.dynamics import Rules, StopReason
 from sotopia_env.world.episode import replay
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
@@ -48,8 +50,9 @@ BAD_OPTIONS = [
     ({"silence_rule": "old"}, InvalidValueError, {"field": "silence_rule"}),
     ({"max_turns": 0}, InvalidValueError, {"field": "max_turns"}),
     ({"max_turns": 2.0}, InvalidValueError, {"field": "max_turns"}),
-    ({"max_cycles": True}, InvalidValueError, {"field": "max_cycles"}),
-    ({"max_cycles": -1}, InvalidValueError, {"field": "max_cycles"}),
+    ({"max_rounds": True}, InvalidValueError, {"field": "max_rounds"}),
+    ({"max_rounds": -1}, InvalidValueError, {"field": "max_rounds"}),
+    ({"max_cycles": 3, "max_rounds": 4}, InvalidValueError, {"field": "max_cycles"}),
     ({"max_silent_turns": -1}, InvalidValueError, {"field": "max_silent_turns"}),
     ({"first_seat": 2}, InvalidValueError, {"field": "first_seat"}),
     ({"action_types": "speak"}, InvalidValueError, {"field": "action_types"}),
@@ -86,6 +89,16 @@ def test_wrong_options_are_answered_in_one_sentence(constructor, wrong, error, f
     with raises(error, **fields) as caught:
         constructor(**{**options(), **wrong})
     assert "\n" not in str(caught.value)
+
+
+def test_every_rule_of_play_is_an_option_under_its_own_name():
+    assert {rule.name for rule in dataclasses.fields(Rules)} <= set(EnvOptions.__annotations__)
+
+
+def test_pettingzoos_name_of_the_limit_on_rounds_belongs_to_its_entry_module_alone():
+    assert sotopia_v0.raw_env(**options(), max_cycles=3).options.rules.max_rounds == 3
+    with raises(TypeError, field="max_cycles", nearest="max_rounds"):
+        SotopiaEnv(**options(), max_cycles=3)
 
 
 def test_seats_choose_among_tasks_of_different_size():
@@ -292,7 +305,7 @@ ENDINGS = [
     ([Action(ActionType.NONE)] * 3, 2, {}, StopReason.SILENCE),
     ([say()] * 20, 2, {}, StopReason.TURN_LIMIT),
     ([say()] * 6, 2, {"max_turns": 6}, StopReason.TURN_LIMIT),
-    ([say()] * 6, 3, {"max_cycles": 2}, StopReason.TURN_LIMIT),
+    ([say()] * 6, 3, {"max_rounds": 2}, StopReason.TURN_LIMIT),
 ]
 
 

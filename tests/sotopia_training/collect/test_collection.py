@@ -18,7 +18,7 @@ from sotopia_training.collect.collection import (
     rate,
     run,
 )
-from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, TaskSource, make_tasks
+from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, load_tasks, make_tasks
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
@@ -110,9 +110,9 @@ def test_a_round_of_the_paper_is_a_thousand_episodes(paper_round):
 
 
 def test_evaluation_scenarios_are_not_collected(tmp_path):
-    source = TaskSource(source="bargaining", n=3)  # what the three scenarios would be
+    source = "bargaining:n=3"  # what the three scenarios would be
     run(settings(tmp_path, tasks=TASKS.model_copy(update={"evaluation": (source,)})))
-    keys = {task_key(task) for task in source.load()}
+    keys = {task_key(task) for task in load_tasks(source)}
     assert not keys & {task_key(episode.task) for episode in read_run(tmp_path / "run")}
 
 

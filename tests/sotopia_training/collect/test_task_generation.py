@@ -7,9 +7,9 @@ from sotopia_training.collect.task_generation import (
     FamilySettings,
     TaskGenerationSettings,
     TaskSettings,
-    TaskSource,
     WriterSettings,
     family_tasks,
+    load_tasks,
     make_tasks,
     run,
     scenario_keys,
@@ -17,6 +17,7 @@ from sotopia_training.collect.task_generation import (
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.tasks.casting import cast_scenarios
 from sotopia_env.tasks.open_scenario import OpenScenario, task_key
 from sotopia_env.testing import ScriptedChatModel
@@ -42,7 +43,7 @@ def test_a_hundred_scenarios_of_ten_pairs(tmp_path):
 
 def test_evaluated_scenarios_are_not_trained_on_with_other_characters_either(tmp_path):
     """Guards P: no separation of training from validation by environment. A new cast hides nothing."""
-    source = TaskSource(source="division", n=3, seed=0)
+    source = "division:n=3"
     task_set = make_tasks(
         TaskSettings(scenarios=5, pairs=2, families=FamilySettings(names=("division",), seed=0), evaluation=(source,)),
         tmp_path,
@@ -51,13 +52,13 @@ def test_evaluated_scenarios_are_not_trained_on_with_other_characters_either(tmp
     assert len(keys) == 5
     assert not keys & set(scenario_keys([source]))
     assert json.loads((tmp_path / "tasks.json").read_text())["kept_for_evaluation"] == 3
-    task_settings = TaskSettings(given=TaskSource(source=str(tmp_path / "tasks.jsonl")), pairs=0, evaluation=(source,))
+    task_settings = TaskSettings(given=str(tmp_path / "tasks.jsonl"), pairs=0, evaluation=(source,))
     assert len(make_tasks(task_settings, tmp_path / "again")) == 10
-    recast = cast_scenarios([OpenScenario.of(task) for task in source.load()], None, 2, seed=9)
+    recast = cast_scenarios([OpenScenario.of(task) for task in load_tasks(source)], None, 2, seed=9)
     recast.save(tmp_path / "recast.jsonl")
     with raises(InvalidValueError, field="tasks"):
         make_tasks(
-            task_settings.model_copy(update={"given": TaskSource(source=str(tmp_path / "recast.jsonl"))}),
+            task_settings.model_copy(update={"given": str(tmp_path / "recast.jsonl")}),
             tmp_path / "x",
         )
 
@@ -65,7 +66,7 @@ def test_evaluated_scenarios_are_not_trained_on_with_other_characters_either(tmp
 def test_what_an_earlier_round_had_is_not_made_again(tmp_path):
     task_settings = TaskSettings(scenarios=3, pairs=1, families=FamilySettings())
     first = make_tasks(task_settings, tmp_path / "1")
-    earlier = (TaskSource(source=str(tmp_path / "1" / "tasks.jsonl")),)
+    earlier = (str(tmp_path / "1" / "tasks.jsonl"),)
     second = make_tasks(task_settings.model_copy(update={"earlier": earlier}), tmp_path / "2")
     assert len({task_key(task) for task in (*first, *second)}) == 6
     assert json.loads((tmp_path / "2" / "tasks.json").read_text())["kept_for_evaluation"] == 0
@@ -86,14 +87,15 @@ def test_families_take_turns():
     [
         ({}, InvalidValueError, {"field": "tasks", "expected": "'families', 'writer' or 'given'"}),
         ({"families": {"names": ["barganing"]}}, UnknownNameError, {"field": "family", "nearest": "bargaining"}),
-        ({"families": {}, "given": {"source": "starter"}}, InvalidValueError, {"field": "tasks", "got": "both"}),
-        ({"given": {"source": "hiring", "n": 1, "split": "dev"}}, InvalidValueError, {"field": "tasks"}),
+        ({"families": {}, "given": "starter"}, InvalidValueError, {"field": "tasks", "got": "both"}),
+        ({"given": "hiring:n=1,spilt=dev"}, UnknownNameError, {"field": "spilt", "nearest": "split"}),
+        ({"given": {"source": "starter"}}, InvalidValueError, {"field": "given"}),
         ({"families": {}, "cast": "nobody.json"}, InvalidValueError, {"got": "nobody.json"}),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_written(values, error, fields, tmp_path):
     with raises(error, **fields):
-        make_tasks(TaskSettings.model_validate({"scenarios": 2} | values), tmp_path)
+        make_tasks(settings_of({"scenarios": 2} | values, TaskSettings, "tasks.yaml"), tmp_path)
     assert not (tmp_path / "tasks.jsonl").exists()
 
 
@@ -107,7 +109,7 @@ def test_the_stage_mixes_families_and_a_writer_evenly_and_is_done_once(tmp_path)
             model="local/writer",
             inspirations=tuple(map(str, inspiration_files(tmp_path, {"norms": 5, "habits": 5}))),
         ),
-        evaluation=(TaskSource(source="starter"),),
+        evaluation=("starter",),
         output=str(tmp_path / "out"),
     )
     model = ScriptedChatModel(answer)

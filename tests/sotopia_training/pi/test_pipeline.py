@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
+from sotopia_training.collect.task_generation import FamilySettings, TaskSettings
 from sotopia_training.data.sources import SourceSettings, read_selection
 from sotopia_training.fitting.arguments import FitSettings
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
@@ -41,9 +41,7 @@ def settings(folder, **changes):
         "expert": "conceder:horizon=2",
         "tasks": TaskSettings(scenarios=3, pairs=2, families=FamilySettings(seed=50)),
         "play": PLAY,
-        "evaluation": ModelEvaluationSettings(
-            partner="linear:horizon=2", tasks=TaskSource(source="bargaining", n=4), play=PLAY
-        ),
+        "evaluation": ModelEvaluationSettings(partner="linear:horizon=2", tasks="bargaining:n=4", play=PLAY),
         "output": str(folder / "out"),
     }
     return PipelineSettings.model_validate({**values, **changes})
@@ -162,8 +160,8 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(pipeli
     again = settings(out.parent / "again", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=50)))
     second = Pipeline(again)._tasks(1)
     (first,) = second.earlier
-    assert first.source == str(out.parent / "again" / "out" / "1-bc" / "tasks" / "tasks.jsonl")
-    variant = again.model_copy(update={"tasks": TaskSettings(given=TaskSource(source="starter"), pairs=0)})
+    assert first == str(out.parent / "again" / "out" / "1-bc" / "tasks" / "tasks.jsonl")
+    variant = again.model_copy(update={"tasks": TaskSettings(given="starter", pairs=0)})
     assert Pipeline(variant)._tasks(1).earlier == ()  # given tasks are every update's
     # Family tasks of the evaluation's own sequence: those that are evaluated are left out.
     clash = settings(out.parent / "clash", tasks=TaskSettings(scenarios=3, pairs=1, families=FamilySettings(seed=0)))
@@ -217,8 +215,7 @@ def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(pipeline_
     assert {file: stamps(config.output)[file] for file in before} == before
     with raises(InvalidValueError, file="filter"):
         run(more.model_copy(update={"bc_filter": more.bc_filter.model_copy(update={"top": 1})}), trainer, play)
-    tasks = more.evaluation.tasks.model_copy(update={"n": 5})
-    other = more.model_copy(update={"evaluation": more.evaluation.model_copy(update={"tasks": tasks})})
+    other = more.model_copy(update={"evaluation": more.evaluation.model_copy(update={"tasks": "bargaining:n=5"})})
     with raises(InvalidValueError, file="tasks"):
         run(other, trainer, play)
 
@@ -367,7 +364,7 @@ def test_with_a_real_model_made_from_nothing(tmp_path):
         bc=TrainingSettings(trainer=trainer, validation=0),
         evaluation=ModelEvaluationSettings(
             partner="linear:horizon=2",
-            tasks=TaskSource(source="bargaining", n=1),
+            tasks="bargaining:n=1",
             expert=False,
             play={"orders": "first", "both_seats": False, "max_turns": 2},
         ),

@@ -13,7 +13,7 @@ import yaml
 from sotopia_training.collect import collection, filtering
 from sotopia_training.collect.collection import CollectionSettings, PlaySettings, RatingSettings
 from sotopia_training.collect.filtering import FilteringSettings
-from sotopia_training.collect.task_generation import TaskSettings, TaskSource
+from sotopia_training.collect.task_generation import TaskSettings
 from sotopia_training.fitting import behavior_cloning
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 from sotopia_training.models.loading import write_prompt_settings
@@ -169,7 +169,7 @@ def test_a_collection_whose_budget_is_spent_continues_with_a_higher_one_and_else
         access = ModelOptions(api_base=server.api_base, concurrency=1, max_tokens=limit)
         return CollectionSettings(
             agent="local/tiny",
-            tasks=TaskSettings(given=TaskSource(source="bargaining", n=3), pairs=0),
+            tasks=TaskSettings(given="bargaining:n=3", pairs=0),
             play=PlaySettings(max_turns=turns, concurrency=1, models=access, orders="first"),
             output=str(tmp_path / "run"),
         )

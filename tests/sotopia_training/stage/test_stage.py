@@ -4,8 +4,10 @@ import json
 import multiprocessing
 import signal
 import time
+from contextlib import nullcontext
 
 import pytest
+from sotopia_training.collect.task_generation import FamilySettings, TaskGenerationSettings, WriterSettings
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.script import run_script
 
@@ -86,6 +88,37 @@ def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
     stage(tmp_path).open()
     with raises(InvalidValueError, field="settings.size", expected="3", got="4"):
         stage(tmp_path, size=4).open()
+
+
+EARLIER = {
+    "scenarios": 5,
+    "families": {"names": ["hiring"], "level": "medium", "seed": 3},
+    "writer": {"model": "local/m", "inspirations": ["a.txt"], "temperature": 1.0, "max_tokens": 1024},
+    "given": {"source": "bargaining", "n": 20, "level": "hard", "seed": 7, "split": None},
+    "evaluation": [{"source": "starter", "n": None, "level": "medium", "seed": 0, "split": None}],
+    "output": "out",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "accepted"),
+    [({}, True), ({"families": {"names": ["hiring"], "level": "hard", "seed": 3}}, False)],
+)
+def test_a_stage_of_an_earlier_version_continues_if_deleted_settings_had_the_value_that_is_fixed_now(
+    tmp_path, changes, accepted
+):
+    settings = TaskGenerationSettings(
+        scenarios=5,
+        families=FamilySettings(names=("hiring",), seed=3),
+        writer=WriterSettings(model="local/m", inspirations=("a.txt",)),
+        given="bargaining:n=20,level=hard,seed=7",
+        evaluation=("starter",),
+        output="out",
+    )
+    (tmp_path / "stage.json").write_text(json.dumps({"stage": "tasks", "settings": {**EARLIER, **changes}}))
+    (tmp_path / "tasks.jsonl").write_text("{}")
+    with nullcontext() if accepted else raises(InvalidValueError, file=tmp_path.name):
+        StageDirectory(tmp_path, "tasks", settings).open()
 
 
 def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):

@@ -205,7 +205,7 @@ def ask_models(
     access = settings.models or ModelOptions()
     models = ModelPool(access)
     question = settings.question
-    manner = Manner(question.temperature, question.reasks, question.max_tokens)
+    manner = Manner(question.temperature, question.reasks)
     attributors = [
         LLMAttributor(
             (make_model or models.judge)(name), scale=question.scale, key="singular" in settings.methods, manner=manner

@@ -21,7 +21,6 @@ class QuestionSettings(Settings):
     scale: Scale = "three"
     temperature: float = Field(default=0.0, ge=0, le=2)
     reasks: int = Field(default=2, ge=0)
-    max_tokens: int | None = Field(default=None, ge=1)
 
 
 class CounterfactualSettings(Settings):

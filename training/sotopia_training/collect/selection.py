@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sotopia_env.foundation.records import Record
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.reports.sheet import table
 
@@ -26,7 +27,7 @@ class SelectedSeat:
     why: Why
 
 
-class SeatReport(Settings):
+class SeatReport(Record):
     """The selection of one seat of one task.
 
     Attributes:
@@ -55,7 +56,7 @@ class SeatReport(Settings):
     lowest: float | None
 
 
-class FilterReport(Settings):
+class FilterReport(Record):
     """The numbers of a selection, in total and per task and seat.
 
     Attributes:

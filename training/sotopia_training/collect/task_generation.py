@@ -14,9 +14,9 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import ChatModel
@@ -43,40 +43,17 @@ from sotopia_training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
 TASKS, FACTS, SCENARIOS = "tasks.jsonl", "tasks.json", "scenarios.jsonl"
+_MOST_TOKENS = 1024  # of a written scenario
 
 
-class TaskSource(Settings):
-    """Tasks of a file or of families.
+def _source(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise InvalidValueError(expected="a name with options, such as 'bargaining:n=20,seed=7'", got=value)
+    return value
 
-    Attributes:
-        source: a shipped set (``starter``, ``everyday``), families joined by commas, ``all`` of them, or a ``.json``
-            or ``.jsonl`` file.
-        n: number of tasks; by default all of a file, or 5 of each family.
-        level: difficulty of generated tasks.
-        seed: the seed of generated tasks, or of the draw from a file.
-        split: the part to use, in a split by scenario; ``None`` uses all tasks.
-    """
 
-    source: str
-    n: int | None = Field(default=None, ge=1)
-    level: str = "medium"
-    seed: int = Field(default=0, ge=0)
-    split: Literal["train", "dev", "test"] | None = None
-
-    def load(self) -> TaskSet:
-        """Returns the tasks.
-
-        Raises:
-            InvalidValueError: the source has fewer tasks, or none in this split.
-            UnknownNameError: the family or file does not exist.
-            InvalidTaskError: the file cannot be read as tasks.
-        """
-        source_tasks = task_set(self.source, self.n, self.seed, self.level)
-        if self.split is not None:
-            source_tasks = source_tasks.split(self.split)
-        if not len(source_tasks):
-            raise InvalidValueError(f"{self.source!r} has no tasks in the split {self.split!r}", field="tasks")
-        return source_tasks
+SourceName = Annotated[str, BeforeValidator(_source)]
+"""A source of tasks by name, as on a command line; see :func:`sotopia_env.naming.task_set`."""
 
 
 class FamilySettings(Settings):
@@ -84,12 +61,10 @@ class FamilySettings(Settings):
 
     Attributes:
         names: the names of the families.
-        level: the difficulty.
         seed: the seed of the families' sequences.
     """
 
     names: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
-    level: str = "medium"
     seed: int = Field(default=0, ge=0)
 
 
@@ -101,15 +76,11 @@ class WriterSettings(Settings):
         inspirations: files: ``.txt`` with one per line (the file's name is the source), or ``.jsonl`` of objects with
             ``source`` and ``text``.
         used: files of inspirations that are not used again, e.g. a ``scenarios.jsonl`` of an earlier round.
-        temperature: the sampling temperature.
-        max_tokens: the limit on an answer.
     """
 
     model: str
     inspirations: tuple[str, ...] = Field(min_length=1)
     used: tuple[str, ...] = ()
-    temperature: float = Field(default=1.0, ge=0, le=2)
-    max_tokens: int | None = Field(default=1024, ge=1)
 
 
 class TaskSettings(Settings):
@@ -120,7 +91,8 @@ class TaskSettings(Settings):
         pairs: casts per scenario; 0 keeps the characters of the family or file.
         families: scenarios of verified families.
         writer: scenarios written by a language model.
-        given: existing tasks; all of them, instead of the other two.
+        given: existing tasks, instead of the other two; this, ``evaluation`` and ``earlier`` are names such as
+            ``bargaining:level=hard,n=20,seed=7``, or files.
         cast: source of the characters: ``drawn``, the ``starter`` or ``everyday`` cast, or a JSON file with a cast.
         seed: the seed of the casts and of the order of inspirations.
         evaluation: tasks reserved for evaluation; their scenarios are never trained on, with any characters.
@@ -132,11 +104,11 @@ class TaskSettings(Settings):
     pairs: int = Field(default=10, ge=0)
     families: FamilySettings | None = None
     writer: WriterSettings | None = None
-    given: TaskSource | None = None
+    given: SourceName | None = None
     cast: str = DRAWN
     seed: int = Field(default=0, ge=0)
-    evaluation: tuple[TaskSource, ...] = ()
-    earlier: tuple[TaskSource, ...] = ()
+    evaluation: tuple[SourceName, ...] = ()
+    earlier: tuple[SourceName, ...] = ()
     models: ModelOptions = ModelOptions()
 
 
@@ -170,9 +142,14 @@ def run(settings: TaskGenerationSettings, model: ChatModel | None = None) -> Non
     stage.finish(facts)
 
 
-def scenario_keys(sources: Iterable[TaskSource]) -> dict[str, str]:
+def load_tasks(source: str) -> TaskSet:
+    """Returns the tasks of a source; raises the errors of :func:`sotopia_env.naming.task_set`."""
+    return task_set(source, None, 0, "medium")
+
+
+def scenario_keys(sources: Iterable[str]) -> dict[str, str]:
     """Returns the sources' scenarios: :func:`~sotopia_env.tasks.open_scenario.task_key` to the id of a task."""
-    return {task_key(task): task.id for source in sources for task in source.load()}
+    return {task_key(task): task.id for source in sources for task in load_tasks(source)}
 
 
 def make_tasks(settings: TaskSettings, folder: Path, model: ChatModel | None = None) -> TaskSet:
@@ -209,16 +186,16 @@ def _existing_tasks(settings: TaskSettings, reserved: Mapping[str, str]) -> tupl
     assert settings.given is not None
     if settings.families is not None or settings.writer is not None:
         raise InvalidValueError(field="tasks", expected="'given', or 'families' and 'writer'", got=Verbatim("both"))
-    source_tasks = settings.given.load()
+    source_tasks = load_tasks(settings.given)
     allowed = [task for task in source_tasks if task_key(task) not in reserved]
     if not allowed:
         raise InvalidValueError(
-            f"all {len(source_tasks)} tasks of {settings.given.source!r} are reserved for evaluation", field="tasks"
+            f"all {len(source_tasks)} tasks of {settings.given!r} are reserved for evaluation", field="tasks"
         )
     earlier = scenario_keys(settings.earlier)
     usable = [task for task in allowed if task_key(task) not in earlier]
     if not usable:
-        raise InvalidValueError(f"earlier rounds have used all other tasks of {settings.given.source!r}", field="tasks")
+        raise InvalidValueError(f"earlier rounds have used all other tasks of {settings.given!r}", field="tasks")
     facts = {
         "scenarios": len({task_key(task) for task in usable}),
         "kept_for_evaluation": len(source_tasks) - len(allowed),
@@ -295,7 +272,7 @@ def family_tasks(
                 field="families", expected=f"{n} different scenarios outside evaluation", got=len(result)
             )
         turn, number = divmod(index, len(settings.names))
-        task = tasks.generate(settings.names[number], 1, settings.seed, settings.level, turn)[0]
+        task = tasks.generate(settings.names[number], 1, settings.seed, start=turn)[0]
         key = task_key(task)
         left_out += key in reserved
         # Two draws of a family may give the same scenario with other characters.
@@ -307,7 +284,7 @@ def family_tasks(
 
 def _written(settings: TaskSettings, n: int, folder: Path, model: ChatModel | None) -> list[Written]:
     assert settings.writer is not None
-    previous = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in source.load()]
+    previous = [task.scenario for source in (*settings.evaluation, *settings.earlier) for task in load_tasks(source)]
     if model is not None:
         answers = asyncio.run(_ask(model, settings.writer, n, folder, settings.seed, previous))
     else:
@@ -328,7 +305,7 @@ async def _connect_and_ask(settings: TaskSettings, n: int, folder: Path, previou
 async def _ask(
     model: ChatModel, settings: WriterSettings, n: int, folder: Path, seed: int, previous: Iterable[Scenario]
 ) -> list[Written]:
-    manner = Manner(temperature=settings.temperature, max_tokens=settings.max_tokens)
+    manner = Manner(temperature=1.0, max_tokens=_MOST_TOKENS)
     writing = ScenarioWriting()
     writing.exclude(previous)
     writer = Writer(Drafter(model, manner), writing)

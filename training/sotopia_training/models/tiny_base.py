@@ -48,23 +48,13 @@ class TinyBaseSettings(Settings):
         families: the verified families whose texts the tokenizer is trained on.
         experts: the policies whose turns are tokenised; one plays with itself, several play each other.
         count: the number of tasks per family.
-        seed: the seed of tasks and weights.
         hidden: the width; a multiple of 64 can be quantised.
-        layers: the number of layers.
-        heads: the number of attention heads.
-        context: the longest input in tokens.
-        vocabulary: the maximum size of the vocabulary.
     """
 
     families: tuple[str, ...] = Field(default=("bargaining",), min_length=1)
     experts: tuple[str, ...] = Field(default=("linear",), min_length=1)
     count: int = Field(default=40, ge=1)
-    seed: int = Field(default=0, ge=0)
     hidden: int = Field(default=128, ge=16)
-    layers: int = Field(default=2, ge=1)
-    heads: int = Field(default=4, ge=1)
-    context: int = Field(default=1024, ge=64)
-    vocabulary: int = Field(default=1024, ge=300)
 
 
 class TinyBaseStage(Settings):
@@ -94,22 +84,21 @@ def run(settings: TinyBaseStage) -> None:
     texts = _texts(settings)
     stage.open()
     base = settings.base
-    tokenizer = make_tiny_tokenizer(texts, base.vocabulary)
-    size = {"hidden": base.hidden, "layers": base.layers, "heads": base.heads, "context": base.context}
-    make_tiny_model(stage.model, tokenizer, **size, seed=base.seed)
+    tokenizer = make_tiny_tokenizer(texts)
+    make_tiny_model(stage.model, tokenizer, hidden=base.hidden)
     write_prompt_settings(stage.model, settings.prompt)
     stage.finish({"texts": len(texts), "vocabulary": len(tokenizer)})
 
 
 def _texts(settings: TinyBaseStage) -> list[str]:
     base = settings.base
-    task_list = tasks.generate(list(base.families), base.count * len(base.families), base.seed)
+    task_list = tasks.generate(list(base.families), base.count * len(base.families), seed=0)
     experts = [naming.make_policy(name) for name in base.experts]
     pairs = all_matchups(experts, self_play=len(experts) == 1)
     maker = RowMaker(settings.prompt)
     return [
         text
-        for episode in wait(run_episodes(plan_episodes(task_list, pairs, seed=base.seed), progress=False)).episodes
+        for episode in wait(run_episodes(plan_episodes(task_list, pairs), progress=False)).episodes
         for seat in episode.task.agents
         for row in maker.rows(episode, seat)
         for text in (*(message["content"] for message in row.prompt), row.completion)

@@ -30,7 +30,7 @@ from sotopia_env.reports.sheet import show_estimate, table
 from sotopia_training.collect import collection, filtering, task_generation
 from sotopia_training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
 from sotopia_training.collect.filtering import FilteringSettings, selection_path
-from sotopia_training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings, TaskSource
+from sotopia_training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting import behavior_cloning
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
@@ -168,7 +168,7 @@ class Pipeline:
             "evaluation": (*settings.evaluation, self.settings.evaluation.tasks),
         }
         if settings.given is None:
-            changes["earlier"] = (*settings.earlier, *(TaskSource(source=str(path / TASKS)) for path in earlier_paths))
+            changes["earlier"] = (*settings.earlier, *(str(path / TASKS) for path in earlier_paths))
         if settings.families is not None:
             changes["families"] = settings.families.model_copy(update={"seed": settings.families.seed + number})
         if settings.writer is not None:
@@ -182,7 +182,7 @@ class Pipeline:
         settings = CollectionSettings(
             agent=self.settings.expert if cloning else model,
             partner=None if cloning else self.settings.sr_partner,
-            tasks=TaskSettings(given=TaskSource(source=str(self._directory(number, "tasks") / TASKS)), pairs=0),
+            tasks=TaskSettings(given=str(self._directory(number, "tasks") / TASKS), pairs=0),
             evaluator=naming.NO_EVALUATOR,
             play=self.settings.play.model_copy(update={"seed": self.settings.play.seed + number}),
             output=out,
@@ -258,7 +258,7 @@ class Pipeline:
         settings = CollectionSettings(
             agent=agent,
             partner=evaluation.partner,
-            tasks=TaskSettings(given=TaskSource(source=self._evaluation_tasks), pairs=0),
+            tasks=TaskSettings(given=self._evaluation_tasks, pairs=0),
             evaluator=self.settings.evaluator,
             play=evaluation.play,
             output=out,
@@ -344,7 +344,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         _check_names(play, names, settings.evaluator)
     if settings.tasks.families is not None:
         for family in settings.tasks.families.names:
-            tasks.generate(family, 1, settings.tasks.families.seed, settings.tasks.families.level)
+            tasks.generate(family, 1, settings.tasks.families.seed)
     _check_beginning(settings, load)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from sotopia_env.foundation.settings import Settings
 from sotopia_training.collect.collection import PlaySettings
 from sotopia_training.collect.selection import BCFilter, SRFilter
-from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, TaskSource
+from sotopia_training.collect.task_generation import FamilySettings, SourceName, TaskSettings
 from sotopia_training.fitting.arguments import FitSettings
 from sotopia_training.models.tiny_base import TinyBaseSettings
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
@@ -30,24 +30,21 @@ class TrainingSettings(FitSettings):
 class SamplingSettings(Settings):
     """Sampling of a trained model in play; see :func:`sotopia_training.models.policy.load`."""
 
-    temperature: float = Field(default=1.0, ge=0)
     quantization: Literal["none", "nf4"] = "none"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    max_batch: int = Field(default=64, ge=1)
 
 
 class ModelEvaluationSettings(Settings):
     """The evaluation of every model: with one partner, on tasks that are never trained on.
 
     Attributes:
-        tasks: the tasks of the evaluation; their scenarios are never trained on, with any characters.
+        tasks: the source of the tasks, by name; their scenarios are never trained on, with any characters.
         partner: the policy of the other seats, the same for all models (SOTOPIA-π, section 4).
         base: whether the model is also evaluated before training.
         expert: whether the expert is also evaluated.
         play: the orders, repeats and limits of the episodes.
     """
 
-    tasks: TaskSource = TaskSource(source="starter")
+    tasks: SourceName = "starter"
     partner: str
     base: bool = True
     expert: bool = True

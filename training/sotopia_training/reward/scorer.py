@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.foundation.files import read_text, write_text_atomically
-from sotopia_env.foundation.records import read_record
-from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.policies import Decision
 from sotopia_env.world import Observation
 from sotopia_env.world.observation import ChatMessage
@@ -37,7 +36,7 @@ NOTE = "sotopia_reward_model.json"
 _HEAD = "score.weight"
 
 
-class RewardNote(Settings):
+class RewardNote(Record):
     """The content of :data:`NOTE`.
 
     Attributes:

@@ -17,13 +17,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import first_difference, read_json
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.versions import package_versions, source_revision
+from sotopia_training.stage.earlier import present_settings
 
 logger = logging.getLogger(__name__)
 STAGE, DONE = "stage.json", "done.json"
@@ -65,7 +64,8 @@ class StageDirectory:
         """
         request = {"stage": self.name, "settings": _comparable(self.settings.model_dump(mode="json"))}
         record = self._read_record()
-        stored = {"stage": record.get("stage"), "settings": _comparable(self._with_defaults(record.get("settings")))}
+        recorded = present_settings(record.get("settings"), type(self.settings))
+        stored = {"stage": record.get("stage"), "settings": _comparable(recorded)}
         if record and stored != request and self._has_output():
             field, expected, got = first_difference("", stored, request)
             raise InvalidValueError(
@@ -104,14 +104,6 @@ class StageDirectory:
         file = self.path / STAGE
         record: dict[str, Any] = read_json(file) if file.is_file() else {}
         return record
-
-    def _with_defaults(self, settings: Any) -> Any:
-        """Returns recorded settings with defaults for settings that an earlier version did not have."""
-        try:
-            return type(self.settings).model_validate(settings).model_dump(mode="json")
-        # Settings that this version does not accept are compared as they are, and then differ.
-        except ValidationError:
-            return settings
 
     def _write_record(self, record: Mapping[str, Any]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

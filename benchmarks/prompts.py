@@ -54,6 +54,6 @@ def figures() -> list[Figure]:
     """Share of the prompt that repeats on 20-turn episodes of all families."""
     prompt, with_answer = shares()
     return [
-        Figure("chat prompt: share of the prompt before", prompt, "", 0.95, at_most=False),
-        Figure("chat prompt: share of the prompt and answer before", with_answer, "", 0.95, at_most=False),
+        Figure("chat prompt: share of the prompt before", prompt, "", 0.9, at_most=False),
+        Figure("chat prompt: share of the prompt and answer before", with_answer, "", 0.9, at_most=False),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,15 @@ def _one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries_are_no_garbage():
+    """Stages collect garbage before they load a model, which takes a second where a million objects are looked at."""
+    import trl  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

@@ -145,7 +145,7 @@ def test_a_conversation_that_outgrows_a_minute_stops_the_run_which_continues_wit
     tmp_path: Path,
 ) -> None:
     command = ["rollout", *MODEL, "--tasks", "bargaining", "-n", 1, "--max-turns", 12, "--out", tmp_path]
-    with table_server(reply=f'{{"action_type": "speak", "argument": "{"word " * 400}"}}') as server:
+    with table_server(reply=f'{{"action_type": "speak", "argument": "{"word " * 2000}"}}') as server:
         command += ["--api-base", server.api_base]
         stopped = sotopia(*command, "--set", "models.tpm=2_000", code=1)
         assert "one prompt" in stopped.stderr

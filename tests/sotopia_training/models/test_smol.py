@@ -24,13 +24,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def _cache(converted_models):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOTOPIA_CACHE", str(converted_models))
         yield
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
     directory = find_model(smol_directory())
     before = (directory / "model.safetensors").stat().st_mtime_ns
@@ -41,6 +43,8 @@ def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
     assert "SmolLM" not in text
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
     """Both are the converted directory, which an adapter names as its base."""
     converted_once = str(find_model(smol_directory()))
@@ -48,6 +52,8 @@ def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
         assert begin_from(ModelSettings(base=base), None, PromptSettings()).base == converted_once
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_a_stage_continues_from_an_adapter_of_it_by_a_relative_path(tmp_path, monkeypatch):
     base = str(find_model(smol_directory()))
     adapter = {"base_model_name_or_path": base, "r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
@@ -59,6 +65,8 @@ def test_a_stage_continues_from_an_adapter_of_it_by_a_relative_path(tmp_path, mo
         assert (start.base, start.adapter) == (base, "cloned/model")
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_its_moves_are_legal_from_its_first_turn_in_every_family():
     smol = naming.make_policy("smol:format=brief,max_length=3000,dtype=bfloat16")
 
@@ -86,6 +94,8 @@ def test_an_option_that_is_misspelt_is_named():
         assert refusal.value.nearest == "temperature"
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_what_an_answer_takes_is_counted_with_its_own_tokenizer():
     """A division of three items in the brief format: more than the 64 tokens of the tiny configurations."""
     task = tasks.generate("campsite", 1, seed=3)[0]
@@ -96,6 +106,8 @@ def test_what_an_answer_takes_is_counted_with_its_own_tokenizer():
     assert not lengths.leaves_no_room
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
 def test_it_judges_and_is_interviewed_in_this_process():
     task = tasks.generate("bargaining", 1, seed=3)[0]
     table = Table(task, Rules(max_turns=2), seed=3)

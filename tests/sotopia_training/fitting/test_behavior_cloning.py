@@ -318,7 +318,7 @@ def test_an_argument_that_cannot_be_is_said_before_anything_is_read_or_written(a
 # --- training -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("earlier", [None, "adapter"])
+@pytest.mark.parametrize("earlier", [pytest.param(None, marks=pytest.mark.slow("trains three times")), "adapter"])
 def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypatch, earlier):
     """Dropout, data order, schedule and optimiser go on exactly; a checkpoint that was cut short is passed over.
 

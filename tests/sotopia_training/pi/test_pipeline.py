@@ -238,6 +238,7 @@ run(settings(Path(sys.argv[1])), Trainer(), slow)
 """
 
 
+@pytest.mark.slow("plays three pipelines")
 def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
     """No episode is lost and none is doubled; the end is that of an unbroken run."""
     config = settings(tmp_path)

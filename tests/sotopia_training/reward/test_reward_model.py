@@ -216,7 +216,9 @@ def test_it_learns_and_says_how_well_on_scenarios_it_has_not_seen(trained):
     assert rates.index(max(rates)) == 6  # R18: a quarter of 24 optimiser steps, not of the rows
 
 
-@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8, "dropout": 0.1}])
+@pytest.mark.parametrize(
+    "lora", [pytest.param(None, marks=pytest.mark.slow("trains three times")), {"rank": 4, "alpha": 8, "dropout": 0.1}]
+)
 def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_unbroken_one(
     lora, tiny_model, rows_file, tmp_path, monkeypatch
 ):

@@ -34,6 +34,7 @@ from sotopia_env.world import DIMENSIONS, Action, Evaluator, Rules, Task
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo, RecordedTurn
 from sotopia_env.world.observation import ChatMessage, FunctionCall
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RewardVector, Scalarisation
 
@@ -47,6 +48,7 @@ class Seats(Mapping[str, "TextSeat"]):
 
     Attributes:
         table: the episode.
+        partners: the policies of the other agents, by agent id.
         payment: how its reward is computed.
         reasks: how often a text that is not an action is answered with the reason.
     """
@@ -57,7 +59,7 @@ class Seats(Mapping[str, "TextSeat"]):
         partners: Mapping[str, PartnerSpec],
         *,
         evaluator: Evaluator | str | None = None,
-        scalarisation: str | None = None,
+        scalarisation: Scalarisation | str | None = None,
         reasks: int = 2,
     ) -> None:
         """Seats the partners; they act from :meth:`play` on.
@@ -81,7 +83,7 @@ class Seats(Mapping[str, "TextSeat"]):
         check_whole("reasks", reasks, 0)
         self.table = table
         self.reasks = reasks
-        self._partners, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
+        self._specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
         self._make()
         self._seats = {agent: TextSeat(self, agent) for agent in agents}
@@ -155,7 +157,7 @@ class Seats(Mapping[str, "TextSeat"]):
             PolicyError: a partner produced no action.
             EvaluationError: the episode has ended and could not be scored.
         """
-        acting = await self.table.play(self._policies)
+        acting = await self.table.play(self.partners)
         if self.table.stop is not None:
             await self.end()
         return [self[agent] for agent in acting]
@@ -172,15 +174,25 @@ class Seats(Mapping[str, "TextSeat"]):
             self._payments = {}  # if it cannot be scored, earlier ones must not count
             self._payments = await self.payment.pay(self.table)
 
+    def fork(self, turn: int) -> Seats:
+        """Returns new seats of the episode in its state before turn ``turn``; see :meth:`Table.fork`."""
+        return Seats(
+            self.table.fork(turn),
+            self._specs,
+            evaluator=self._evaluator,
+            scalarisation=self._scalarisation,
+            reasks=self.reasks,
+        )
+
     def _make(self) -> None:
-        self._policies = {agent: read_policy(partner) for agent, partner in self._partners.items()}
+        self.partners = {agent: read_policy(spec) for agent, spec in self._specs.items()}
         judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
         scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
         self.payment = EpisodeReward.of(self.table.task, judge, scalarisation)
 
     def __getstate__(self) -> dict[str, Any]:
         # Policies and evaluators given by name are made again: models hold connections and locks.
-        return {name: value for name, value in self.__dict__.items() if name not in ("_policies", "payment")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("partners", "payment")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -311,7 +323,7 @@ class TextSeat:
         await self.seats.play()
         return list(self.table.observe(self.agent).messages)
 
-    async def say(self, answer: Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
+    async def say(self, answer: Decision | Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
         """Takes what the model answered, and lets the partners act until a seat has to.
 
         Args:
@@ -329,13 +341,13 @@ class TextSeat:
         await self.seats.play()
         return self.news(), self.done
 
-    def take(self, answer: Action | str | Mapping[str, Any]) -> None:
+    def take(self, answer: Decision | Action | str | Mapping[str, Any]) -> None:
         """Takes the seat's answer; :meth:`Seats.play` lets others act.
 
         Args:
             answer: the text of the model; an action as JSON fields (``action_type``, ``argument``, ``to``, ``move``);
-                a call of one of :attr:`functions` (``name`` and ``arguments``, or OpenAI's ``{"function": …}``); or an
-                action, such as a person's.
+                a call of one of :attr:`functions` (``name`` and ``arguments``, or OpenAI's ``{"function": …}``); an
+                action, such as a person's; or a policy's decision.
 
         Raises:
             InvalidActionError: it is not the seat's turn.
@@ -343,8 +355,8 @@ class TextSeat:
         if self.agent not in self.table.acting:
             raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
         failure = None
-        if isinstance(answer, Action):
-            self.table.answer(self.agent, answer)
+        if isinstance(answer, Action | Decision):
+            self.table.take(self.agent, answer if isinstance(answer, Decision) else Decision(answer))
         else:
             text, reasks = _text(answer), self._reasks
             failure = self.table.answer(self.agent, text, Generation(text=text, reasks=reasks))

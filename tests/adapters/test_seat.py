@@ -18,6 +18,7 @@ from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Dimension, Rules, TurnOrder
 from sotopia_env.world.episode import replay
 from sotopia_env.world.play.continuations import Continuations
+from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.play.table import Table
 
 
@@ -179,6 +180,20 @@ def test_seats_of_a_resumed_episode_go_on_from_there():
     assert rest.episode().turns == whole.episode().turns
     assert rest.reward == whole.reward
     assert rest.answer_rewards == whole.answer_rewards[1:]
+
+
+def test_a_fork_goes_on_from_an_earlier_turn_with_the_same_partners_and_reward():
+    whole = TextSeat.against("bargaining", "conceder", seed=5, scalarisation="goal")
+    asyncio.run(play(whole))
+    turn = whole.table.turns[4].turn
+    assert turn.actor == whole.agent
+    fork = whole.seats.fork(turn.index)[whole.agent]
+    assert fork.news() == list(whole.table.observe(whole.agent).messages[: len(fork.news())])
+    while not fork.done:
+        asyncio.run(fork.say(Decision(fork.table.observe(fork.agent).parse(accept_all(fork)))))
+    assert [item.turn for item in fork.table.turns] == [item.turn for item in whole.table.turns]
+    assert fork.reward == whole.reward
+    assert fork.seats.partners["agent_1"].name == "conceder"
 
 
 def test_simultaneous_seats_answer_before_any_of_them_is_a_turn():

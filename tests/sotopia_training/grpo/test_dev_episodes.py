@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from sotopia_training.grpo import dev_episodes, multi_turn, sampling
 from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.dev_episodes import DevEpisodes
-from sotopia_training.grpo.settings import DevSettings, RewardSettings
+from sotopia_training.grpo.settings import DevSettings
 from sotopia_training.grpo.token_episodes import TokenPlayer
 
 from sotopia_env import tasks
@@ -54,7 +54,7 @@ def test_a_look_that_is_made_again_cannot_part_the_best_model_from_its_figures(t
             return True
 
     def look(step, reward):
-        dev = DevEpisodes(settings, player, RewardSettings(), tmp_path, (24, 1.0))  # as a process that begins
+        dev = DevEpisodes(settings, player, tmp_path, (24, 1.0))  # as a process that begins
         dev.look_together = lambda trainer, step: {"step": float(step), "reward": reward}
         trainer = Trainer()
         trainer.step = step
@@ -81,10 +81,10 @@ def test_dev_episodes_remember_and_give_up(tokenizer, tmp_path):
     """Early stopping counts looks since the best one, over a resumed run as well."""
     settings = DevSettings(situations=SITUATIONS, every=1, patience=2)
     player = TokenPlayer(tokenizer, BRIEF, None)
-    dev = DevEpisodes(settings, player, RewardSettings(), tmp_path, (24, 1.0))
+    dev = DevEpisodes(settings, player, tmp_path, (24, 1.0))
     dev.looks = [{"step": float(step), "reward": value} for step, value in enumerate([1.0, 3.0, 2.0])]
     assert not dev.exhausted
     dev.looks.append({"step": 3.0, "reward": 2.5})
     assert dev.exhausted
     (tmp_path / "dev.json").write_text(json.dumps(dev.looks))
-    assert DevEpisodes(settings, player, RewardSettings(), tmp_path, (24, 1.0)).exhausted
+    assert DevEpisodes(settings, player, tmp_path, (24, 1.0)).exhausted

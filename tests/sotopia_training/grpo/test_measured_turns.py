@@ -52,7 +52,7 @@ class Mute(Coin):
 
 @pytest.fixture
 def player(tokenizer):
-    return TokenPlayer(tokenizer, BRIEF, make_evaluator("verified+rules"))
+    return TokenPlayer(tokenizer, BRIEF, make_evaluator("verified"), "goal")
 
 
 def selling(partner=None):
@@ -74,7 +74,7 @@ def test_each_turn_has_its_own_change(player, tokenizer):
     """To wait and then assent: before, the policy leaves in half of the games; after waiting, in three of four."""
     (episode,) = player.play([selling()], Answers(tokenizer, WAIT, DEAL))
     assert [turn.turn for turn in episode.focal] == [1, 3]
-    state = player.before(episode, 1)
+    state = episode.before(1)
     assert len(state.logprobs) == len(state.mask) == len(state.completion) == episode.focal[1].start
     sample = Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE, DEAL, LEAVE, LEAVE, LEAVE)
     rewards, _ = MeasuredTurns(player, "goal", 4, -1.0).rewards([episode], sample)

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,13 +14,11 @@ from sotopia_training.grpo.situations import SelfPlaySettings, situations
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import read_settings, settings_of
 from sotopia_env.naming import make_policy
-from sotopia_env.world import Scalarisation
 from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT, StoppedError, killed_after
 from tests.sotopia_training.grpo.grpo_settings import SITUATIONS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-GOAL = Scalarisation.of("goal")
 SCRIPTS = {"share": 2, "policies": ("linear:horizon=2", "stubborn")}
 FROZEN = {"share": 1, "policies": ("leaver",)}
 
@@ -42,7 +39,7 @@ class Saver:
 
 
 def pool_of(folder, **values):
-    return SelfPlay(SelfPlaySettings.model_validate(values), folder, SHORT, GOAL)
+    return SelfPlay(SelfPlaySettings.model_validate(values), folder, SHORT)
 
 
 def test_partners_are_drawn_by_their_shares(tmp_path):
@@ -106,19 +103,16 @@ def test_a_loss_is_to_have_less_than_the_others(tmp_path):
     pool = pool_of(tmp_path, past={"share": 1})
     (situation,) = situations(SITUATIONS)[:1]
     pool.keep(Saver(), 0)
-    agents = situation.task.agents
     for values, lost in (((3.0, 5.0), 1), ((5.0, 5.0), 0)):
-        table = dict(zip(agents, values, strict=True))
-        evaluation = SimpleNamespace(vector=lambda agent, needed, table=table: [0.0] * 6 + [table[agent]])
+        rewards = zip(situation.task.agents, values, strict=True)
+        payments = {agent: SimpleNamespace(reward=reward) for agent, reward in rewards}
         episode = SimpleNamespace(
-            situation=replace(situation, partner=SimpleNamespace(name="step_0")),
+            partner=SimpleNamespace(name="step_0"),
+            agent=situation.seat,
             failure="",
-            evaluation=evaluation,
-            vector=evaluation.vector(situation.seat, ()),
-            table=SimpleNamespace(task=situation.task),
+            seat=SimpleNamespace(seats=SimpleNamespace(payments=payments)),
         )
         pool.results = []
-        pool._reward = Scalarisation.of("goal")
         pool.note([episode], 1, list)
         assert pool.results == [{"step": 1, "member": "step_0", "episodes": 1, "lost": lost}]
 
@@ -178,7 +172,7 @@ def test_a_policy_is_trained_against_itself_and_a_killed_run_continues_as_an_unb
     settings = read_settings(CONFIGS / "grpo_self_play_tiny.yaml", GRPOSettings, overrides)
     figures = grpo.run(settings)
     assert settings.situations.self_play is not None
-    pool = SelfPlay(settings.situations.self_play, tmp_path / "whole" / "pool", SHORT, GOAL)
+    pool = SelfPlay(settings.situations.self_play, tmp_path / "whole" / "pool", SHORT)
     assert [path.name for path in pool.members] == ["step_1", "step_2"]
     assert {row["member"] for row in pool.results} <= {"step_0", "step_1"}
     assert sum(row["episodes"] for row in pool.results) > 0

@@ -50,7 +50,7 @@ def test_the_sequence_is_the_conversation_as_it_would_be_rendered(play, tokenize
     """Of a record of what was written, however it was written."""
     episode = play([first, speech("Or $310?"), speech("Or $320?")], seat=seat)
     record = episode.record
-    *_, (last, index) = observations(record, episode.situation.seat)
+    *_, (last, index) = observations(record, episode.agent)
     rendered = prompt_ids(tokenizer, AgentPrompt("brief").messages(last))
     end = next(turn.end for turn in episode.focal if turn.turn == index)
     start = next(turn.start for turn in episode.focal if turn.turn == index)
@@ -84,7 +84,7 @@ def test_an_answer_that_was_cut_off_gets_its_end_token_from_the_glue(play, token
 )
 def test_an_impossible_answer_is_a_silent_turn_and_is_noted(play, answer):
     episode = play([answer, speech("How about $300?"), speech("Or $310?")])
-    assert episode.state.turns[episode.focal[0].turn].action.action_type == "none"
+    assert episode.table.state.turns[episode.focal[0].turn].action.action_type == "none"
     assert episode.focal[0].failure
     assert not episode.focal[1].failure
     assert episode.valid == pytest.approx(2 / 3)
@@ -92,7 +92,7 @@ def test_an_impossible_answer_is_a_silent_turn_and_is_noted(play, answer):
 
 def test_leaving_ends_the_episode_on_the_policys_own_token(play, tokenizer):
     episode = play(['{"action_type": "leave", "argument": ""}'])
-    assert episode.state.stop is StopReason.LEFT
+    assert episode.table.state.stop is StopReason.LEFT
     assert episode.mask[-1] == 1
     assert episode.completion[-1] == tokenizer.eos_token_id
 
@@ -101,7 +101,7 @@ def test_an_episode_that_no_longer_fits_ends_with_the_focal_seat_leaving(play):
     short = PromptSettings(format="brief", max_length=330, max_answer=40)
     episode = play([speech("What a fine piece that is.")] * 10, prompt=short, max_turns=20)
     assert episode.too_long
-    assert episode.state.stop is StopReason.LEFT
+    assert episode.table.state.stop is StopReason.LEFT
     assert len(episode.prompt) + len(episode.completion) <= 330
     assert episode.mask[-1] == 1
 
@@ -109,7 +109,7 @@ def test_an_episode_that_no_longer_fits_ends_with_the_focal_seat_leaving(play):
 def test_scores_are_those_of_the_evaluator(play):
     episode = play([speech("I accept."), speech("Deal."), speech("Deal.")])
     assert episode.vector.shape == (7,)
-    assert episode.record.evaluation().vector(episode.situation.seat).tolist() == episode.vector.tolist()
+    assert episode.record.evaluation().vector(episode.agent).tolist() == episode.vector.tolist()
 
 
 def test_a_format_that_re_renders_its_history_is_refused(tokenizer):
@@ -129,7 +129,9 @@ def test_many_episodes_are_sampled_in_one_batch(tokenizer):
         SituationSettings(families=("bargaining",), count=8, partners=("stubborn", "linear:horizon=3"), max_turns=6)
     )
     episodes = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(situation_list, sample)
-    assert [episode.situation for episode in episodes] == situation_list
+    assert [(e.table.task, e.agent, e.partner) for e in episodes] == [
+        (s.task, s.seat, s.partner) for s in situation_list
+    ]
     assert batch_sizes[0] == 16
     assert len(batch_sizes) <= 3
 
@@ -161,7 +163,7 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     (episode,) = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(
         [itself], lambda prompts: (answers, None)
     )
-    assert len(episode.state.turns) == 2, episode.failure
+    assert len(episode.table.state.turns) == 2, episode.failure
     with raises(InvalidValueError, field="api_base"):
         situations(SituationSettings(partners=("local/frozen",), **options))
     access = ModelOptions(api_base="http://127.0.0.1:9/v1")

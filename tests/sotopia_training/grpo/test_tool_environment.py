@@ -1,11 +1,15 @@
 """The environment as TRL's tools and as its rollout function: moves bind, and no word of a partner trains."""
 
+from types import SimpleNamespace
+
 import pytest
 from sotopia_training.grpo import seats
+from sotopia_training.grpo.situations import Situation
+from sotopia_training.grpo.token_episodes import TokenPlayer, columns
 from sotopia_training.models.loading import load_causal_lm
 from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
-from sotopia_training.models.tokenizers import load_tokenizer
-from sotopia_training.stage.settings import ModelSettings
+from sotopia_training.models.tokenizers import answer_ids, load_tokenizer
+from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
 from sotopia_env import naming
 from sotopia_env.adapters import rows
@@ -114,6 +118,38 @@ def test_trl_plays_an_episode_with_the_tools_and_trains_no_word_of_the_partner(t
     assert logged["rewards/SeatTools/mean"] == pytest.approx(sum(rewards) / 4)
 
 
+CONVERSATION = (
+    '{"action_type": "speak", "argument": "How about $70?"}',
+    '{"argument": "Odd  blanks. ",  "action_type": "speak"} and more',
+    '{"action_type": "speak", "argument": "I am interru',
+    "",
+    '{"action_type": "leave"}',
+)
+
+
+def test_a_rollout_function_and_the_stage_play_the_same_tokens(tokenizer, monkeypatch):
+    """Written badly, cut off or empty: one class makes the tokens of both."""
+
+    def sample(prompts):
+        turn = next(calls)
+        answers = [answer_ids(tokenizer, CONVERSATION[turn]) for _ in prompts]
+        return [ids[:-1] if turn in (2, 3) else ids for ids in answers], [[-1.0] * len(ids) for ids in answers]
+
+    task, trainer = TASKS[0], SimpleNamespace(processing_class=tokenizer, use_vllm=True)
+    trainer.args, trainer.accelerator = SimpleNamespace(max_completion_length=40), SimpleNamespace(num_processes=1)
+    monkeypatch.setattr(seats, "trainer_sample", lambda trainer: sample)
+    calls = iter(range(5))
+    row = next(rows([task], "linear", seed=3))
+    output = seats.rollout([seats.prompt_row(row)["prompt"]], trainer)
+    calls = iter(range(5))
+    player = TokenPlayer(tokenizer, PromptSettings(max_length=4096, max_answer=40))
+    (seat,) = player.play([Situation(task, "agent_0", naming.make_policy("linear"), 3)], sample)
+    assert len(seat.focal) == len(CONVERSATION)
+    for name, values in columns([seat], logprobs=True).items():
+        assert output[name] == values
+    assert output["reward"] == [seat.reward]
+
+
 def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import Dataset
@@ -154,8 +190,10 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
         assert len(ends) == len(rewards)
         assert all(mask[end - 1] for end in ends), "a turn ends with a token of the model"
         assert 0 in mask, "the partner's words are in the sequence and do not train"
-    short = seats.rollout([row["prompt"] for row in prompts], trainer, longest=300)
-    assert all(
-        0 < len(ids) <= 300 and mask[-1] for ids, mask in zip(short["completion_ids"], short["env_mask"], strict=True)
-    )
+    longest = max(map(len, output["prompt_ids"])) + 300
+    short = seats.rollout([row["prompt"] for row in prompts], trainer, longest=longest)
+    for prompt, ids, mask in zip(short["prompt_ids"], short["completion_ids"], short["env_mask"], strict=True):
+        assert 0 < len(ids) <= longest - len(prompt)
+        assert mask[-1]
+    assert list(map(len, short["turn_rewards"])) == list(map(len, short["turn_ends"])), "to leave is not a turn"
     assert short["reward"] == [0, 0], "an episode that is too long ends, and nothing was agreed"

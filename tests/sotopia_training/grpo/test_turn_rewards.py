@@ -9,17 +9,20 @@ from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
 from sotopia_training.grpo.settings import RewardSettings, trainer_arguments
-from sotopia_training.grpo.situations import Situation, situations
-from sotopia_training.grpo.token_episodes import FocalTurn, TokenEpisode, TokenPlayer
+from sotopia_training.grpo.situations import situations
+from sotopia_training.grpo.token_episodes import TokenPlayer
+from sotopia_training.grpo.token_seat import FocalTurn, TokenFormat, TokenSeat
 from sotopia_training.grpo.turn_rewards import AttributedTurns, make_turn_rewarder
 from sotopia_training.models.loading import find_model, load_causal_lm
 from sotopia_training.models.tokenizers import answer_ids
 from sotopia_training.stage.settings import ModelSettings
 
 from sotopia_env import tasks
+from sotopia_env.adapters import Seats
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.foundation.waiting import wait
+from sotopia_env.naming import make_evaluator
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
@@ -37,8 +40,11 @@ def episode_of(*acts, seat=SELLER):
     """An evaluated episode of the given words with ``seat`` in training."""
     done = played(haggling(), *acts)
     focal = [FocalTurn(item.turn.index, 0, 1) for item in done.turns if item.turn.actor == seat]
-    situation = Situation(done.task, seat, make_policy("linear"))
-    return TokenEpisode(situation, Table.resume(done), focal=focal, evaluation=done.evaluation())
+    partners = {agent: "linear" for agent in done.task.agents if agent != seat}
+    seats = Seats(Table.resume(done), partners, evaluator="verified")
+    episode = TokenSeat(seats[seat], TokenFormat(None, SHORT), focal=focal)
+    wait(episode.evaluate())
+    return episode
 
 
 # --- what turns are worth -------------------------------------------------------------------------------------------
@@ -124,7 +130,7 @@ def trainer_of(cloned, tokenizer, folder, situation_list):
     settings = multi_turn_settings(
         start_from=str(cloned), output=str(folder), reward=RewardSettings(turns="acts"), trainer={"loss_type": "bnpo"}
     )
-    player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules"))
+    player = TokenPlayer(tokenizer, SHORT, make_evaluator("verified"), "goal")
     trainer = trainer_class()(
         model=load_causal_lm(ModelSettings(base=str(find_model(cloned)))),
         args=trainer_arguments(settings, SHORT),

@@ -12,9 +12,9 @@ from sotopia_training.grpo.token_episodes import TokenPlayer
 
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.naming import make_evaluator as make_evaluator
-from sotopia_env.world import DIMENSIONS, Scalarisation
+from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT as BRIEF
 
 SITUATIONS = SituationSettings(
@@ -40,7 +40,7 @@ class Moody:
         return await self.inner.evaluate(episode)
 
 
-def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, needed=DIMENSIONS):
+def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, scalarisation="goal"):
     """A rollout in which the policy always says the same."""
     tokens = tokenizer.encode('{"action_type": "speak", "argument": "How about $70?"}')
     answer = [*tokens, tokenizer.eos_token_id]
@@ -48,7 +48,7 @@ def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, needed=DIMENSIONS
     monkeypatch.setattr(multi_turn, "largest_count", lambda count, trainer: count)
     situation_list = situations(SITUATIONS)
     prompts = [row["prompt"] for row in prompt_rows(situation_list)]
-    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, needed), situation_list, reward), prompts
+    return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, scalarisation), situation_list, reward), prompts
 
 
 def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
@@ -68,14 +68,15 @@ def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, 
 
 
 def test_an_evaluator_of_what_the_reward_needs_is_enough(tokenizer, tmp_path, monkeypatch):
-    """What it does not score is missing in the log, not 0; a reward that needs it has nothing to train on."""
+    """What it does not score is missing in the log, not 0; a reward that needs it is refused before an episode."""
     verified = make_evaluator("verified")
-    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch, needed=Scalarisation.of("goal").dimensions)
+    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch)
     output = rollout(prompts, TRAINER)
     assert None not in output["episode_reward"]
     assert {tuple(scores) for scores in output["scores"]} == {("FIN", "GOAL")}
-    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch)
-    assert set(rollout(prompts, TRAINER)["episode_reward"]) == {None}
+    rollout, prompts = rollout_of(tokenizer, verified, monkeypatch, scalarisation="overall")
+    with raises(InvalidValueError, field="evaluator"):
+        rollout(prompts, TRAINER)
 
 
 def test_rewards_of_turns_are_missing_where_the_verdict_is(tokenizer, monkeypatch):
@@ -111,7 +112,7 @@ def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_e
         dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: ([[5, 6]] * len(prompts), None)
     )
     for every in (2, 1):
-        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), RewardSettings(), tmp_path, (24, 1.0))
+        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), tmp_path, (24, 1.0))
         if every == 1:
             with pytest.raises(EvaluationError, match="none of 8 episodes"):
                 dev.look(None, tokenizer, 0)

@@ -81,7 +81,7 @@ def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
     (episode,) = player.play([Situation(task, focal, partner, 7, rules)], sample)
     assert len(prompts) == len(ANSWERS)
     assert prompts == policy.model.batcher.prompts
-    assert table.state.turns == episode.state.turns
+    assert table.state.turns == episode.table.state.turns
 
     for record in (table.episode(), episode.record):
         rendered = [

@@ -18,11 +18,11 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.world import Scalarisation
 from sotopia_training.grpo.sampling import largest_count, samples_through_trl, through_trl
-from sotopia_training.grpo.settings import DevSettings, RewardSettings
+from sotopia_training.grpo.settings import DevSettings
 from sotopia_training.grpo.situations import Situation, situations
-from sotopia_training.grpo.token_episodes import Sample, Schemas, TokenEpisode, TokenPlayer
+from sotopia_training.grpo.token_episodes import Sample, Schemas, TokenPlayer
+from sotopia_training.grpo.token_seat import TokenSeat
 from sotopia_training.models.generation import BatchedGenerator, Sampling
 from sotopia_training.models.key_values import Prefixes
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 Looks = list[dict[str, float]]
 LOOK = "dev_look.json"
 """File beside the best model so far, with the figures of its dev episodes."""
-Score = Callable[[Sequence[TokenEpisode]], Sequence[float]]
+Score = Callable[[Sequence[TokenSeat]], Sequence[float]]
 """A reward model's score of each answer in some episodes."""
 Figures = dict[str, float]
 
@@ -56,18 +56,11 @@ def generator_sample(
     return sample
 
 
-def figures(episode: TokenEpisode, reward: Scalarisation) -> Figures:
-    """Returns an episode's reward, scores and share of valid answers; with an outcome, also agreement and share."""
-    if episode.failure:
+def figures(episode: TokenSeat) -> Figures:
+    """Returns an episode's reward, scores and facts; of one without a reward, only that it is unscored."""
+    if episode.reward is None:
         return {"unscored": 1.0}
-    values = {"reward": reward(episode.vector), "unscored": 0.0}
-    values |= {} if episode.valid is None else {"valid": episode.valid}
-    values |= episode.scores
-    outcome = episode.evaluation.outcome if episode.evaluation else None
-    if outcome is not None:
-        share = outcome.shares[episode.situation.task.seat_of[episode.situation.seat]]
-        values |= {"agreement": float(outcome.agreed), "share": float(share)}
-    return values
+    return {"reward": episode.reward, **episode.scores, **episode.facts}
 
 
 def means(rows: Sequence[Figures]) -> Figures:
@@ -94,7 +87,6 @@ class DevEpisodes:
         self,
         settings: DevSettings,
         player: TokenPlayer,
-        reward: RewardSettings,
         folder: Path,
         sampling: tuple[int, float],
         score: Score | None = None,
@@ -105,7 +97,6 @@ class DevEpisodes:
         Args:
             settings: the settings of dev episodes.
             player: plays and evaluates the episodes.
-            reward: the settings of an episode's reward.
             folder: the directory of the stage.
             sampling: the longest answer in tokens, and the temperature.
             score: returns a reward model's scores of the answers.
@@ -113,7 +104,6 @@ class DevEpisodes:
         """
         self._settings = settings
         self._player = player
-        self._reward = Scalarisation.of(reward.scalarisation)
         self.situations: list[Situation] = situations(settings.situations, models=models)
         self._file = folder / "dev.json"
         self._best = folder / "best"
@@ -143,9 +133,9 @@ class DevEpisodes:
         return self._note(episodes, step, gather_object)
 
     def _note(
-        self, episodes: Sequence[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]] = list
+        self, episodes: Sequence[TokenSeat], step: int, gather: Callable[[list[Any]], list[Any]] = list
     ) -> Figures:
-        record = {"step": float(step), **means(gather([figures(episode, self._reward) for episode in episodes]))}
+        record = {"step": float(step), **means(gather([figures(episode) for episode in episodes]))}
         if self._score is not None:
             scored = [episode for episode in episodes if not episode.failure]
             opinions = gather(list(self._score(scored)))

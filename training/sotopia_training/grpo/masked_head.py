@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_training.grpo.sampling import samples_through_trl
-from sotopia_training.grpo.token_episodes import FocalTurn, TokenEpisode
+from sotopia_training.grpo.token_seat import FocalTurn, TokenSeat
 from sotopia_training.models.constraints import grammars_of
 
 if TYPE_CHECKING:
@@ -43,12 +43,10 @@ class MaskedHead:
         self._tokenizer = tokenizer
         self._turns: dict[tuple[int, ...], tuple[int, list[FocalTurn]]] = {}
 
-    def note(self, episodes: Sequence[TokenEpisode]) -> None:
+    def note(self, episodes: Sequence[TokenSeat]) -> None:
         """Replaces the episodes by those that are trained next."""
         # TRL shuffles and divides the rows, so a row can only be recognised by its tokens.
-        self._turns = {
-            (*episode.prompt, *episode.completion): (len(episode.prompt), episode.focal) for episode in episodes
-        }
+        self._turns = {tuple(episode.sequence): (len(episode.prompt), episode.focal) for episode in episodes}
 
     def install(self, trainer: GRPOTrainer) -> None:
         """Replaces the forward passes of the trainer's models.

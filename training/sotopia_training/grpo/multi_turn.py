@@ -14,14 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import EvaluationError
-from sotopia_env.world import Scalarisation
 from sotopia_training.fitting.loop import has_sharded_weights
 from sotopia_training.grpo.masked_head import MaskedHead
 from sotopia_training.grpo.sampling import largest_count, trainer_sample
 from sotopia_training.grpo.self_play import SelfPlay
 from sotopia_training.grpo.settings import RewardSettings
 from sotopia_training.grpo.situations import Situation
-from sotopia_training.grpo.token_episodes import TokenEpisode, TokenPlayer
+from sotopia_training.grpo.token_episodes import TokenPlayer, columns
+from sotopia_training.grpo.token_seat import TokenSeat
 from sotopia_training.grpo.turn_rewards import TurnRewarder, by_tokens, make_turn_rewarder
 from sotopia_training.models.prompt_reader import PromptReader
 
@@ -79,7 +79,6 @@ class EpisodeRollout:
         self._reward = reward
         self._self_play = self_play
         self._head = head
-        self._scalar = Scalarisation.of(reward.scalarisation)
         self._failed = 0
         self._turns = make_turn_rewarder(reward, player, situations)
 
@@ -92,11 +91,7 @@ class EpisodeRollout:
         if self._head is not None:
             self._head.note(episodes)
         output: dict[str, Any] = {
-            "prompt_ids": [episode.prompt for episode in episodes],
-            "completion_ids": [episode.completion for episode in episodes],
-            # The importance correction compares the sampler's log-probabilities with those of the model in training.
-            "logprobs": [episode.logprobs for episode in episodes] if trainer.use_vllm else None,
-            "env_mask": [episode.mask for episode in episodes],
+            **columns(episodes, bool(trainer.use_vllm)),
             "episode_reward": [self.reward(episode) for episode in episodes],
             "scores": [episode.scores for episode in episodes],
             "facts": [self._facts(episode) for episode in episodes],
@@ -106,7 +101,7 @@ class EpisodeRollout:
         return output
 
     def _of_turns(
-        self, turns: TurnRewarder, episodes: Sequence[TokenEpisode], trainer: GRPOTrainer, facts: list[dict[str, float]]
+        self, turns: TurnRewarder, episodes: Sequence[TokenSeat], trainer: GRPOTrainer, facts: list[dict[str, float]]
     ) -> dict[str, Any]:
         """Returns the rewards of all turns, and the facts with their cost."""
         sample = trainer_sample(trainer)
@@ -121,7 +116,7 @@ class EpisodeRollout:
             return situation
         return self._self_play.with_partner(situation, number, trainer.state.global_step)
 
-    def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenEpisode]:
+    def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenSeat]:
         """Plays the episodes with the policy in training.
 
         Raises:
@@ -140,36 +135,19 @@ class EpisodeRollout:
             self._self_play.note(episodes, trainer.state.global_step, gather_object)
         return episodes
 
-    def reward(self, episode: TokenEpisode) -> float | None:
+    def reward(self, episode: TokenSeat) -> float | None:
         """Returns the reward of an episode: its scalarised scores, and the penalty for impossible answers.
 
         ``None`` if it has no scores: TRL then leaves it out of its group and gives it no advantage.
         """
-        if episode.failure:
-            return None
-        return self._scalar(episode.vector) + self._penalty(episode)
+        return None if episode.reward is None else episode.reward + self._penalty(episode)
 
-    def _penalty(self, episode: TokenEpisode) -> float:
+    def _penalty(self, episode: TokenSeat) -> float:
         return 0.0 if episode.valid is None else self._reward.invalid * (1 - episode.valid)
 
-    def _facts(self, episode: TokenEpisode) -> dict[str, float]:
-        parts = {} if episode.failure else {"score": self._scalar(episode.vector), "penalty": self._penalty(episode)}
-        return {**parts, **_facts(episode)}
-
-
-def _facts(episode: TokenEpisode) -> dict[str, float]:
-    outcome = episode.evaluation.outcome if episode.evaluation else None
-    seat = episode.situation.task.seat_of[episode.situation.seat]
-    facts = {
-        "turns": float(len(episode.focal)),
-        "too_long": float(episode.too_long),
-        "unscored": float(bool(episode.failure)),
-    }
-    if episode.valid is not None:
-        facts["valid"] = episode.valid
-    if outcome is not None:
-        facts |= {"agreement": float(outcome.agreed), "share": float(outcome.shares[seat])}
-    return facts
+    def _facts(self, episode: TokenSeat) -> dict[str, float]:
+        score = episode.reward
+        return {**({} if score is None else {"score": score, "penalty": self._penalty(episode)}), **episode.facts}
 
 
 def episode_reward(

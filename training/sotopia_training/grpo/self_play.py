@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.chat_model import make_model
@@ -24,9 +25,8 @@ from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Policy
-from sotopia_env.world import Scalarisation
 from sotopia_training.grpo.situations import SelfPlaySettings, Situation
-from sotopia_training.grpo.token_episodes import TokenEpisode
+from sotopia_training.grpo.token_seat import TokenSeat
 from sotopia_training.models.chat_model import Constrained
 from sotopia_training.models.loading import write_prompt_settings
 from sotopia_training.models.policy import load
@@ -46,7 +46,6 @@ class SelfPlay:
         settings: SelfPlaySettings,
         folder: Path,
         prompt: PromptSettings,
-        reward: Scalarisation,
         models: ModelPool | None = None,
         constrained: bool = False,
     ) -> None:
@@ -56,12 +55,11 @@ class SelfPlay:
             settings: the shares and the pool.
             folder: the directory of the pool.
             prompt: the prompt settings of the policy, which its past selves share.
-            reward: the reward that decides whether an episode is lost.
             models: creates partners that are models on servers.
             constrained: whether past selves answer under the schema of the possible actions, as the policy does.
         """
         self._constrained: Constrained = "on" if constrained else "off"
-        self._settings, self._folder, self._prompt, self._reward = settings, folder, prompt, reward
+        self._settings, self._folder, self._prompt = settings, folder, prompt
         groups = (settings.scripts, settings.frozen)
         self._named = [[make_policy(spec, models or make_model) for spec in group.policies] for group in groups]
         self._loaded: dict[str, Policy] = {}
@@ -111,25 +109,24 @@ class SelfPlay:
             self._loaded[path.name] = load(path, name=path.name, constrained=self._constrained)
         return self._loaded[path.name]
 
-    def note(self, episodes: Iterable[TokenEpisode], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
+    def note(self, episodes: Iterable[TokenSeat], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
         """Counts the episodes of all processes that were lost to past selves."""
         names = {path.name for path in self.members}
         results = [
-            (episode.situation.partner.name, self._lost(episode))
+            (episode.partner.name, self._lost(episode))
             for episode in episodes
-            if not episode.failure and episode.situation.partner.name in names
+            if not episode.failure and episode.partner.name in names
         ]
         rows = gather(results)
         for member in sorted({name for name, _ in rows}):
             lost = [value for name, value in rows if name == member]
             self.results.append({"step": step, "member": member, "episodes": len(lost), "lost": sum(lost)})
 
-    def _lost(self, episode: TokenEpisode) -> bool:
+    @staticmethod
+    def _lost(episode: TokenSeat) -> bool:
         """Whether the focal seat's reward is below the mean of the others'."""
-        assert episode.evaluation is not None
-        others = [agent for agent in episode.table.task.agents if agent != episode.situation.seat]
-        values = [self._reward(episode.evaluation.vector(agent, self._reward.dimensions)) for agent in others]
-        return self._reward(episode.vector) < sum(values) / len(values)
+        rewards = {agent: float(payment.reward) for agent, payment in episode.seat.seats.payments.items()}
+        return rewards.pop(episode.agent) < fmean(rewards.values())
 
     def keep(self, trainer: Any, step: int) -> None:
         """Saves the policy as a past self, and removes those that are no longer needed; called by every process."""

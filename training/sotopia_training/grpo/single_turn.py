@@ -20,7 +20,7 @@ from sotopia_training.data.samples import RowMaker, stream_dataset
 from sotopia_training.data.sources import source_rows
 from sotopia_training.grpo.sampling import trainer_sample
 from sotopia_training.grpo.settings import GRPOSettings
-from sotopia_training.grpo.token_episodes import TokenEpisode
+from sotopia_training.grpo.token_seat import TokenSeat
 from sotopia_training.models.loading import check_quantization, find_model
 from sotopia_training.models.tokenizers import answer_text, prompt_ids
 from sotopia_training.reward.scorer import RewardScorer, read_note
@@ -139,16 +139,16 @@ class SingleTurn:
             log_metric("reward_model/refused", float(index not in scored))
         return values
 
-    def score(self, episodes: Sequence[TokenEpisode]) -> Sequence[float]:
+    def score(self, episodes: Sequence[TokenSeat]) -> Sequence[float]:
         """Returns the reward model's score of every answer in some episodes."""
         return self._scorer.rate([pair for episode in episodes for pair in self._answers(episode)])
 
-    def _answers(self, episode: TokenEpisode) -> Iterator[tuple[Sequence[ChatMessage], str]]:
+    def _answers(self, episode: TokenSeat) -> Iterator[tuple[Sequence[ChatMessage], str]]:
         prompt = AgentPrompt(self._prompt.format)
         texts = {
             turn.turn: answer_text(self._tokenizer, episode.completion[turn.start : turn.end]) for turn in episode.focal
         }
-        for observation, index in observations(episode.record, episode.situation.seat):
+        for observation, index in observations(episode.record, episode.agent):
             if index in texts:
                 yield prompt.messages(observation), texts[index]
 

@@ -111,8 +111,8 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
     # Created only for whole episodes, because it refuses prompts of the `single` format.
     def player() -> TokenPlayer:
         evaluator = make_evaluator(settings.reward.evaluator, model_factory=models.maker.judge)
-        dimensions = Scalarisation.of(settings.reward.scalarisation).dimensions
-        return TokenPlayer(tokenizer, prompt, evaluator, dimensions, settings.constrained)
+        reward = Scalarisation.of(settings.reward.scalarisation)
+        return TokenPlayer(tokenizer, prompt, evaluator, reward, settings.constrained)
 
     # Errors in the data or of a server are raised here, before a model is loaded.
     mode: _MultiTurn | SingleTurn
@@ -208,7 +208,7 @@ def _dev(
     if settings.dev is None:
         return None
     sampling = (frame.prompt.max_answer, settings.dev.temperature or frame.arguments.temperature)
-    dev = DevEpisodes(settings.dev, player(), settings.reward, frame.stage.path, sampling, score, models)
+    dev = DevEpisodes(settings.dev, player(), frame.stage.path, sampling, score, models)
     refuse_evaluation_situations(dev.situations, settings.evaluation_tasks, "dev.situations")
     return dev
 
@@ -252,9 +252,9 @@ class _MultiTurn:
 
     def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool, frame: TrainingRun) -> None:
         assert settings.situations is not None
-        shares, reward = settings.situations.self_play, Scalarisation.of(settings.reward.scalarisation)
+        shares = settings.situations.self_play
         pool, constrained = frame.stage.path / "pool", settings.constrained
-        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, reward, models, constrained)
+        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, models, constrained)
         self.head = MaskedHead(frame.tokenizer) if constrained else None
         self._situations = situations(settings.situations, models=models)
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)

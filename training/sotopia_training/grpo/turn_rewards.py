@@ -31,7 +31,8 @@ from sotopia_training.attribution.methods import Attributor, SeatScore, Unattrib
 from sotopia_training.attribution.settings import COUNTERFACTUAL
 from sotopia_training.grpo.settings import RewardSettings, rewarded_dimension
 from sotopia_training.grpo.situations import Situation
-from sotopia_training.grpo.token_episodes import Sample, TokenEpisode, TokenPlayer
+from sotopia_training.grpo.token_episodes import Sample, TokenPlayer
+from sotopia_training.grpo.token_seat import TokenSeat
 
 logger = logging.getLogger(__name__)
 FIELD = "reward.turns"
@@ -41,7 +42,7 @@ class TurnRewarder(Protocol):
     """Gives the focal turns of episodes their rewards."""
 
     def rewards(
-        self, episodes: Sequence[TokenEpisode], sample: Sample, row_count: Callable[[int], int] = int
+        self, episodes: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int
     ) -> tuple[list[dict[int, float]], int | None]:
         """Returns the rewards of the focal turns of each episode, by the turn's index, and the number of tokens
         sampled for them, ``None`` if nothing is.
@@ -76,7 +77,7 @@ def make_turn_rewarder(
     return AttributedTurns(attributor, dimension, reward.invalid)
 
 
-def by_tokens(episode: TokenEpisode, rewards: Mapping[int, float]) -> list[tuple[int, int, float]]:
+def by_tokens(episode: TokenSeat, rewards: Mapping[int, float]) -> list[tuple[int, int, float]]:
     """Returns start and end of each focal turn's tokens, with its reward; turns without one are left out."""
     return [(turn.start, turn.end, rewards[turn.turn]) for turn in episode.focal if turn.turn in rewards]
 
@@ -116,18 +117,18 @@ class AttributedTurns:
     invalid: float
 
     def rewards(
-        self, episodes: Sequence[TokenEpisode], sample: Sample, row_count: Callable[[int], int] = int
+        self, episodes: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int
     ) -> tuple[list[dict[int, float]], int | None]:
         """Implements :meth:`TurnRewarder.rewards`; samples nothing."""
         return [{} if episode.failure else self.of(episode) for episode in episodes], None
 
-    def of(self, episode: TokenEpisode) -> dict[int, float]:
+    def of(self, episode: TokenSeat) -> dict[int, float]:
         """Returns r_t = G · A of every focal turn by index.
 
         A score below 0 is a loss and is attributed to the turns that caused it. The result is empty if the score or its
         attribution is missing.
         """
-        record, seat = episode.record, episode.situation.seat
+        record, seat = episode.record, episode.agent
         score = seat_score(record, seat, self.dimension)
         if isinstance(score, Unattributed):
             return _without_rewards(episode, score)
@@ -139,9 +140,9 @@ class AttributedTurns:
         return {turn.turn: self.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
 
 
-def _without_rewards(episode: TokenEpisode, missing: Unattributed) -> dict[int, float]:
+def _without_rewards(episode: TokenSeat, missing: Unattributed) -> dict[int, float]:
     logger.warning(
-        "%s: an episode of task %r without rewards of turns: %s", FIELD, episode.situation.task.id, missing.reason
+        "%s: an episode of task %r without rewards of turns: %s", FIELD, episode.table.task.id, missing.reason
     )
     return {}
 
@@ -182,14 +183,14 @@ class MeasuredTurns:
     invalid: float
 
     def rewards(
-        self, episodes: Sequence[TokenEpisode], sample: Sample, row_count: Callable[[int], int] = int
+        self, episodes: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int
     ) -> tuple[list[dict[int, float]], int]:
         """Implements :meth:`TurnRewarder.rewards`."""
-        continuations: dict[tuple[int, ...], list[TokenEpisode]] = {}
+        continuations: dict[tuple[object, ...], list[TokenSeat]] = {}
         for episode in episodes:
             for number in range(0 if episode.failure else len(episode.focal)):
                 if (key := _state(episode, number)) not in continuations:
-                    continuations[key] = [self.player.before(episode, number) for _ in range(self.samples)]
+                    continuations[key] = [episode.before(number) for _ in range(self.samples)]
         # All continuations of all episodes are sampled together, in large batches.
         flat = [item for group in continuations.values() for item in group]
         tokens = sum(sum(item.mask) for item in flat)
@@ -197,10 +198,10 @@ class MeasuredTurns:
         scores = {key: self._scores(group) for key, group in continuations.items()}
         return [self._of(episode, scores) for episode in episodes], sum(sum(item.mask) for item in flat) - tokens
 
-    def _of(self, episode: TokenEpisode, scores: Mapping[tuple[int, ...], list[float]]) -> dict[int, float]:
+    def _of(self, episode: TokenSeat, scores: Mapping[tuple[object, ...], list[float]]) -> dict[int, float]:
         if episode.failure or not episode.focal:
             return {}
-        turns, end = [turn.turn for turn in episode.focal], len(episode.state.turns)
+        turns, end = [turn.turn for turn in episode.focal], len(episode.table.turns)
         samples = {turn: scores[_state(episode, number)] for number, turn in enumerate(turns)}
         samples[end] = self._scores([episode])
         if not all(samples.values()):
@@ -208,13 +209,13 @@ class MeasuredTurns:
         measured = measured_rewards(samples, until_next(turns, end)).by_turn
         return {turn.turn: measured[turn.turn] + (self.invalid if turn.failure else 0.0) for turn in episode.focal}
 
-    def _scores(self, episodes: Sequence[TokenEpisode]) -> list[float]:
+    def _scores(self, episodes: Sequence[TokenSeat]) -> list[float]:
         """Returns the scores of the episodes that have one."""
-        seats = [(item.situation.seat, item.evaluation) for item in episodes if item.evaluation is not None]
+        seats = [(item.agent, item.evaluation) for item in episodes if item.evaluation is not None]
         return [evaluation.by_agent[seat][Dimension(self.dimension)].value for seat, evaluation in seats]
 
 
-def _state(episode: TokenEpisode, number: int) -> tuple[int, ...]:
+def _state(episode: TokenSeat, number: int) -> tuple[object, ...]:
     """Returns a key of the state before a focal turn, equal for episodes that have not diverged yet."""
-    # Episodes of a group share the situation object, and before they diverge all tokens.
-    return (id(episode.situation), *episode.prompt, *episode.completion[: episode.focal[number].start])
+    # Episodes of a group share the key and the partner, and before they diverge all tokens.
+    return (episode.table.key, id(episode.partner), *episode.prompt, *episode.completion[: episode.focal[number].start])

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from sotopia_training.grpo import sampling_checks
+from sotopia_training.grpo import sampling
 from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.multi_turn import EpisodeRollout, prompt_rows
-from sotopia_training.grpo.sampling import through_trl
-from sotopia_training.grpo.sampling_checks import check_sampling
+from sotopia_training.grpo.sampling import check_sampling, through_trl
 from sotopia_training.grpo.settings import RewardSettings, trainer_arguments
 from sotopia_training.grpo.situations import situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
@@ -33,7 +32,7 @@ OFFER = '{"action_type": "speak", "argument": "How about $70?"}'
 @pytest.fixture
 def installed(monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: find_spec("trl" if name == "vllm" else name))
+    monkeypatch.setattr(sampling, "find_spec", lambda name: find_spec("trl" if name == "vllm" else name))
 
 
 def checked(trainer, **more):
@@ -93,7 +92,7 @@ def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tm
 
 def test_without_the_package_it_is_named(cloned, expert_run, tmp_path, monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(sampling_checks, "find_spec", lambda name: None if name == "vllm" else find_spec(name))
+    monkeypatch.setattr(sampling, "find_spec", lambda name: None if name == "vllm" else find_spec(name))
     scorer = reward_model_of(cloned, tmp_path / "rm")
     out = str(tmp_path / "out")
     for settings in (

@@ -29,7 +29,7 @@ from sotopia_training.fitting.loop import TrainingRun, begin, begin_from, comple
 from sotopia_training.grpo.dev_episodes import LOOK, DevEpisodes, Score
 from sotopia_training.grpo.masked_head import MaskedHead
 from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
-from sotopia_training.grpo.sampling_checks import check_sampling
+from sotopia_training.grpo.sampling import check_sampling
 from sotopia_training.grpo.self_play import SelfPlay
 from sotopia_training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments, world_size
 from sotopia_training.grpo.single_turn import SingleTurn

@@ -1,5 +1,6 @@
-"""What docs/training.md tells a newcomer to type exists, and its settings are read by the script they are given to."""
+"""What the pages docs/training*.md tell a newcomer to type exists, and its settings are read by the script they are given to."""
 
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -11,9 +12,12 @@ from sotopia_training.stage.configurations import find_configuration
 from sotopia_env.foundation.settings import read_settings
 from tests.sotopia_training.test_configs import ROOT, stage_of
 
-TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+PAGES = sorted((Path(__file__).parents[2] / "docs").glob("training*.md"))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)).replace("\\\n", " ")
-COMMANDS = [line.strip() for line in BLOCKS.splitlines() if "--config " in line and "inspect_rows" not in line]
+CONFIGURED = [line.strip() for line in BLOCKS.splitlines() if "--config " in line and "inspect_rows" not in line]
+STUDIES = [line for line in CONFIGURED if line.startswith("python -m studies.")]
+COMMANDS = [line for line in CONFIGURED if line not in STUDIES]
 
 
 def test_every_file_that_is_named_exists():
@@ -28,6 +32,13 @@ def test_every_file_that_is_named_exists():
 def test_every_configuration_is_named():
     left = {path.stem for path in (ROOT / "configs").glob("*.yaml")} - set(re.findall(r"\b[a-z]\w+\b", TEXT))
     assert left <= {"learn"}  # of `make learn`
+
+
+@pytest.mark.parametrize("command", STUDIES)
+def test_a_study_and_its_configuration_exist(command):
+    words = shlex.split(command, comments=True)
+    assert importlib.util.find_spec(words[2]) is not None
+    assert (ROOT / words[words.index("--config") + 1]).is_file()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -8,7 +8,7 @@ turns that wait at the same time are sampled in one batch. The directory is the 
 
 A model on a server (vLLM, or ``transformers serve``) does not need this module: its name is
 ``local/NAME:format=…,temperature=…`` with ``--api-base``, and the format is that in its ``sotopia_policy.json``.
-``docs/training.md`` describes how to start such a server.
+``docs/training-models.md`` describes how to start such a server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pages docs/training*.md tell a newcomer to type exists, and its settings are read by the script they are given to."""
+"""What the pages on training tell a newcomer to type exists, and its settings are read by the script that gets them."""
 
 import importlib.util
 import re

@@ -106,6 +106,7 @@ def test_a_probe_is_a_real_step_at_full_length(stage, cloned, expert_run, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("starts two commands that load torch")
 def test_a_dry_run_on_a_cpu_measures_when_it_is_asked_to(cloned, expert_run, tmp_path):
     config = tmp_path / "bc.yaml"
     config.write_text(cloning(cloned, expert_run, tmp_path / "out", max_steps=7).model_dump_json())

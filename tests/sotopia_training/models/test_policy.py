@@ -194,6 +194,14 @@ def test_a_complaint_that_has_no_room_is_not_made(trained, tmp_path):
     assert decision.generation.parse_failure
 
 
+@pytest.fixture
+def _in_float64(monkeypatch):
+    """Sums of another order, which batches of other shapes have, change no token in float64 on any processor."""
+    load_model = TrainedModel.load
+    monkeypatch.setattr(TrainedModel, "load", lambda self: load_model(self).double())
+
+
+@pytest.mark.usefixtures("_in_float64")
 def test_an_episode_does_not_depend_on_the_episodes_beside_it(trained):
     """Invariant 1 for sampled models: same task and seed, same turns, alone or among others."""
     task_set = tasks.generate("bargaining", 4, seed=2)
@@ -212,6 +220,7 @@ def test_an_episode_does_not_depend_on_the_episodes_beside_it(trained):
         assert alone == {key: together[key] for key in alone}
 
 
+@pytest.mark.usefixtures("_in_float64")
 @pytest.mark.parametrize(
     "options",
     [

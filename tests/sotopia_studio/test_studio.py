@@ -68,7 +68,7 @@ PAGES = (
 )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.slow("every page once more"))])
 def test_every_page_is_accessible_and_without_errors(studio: Studio, ids: dict[str, str], width: int) -> None:
     page = studio.page(width)
     for address in PAGES:

@@ -335,6 +335,7 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
     assert json.loads((folder / "done.json").read_text())["failed"] == failed
 
 
+@pytest.mark.slow("writes the whole report again and again")
 def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_else(tmp_path, monkeypatch):
     folder = study(tmp_path / "learn", single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)

@@ -116,6 +116,7 @@ def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_m
     assert not (tmp_path / "bc").exists()
 
 
+@pytest.mark.slow("trains in two processes")
 @pytest.mark.timeout(1200)
 def test_two_processes_play_whole_episodes_together_over_gloo(cloned, tmp_path):
     """Groups span the processes; ranks whose episodes end early must ask along, or the others would wait for ever."""

@@ -35,6 +35,7 @@ def cloning(cloned, run, out, **trainer):
     return settings_of(values, behavior_cloning.BehaviorCloningSettings, "test")
 
 
+@pytest.mark.slow("trains with three stages")
 def test_what_is_forecast_is_what_training_does(cloned, expert_run, tmp_path):
     """Steps of a supervised stage, and of GRPO in both modes, over whole epochs."""
     trainer = {**EPOCH, "num_train_epochs": 2, "per_device_train_batch_size": 7, "gradient_accumulation_steps": 3}

@@ -34,8 +34,8 @@ class LLMJudge(ModelEvaluator):
     """Asks a model for a verdict on an episode.
 
     The model reads the episode as one JSON document, separate from the instructions (see
-    :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and parsed strictly: it must contain
-    exactly the requested agents and dimensions, with a reasoning and a whole number in range for each. If a verdict is
+    :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and parsed strictly: it must be the
+    only JSON object of the answer, and contain exactly the requested agents and dimensions, with a reasoning and a whole number in range for each. If a verdict is
     refused, the model is asked again with the reason; when the re-asks are used up, the episode is *unscored* with that
     reason. Every agent of the task is judged, including agents that never acted.
 
@@ -118,7 +118,9 @@ class LLMJudge(ModelEvaluator):
         def prompt(omitted: int) -> Prompt:
             return self.rubric.prompt(document(episode, omitted=omitted), agents)
 
-        return await self.ask(episode, prompt, partial(read_verdict, agents=agents, axes=self._axes))
+        utterances = [turn.action.argument for turn in episode.plain_turns]
+        read = partial(read_verdict, agents=agents, axes=self._axes, utterances=utterances)
+        return await self.ask(episode, prompt, read)
 
     def _refusal(self, agents: Sequence[str], answer: JudgeAnswer[Any]) -> str:
         subject = "" if self.per == "episode" else f" on {', '.join(agents)}"

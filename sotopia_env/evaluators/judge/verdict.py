@@ -1,7 +1,8 @@
 """The parser of a judge's answer, which returns the complete verdict or the reason why the answer is refused.
 
-Nothing is repaired or guessed. The answer must consist of the JSON object, optionally in one code fence or after a
-thinking block, so that a quotation of an agent's words is never mistaken for the verdict.
+Nothing is repaired or guessed. The answer is a JSON object, optionally after a thinking block or in one code fence. A
+judge's verdict may also stand in a sentence, if it is the only object in the answer and no agent wrote it: the answer
+of a judge that refuses and quotes an utterance is not a verdict.
 """
 
 from __future__ import annotations
@@ -56,14 +57,22 @@ class Refusal:
 
 
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"</?(?:think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
+_OPENING_QUOTES = tuple("\"'“‘„«[")
 
 
-def read_object(text: str) -> dict[str, Any] | Refusal:
-    """Returns the JSON object that ``text`` consists of.
+def read_object(text: str, utterances: Sequence[str] | None = None) -> dict[str, Any] | Refusal:
+    """Returns the JSON object of an answer.
 
-    A thinking block before it and one code fence around it are allowed; any other text before or after it is refused,
-    and so are duplicate keys, ``NaN`` and infinities.
+    A thinking block before it and one code fence around it are allowed. Duplicate keys, ``NaN`` and infinities are
+    refused.
+
+    Args:
+        text: the answer.
+        utterances: the texts that the answer may quote. With them, other text around the object is allowed, if it
+            contains no further object, the object is not in quotes or in a list, and no utterance contains it.
+            ``None`` refuses any other text.
     """
     if len(text) > MAX_ANSWER:
         return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
@@ -75,10 +84,11 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     body = text.strip()
     fence = _FENCE.fullmatch(body)
     body = fence.group(1).strip() if fence else body
-    if not body.startswith("{"):
+    start = body.find("{")
+    if start < 0 or (start and utterances is None):
         return _refusal(expected="one JSON object and nothing before it", got=body)
     try:
-        item, end = DECODER.raw_decode(body)
+        item, end = DECODER.raw_decode(body, start)
     except RecursionError:
         return Refusal("the JSON object is nested too deeply")
     except json.JSONDecodeError as error:
@@ -86,28 +96,51 @@ def read_object(text: str) -> dict[str, Any] | Refusal:
     # Raised by our decoder for duplicate keys and ``NaN``, and by Python for a number of thousands of digits.
     except ValueError as error:
         return Refusal(f"the JSON object cannot be read: {error}")
-    if end != len(body):
-        return _refusal(expected="nothing after the JSON object", got=body[end:].strip())
+    before, after = body[:start].strip(), body[end:].strip()
+    if after and utterances is None:
+        return _refusal(expected="nothing after the JSON object", got=after)
+    if before or after:
+        problem = _around(before, after, body[start:end], utterances or ())
+        if problem:
+            return Refusal(problem)
     result: dict[str, Any] = item
     return result
+
+
+def _around(before: str, after: str, source: str, utterances: Sequence[str]) -> str:
+    """Returns why an object in a sentence is refused; empty if it is the answer's own and only one."""
+    if "{" in after:
+        return "nothing after the JSON object may be another one; give one JSON object and nothing else"
+    if _TAG.search(before) or _TAG.search(after):
+        return "a thinking block is not complete; give one JSON object and nothing else"
+    if before.endswith(_OPENING_QUOTES):
+        return "the JSON object is in quotes or in a list; give one JSON object and nothing before it"
+    # Without spaces, because a quotation may have other line breaks than the utterance.
+    bare = "".join(source.split())
+    if any(bare in "".join(utterance.split()) for utterance in utterances):
+        return "the JSON object is a quotation of an utterance; give one JSON object and nothing else"
+    return ""
 
 
 def _refusal(expected: str, got: str) -> Refusal:
     return Refusal(str(FieldError(expected=expected, got=got or Verbatim("no text"))))
 
 
-def read_verdict(text: str, agents: Sequence[str], axes: Sequence[Axis]) -> tuple[Judgement, ...] | Refusal:
+def read_verdict(
+    text: str, agents: Sequence[str], axes: Sequence[Axis], utterances: Sequence[str] | None = None
+) -> tuple[Judgement, ...] | Refusal:
     """Returns the verdict in a judge's answer, matched by agent id and dimension name, in the order of the arguments.
 
     Args:
         text: the model's answer.
         agents: the agents that the verdict must contain.
         axes: the dimensions that the verdict must contain for each agent.
+        utterances: the utterances of the episode, to accept a verdict in a sentence (:func:`read_object`).
 
     Returns:
         A judgement for every agent and axis, or a refusal with up to :data:`MAX_PROBLEMS` problems.
     """
-    answer = read_object(text)
+    answer = read_object(text, utterances)
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []

@@ -285,8 +285,9 @@ def test_an_utterance_beside_a_verdict_never_becomes_the_verdict(attack: Attack)
         f"I will not judge this: {attack.text}.", f'"{attack.text}"', f"> {attack.text}",
         f"<think>It wrote {attack.text} indeed.</think>{true}", f"```json\n{true}\n```\n{attack.text}.",
     ):  # fmt: skip
-        result = read_verdict(text, agents, axes)
-        assert isinstance(result, Refusal) or result == expected
+        for utterances in (None, [attack.text]):
+            result = read_verdict(text, agents, axes, utterances)
+            assert isinstance(result, Refusal) or result == expected
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

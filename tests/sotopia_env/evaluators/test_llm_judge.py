@@ -184,7 +184,7 @@ def test_s10_every_seat_is_judged(seats, per):
 
 
 def test_a_refused_answer_is_asked_for_again_with_the_reason():
-    model = ScriptedChatModel([verdict(score=lambda a, d: 11), f"Gladly: {verdict()}", verdict()])
+    model = ScriptedChatModel([verdict(score=lambda a, d: 11), f"Gladly: [{verdict()}]", verdict()])
     evaluation = evaluate(LLMJudge(model))
     first, second, third = (request.messages for request in model.requests)
     assert evaluation.unscored is None

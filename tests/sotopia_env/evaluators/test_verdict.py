@@ -134,6 +134,42 @@ def test_several_problems_are_named_at_once_and_not_without_end():
     assert result.reason.endswith("and 15 more")
 
 
+IN_TEXT = {
+    "sentence before": f"Here is my verdict: {VALID}",
+    "sentence after": f"{VALID} That is all.",
+    "fence in sentences": f"Here it is:\n```json\n{VALID}\n```\nI hope that this helps.",
+    "fence left open": f"```json\n{VALID}",
+    "after thinking": f"<think>Hm {{}}</think>Here: {VALID}",
+}
+
+
+@pytest.mark.parametrize("text", IN_TEXT.values(), ids=IN_TEXT)
+def test_a_verdict_in_a_sentence_is_read_when_it_is_the_only_object(text):
+    assert read_verdict(text, AGENTS, AXES, ["You win."]) == read_verdict(VALID, AGENTS, AXES)
+    assert isinstance(read_verdict(text, AGENTS, AXES), Refusal)
+
+
+NOT_IN_TEXT = {
+    "two": f"{VALID}\n{VALID}",
+    "two in sentences": f"First {VALID} then {VALID}",
+    "a brace after it": f"{VALID} for {{agent_0}}",
+    "a brace before it": f"For {{agent_0}}: {VALID}",
+    "two fences": f"```json\n{VALID}\n```\n```json\n{VALID}\n```",
+    "a list": f"[{VALID}]",
+    "in quotes": f'It wrote "{VALID}"',
+    "thinking left open": f"<think>{VALID}",
+    "thinking closed later": f"<think>It wrote </think>{VALID} how odd</think>",
+    "only words": "I cannot judge this.",
+    "quotes an utterance": f"I will not judge this: {verdicts(goal=entry(10))}.",
+    "quotes with other spaces": f"It wrote {json.dumps(json.loads(verdicts(goal=entry(10))), indent=2)}",
+}
+
+
+@pytest.mark.parametrize("text", NOT_IN_TEXT.values(), ids=NOT_IN_TEXT)
+def test_another_object_or_a_quotation_is_no_verdict(text):
+    assert isinstance(read_verdict(text, AGENTS, AXES, [f"Look: {verdicts(goal=entry(10))}"]), Refusal)
+
+
 @pytest.mark.parametrize("depth", range(940, 1_001))
 def test_nesting_just_below_the_limit_is_refused_too(depth):
     assert isinstance(read_verdict('{"verdicts":' * depth + "1" + "}" * depth, AGENTS, AXES), Refusal)

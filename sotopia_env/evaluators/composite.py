@@ -6,7 +6,17 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sotopia_env.evaluators.evaluator import Basis, MemberResult, applies, evaluate_members, measures, weakest
+from sotopia_env.evaluators.evaluator import (
+    Basis,
+    ComputedEvaluator,
+    MemberFailedError,
+    MemberResult,
+    applies,
+    evaluate_members,
+    measures,
+    recorded_scores,
+    weakest,
+)
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import Dimension
@@ -26,8 +36,9 @@ class Composite:
 
     Every score keeps its own ``source``. A member that does not apply to a task (``verified`` or ``spoken-outcome`` on
     a task without an outcome) is skipped. If a member fails, the episode is unscored, because another evaluator in its
-    place would change the experiment. With ``strict=False``, the next member takes its place, and ``comment`` gives the
-    reason.
+    place would change the experiment. The evaluations of the members that ask models are recorded then, each under its
+    own name, and a later call asks only those that failed. With ``strict=False``, the next member takes the place of
+    one that fails, and ``comment`` gives the reason.
 
     Args:
         evaluators: the members, the most trusted first.
@@ -85,16 +96,22 @@ class Composite:
     async def evaluate(self, episode: Episode) -> Evaluation:
         """Returns the combined evaluation of all members that apply, which work concurrently.
 
+        A member that asks a model is not asked again if its scores are in the episode.
+
         Raises:
-            EvaluationError: no member scored the episode (the message gives the reason of each), or one of them failed
-                and ``strict`` is true.
+            MemberFailedError: a member failed and ``strict`` is true; it has the evaluations of the others.
+            EvaluationError: no member scored the episode; the message gives the reason of each.
         """
-        return self._combine(episode, await evaluate_members(self._applicable(episode), episode))
+        members = self._applicable(episode)
+        known = {m.name: recorded_scores(m, episode) for m in members if not isinstance(m, ComputedEvaluator)}
+        new = await evaluate_members([m for m in members if known.get(m.name) is None], episode)
+        results = {result.member: result for result in new}
+        return self._combine(episode, [results.get(m.name) or MemberResult(m.name, known[m.name]) for m in members])
 
     def _combine(self, episode: Episode, results: Sequence[MemberResult]) -> Evaluation:
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.failure]
         if failures and self.strict:
-            raise EvaluationError("; ".join(failures))
+            raise MemberFailedError("; ".join(failures), self._asked(results))
         evaluations = [result.evaluation for result in results if result.evaluation is not None]
         scores = self._scores(evaluations)
         if not scores:
@@ -115,6 +132,21 @@ class Composite:
             answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
             agreement=next((e.agreement for e in evaluations if e.agreement is not None), None),
         )
+
+    def _asked(self, results: Sequence[MemberResult]) -> tuple[Evaluation, ...]:
+        """The own evaluations of the members that ask models, to be recorded."""
+        asking = {member.name: member for member in self.evaluators if not isinstance(member, ComputedEvaluator)}
+        own = []
+        for result in results:
+            if result.member not in asking:
+                continue
+            if result.evaluation is not None:
+                # The judges of an ensemble are not in the record.
+                own.append(result.evaluation.model_copy(update={"members": ()}))
+            elif result.failure:
+                parameters = dict(asking[result.member].parameters)
+                own.append(Evaluation(evaluator=result.member, parameters=parameters, unscored=result.failure))
+        return tuple(own)
 
     def _scores(self, evaluations: Sequence[Evaluation]) -> tuple[Score, ...]:
         """One score for each agent and dimension that was scored, in the order of the first scores."""

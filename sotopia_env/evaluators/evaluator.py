@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
@@ -68,6 +69,20 @@ class MemberResult:
         return cls(member, evaluation)
 
 
+class MemberFailedError(EvaluationError):
+    """A member of a combined evaluator failed, so that there is no combined evaluation.
+
+    Attributes:
+        evaluations: the own evaluations of members that ask models: the scores of those that answered, which were paid
+            for, and an unscored evaluation with the reason for each one that failed.
+    """
+
+    def __init__(self, message: str, evaluations: tuple[Evaluation, ...]) -> None:
+        """Stores the message and the evaluations to record."""
+        super().__init__(message)
+        self.evaluations = evaluations
+
+
 @runtime_checkable
 class Selective(Protocol):
     """An evaluator of certain episodes only, such as those of tasks with an outcome."""
@@ -121,9 +136,24 @@ def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
 
 def custom_dimensions(evaluator: Evaluator) -> tuple[CustomDimension, ...]:
     """Returns the dimensions beyond the seven that an evaluator declares in ``custom``, and those of its members."""
-    members = getattr(evaluator, "evaluators", getattr(evaluator, "judges", ()))
     own: Sequence[CustomDimension] = getattr(evaluator, "custom", ())
-    return (*own, *(dimension for member in members for dimension in custom_dimensions(member)))
+    return (*own, *(dimension for member in members_of(evaluator) for dimension in custom_dimensions(member)))
+
+
+def members_of(evaluator: Evaluator) -> Sequence[Evaluator]:
+    """Returns the evaluators that a combined evaluator combines; empty for others."""
+    members: Sequence[Evaluator] = getattr(evaluator, "evaluators", getattr(evaluator, "judges", ()))
+    return members
+
+
+def recorded_scores(member: Evaluator, episode: Episode) -> Evaluation | None:
+    """Returns the scores of an evaluator with these parameters that are in the episode; ``None`` without any."""
+    recorded = episode.evaluation(member.name)
+    if recorded is None or recorded.unscored is not None:
+        return None
+    # Records are JSON, in which a tuple is a list.
+    same = canonical_json(recorded.parameters) == canonical_json(dict(member.parameters))
+    return recorded if same else None
 
 
 def weakest(bases: Iterable[Basis]) -> Basis:

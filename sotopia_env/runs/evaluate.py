@@ -17,7 +17,7 @@ from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.concurrency.workers import check_limits, work_through
-from sotopia_env.evaluators.evaluator import JudgePanel
+from sotopia_env.evaluators.evaluator import members_of
 from sotopia_env.foundation.errors import ModelRefusedError, check_members
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record
@@ -123,9 +123,9 @@ class _RunEvaluation:
     def _with_stored(self, episode: Episode) -> Episode:
         """Returns the episode with the stored evaluations by the judges of a panel; with ``force``, only new ones."""
         judges, _ = self._verdicts(episode)
-        if self.force and isinstance(self.evaluator, JudgePanel):
-            names = {judge.name for judge in self.evaluator.judges}
-            # A panel does not call a judge whose evaluation is in the episode; ``force`` asks every judge again.
+        if self.force:
+            names = {member.name for member in members_of(self.evaluator)}
+            # A member whose evaluation is in the episode is not called; ``force`` calls every member again.
             others = tuple(item for item in episode.evaluations if item.evaluator not in names)
             episode = episode.model_copy(update={"evaluations": others})
         return _with(episode, judges)

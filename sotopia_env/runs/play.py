@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from sotopia_env.concurrency.stopping import Dropped, Stop
-from sotopia_env.evaluators.evaluator import JudgePanel, MemberResult
+from sotopia_env.evaluators.evaluator import JudgePanel, MemberFailedError, MemberResult
 from sotopia_env.foundation.errors import FATAL, SotopiaError
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.runs.plan import EpisodePlan
@@ -87,7 +87,8 @@ async def evaluate_episode(
     """Returns the episode with this evaluator's verdict, which is *unscored* with a reason if the evaluator fails.
 
     The judges of a :class:`~sotopia_env.evaluators.evaluator.JudgePanel` are called concurrently. Their evaluations
-    precede the panel's own, and a judge whose evaluation is already in the episode is not called again.
+    precede the panel's own, and a judge whose evaluation is already in the episode is not called again. The same holds
+    for the evaluations that a composite leaves when one of its members fails.
 
     Args:
         episode: a finished episode.
@@ -100,8 +101,15 @@ async def evaluate_episode(
         ModelRefusedError: a model refuses every request; no verdict is returned.
     """
     if not isinstance(evaluator, JudgePanel):
-        work = evaluator.evaluate(episode)
-        return episode.with_evaluation(await _evaluation(episode, evaluator, work, timeout))
+        parts: list[Evaluation] = []
+        verdict = await _evaluation(episode, evaluator, _keeping(evaluator.evaluate(episode), parts), timeout)
+        for part in parts:
+            earlier = episode.evaluation(part.evaluator)
+            if part.unscored is not None and earlier is not None and earlier.unscored is None:
+                continue  # a failure never replaces scores
+            on_judged(part)
+            episode = episode.with_evaluation(part)
+        return episode.with_evaluation(verdict)
     results = await all_at_once(_judged(episode, judge, timeout, on_judged) for judge in evaluator.judges)
     for result in results:
         # Raised only after all judges have ended: their calls are paid for, so their evaluations must be recorded.
@@ -115,6 +123,15 @@ async def evaluate_episode(
         return evaluator.combine(members)
 
     return episode.with_evaluation(await _evaluation(episode, evaluator, combined(), None))
+
+
+async def _keeping(work: Awaitable[Evaluation], parts: list[Evaluation]) -> Evaluation:
+    """Adds the evaluations of a failing composite's members to ``parts``."""
+    try:
+        return await work
+    except MemberFailedError as error:
+        parts += error.evaluations
+        raise
 
 
 async def _judged(

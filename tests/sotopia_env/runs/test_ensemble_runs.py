@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sotopia_env.evaluators import Ensemble
+from sotopia_env.evaluators import Composite, Ensemble, VerifiedOutcome
 from sotopia_env.foundation.errors import BudgetExceededError, EvaluationError, ModelRefusedError
 from sotopia_env.reports import compare_runs
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
@@ -58,7 +58,7 @@ def plans() -> list[EpisodePlan]:
     return plan_episodes([make_task(f"s{i}") for i in range(EPISODES)], [(A, B)], both_seats=False)
 
 
-def rollout(run: Path, ensemble: Ensemble | None) -> RunResult:
+def rollout(run: Path, ensemble: Evaluator | None) -> RunResult:
     return asyncio.run(run_episodes(plans(), evaluator=ensemble, run_dir=run))
 
 
@@ -175,3 +175,39 @@ def test_a_rollout_stopped_between_judges_keeps_what_they_answered_and_every_tur
     assert rollout(tmp_path, bench.ensemble()).played == EPISODES
     assert bench.calls["j1"] == bench.calls["j2"] == EPISODES
     assert all(names(episode) == ["j1", "j2", "j3", bench.ensemble().name] for episode in read_run(tmp_path))
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_judges_scores_survive_a_failed_interview_and_are_not_asked_for_again(tmp_path: Path, later: bool) -> None:
+    bench = Bench(("judge", "interview"), {"interview": DEAD})
+    composite = Composite([VerifiedOutcome(), *bench.ensemble().judges])
+    result = rollout(tmp_path, None if later else composite)
+    unscored = asyncio.run(evaluate_run(tmp_path, composite)).unscored if later else result.unscored
+    assert unscored == EPISODES
+    for episode in read_run(tmp_path):
+        judge, interview, both = episode.evaluations
+        assert (judge.evaluator, interview.evaluator, both.evaluator) == ("judge", "interview", composite.name)
+        assert (judge.unscored, len(judge.scores)) == (None, 14)
+        assert interview.unscored == "the line is dead"
+        assert both.unscored == "MemberFailedError: interview failed: the line is dead"
+    bench.failures.clear()
+    assert asyncio.run(evaluate_run(tmp_path, composite)).unscored == 0
+    assert bench.calls == {"judge": EPISODES, "interview": 2 * EPISODES}
+    asyncio.run(evaluate_run(tmp_path, composite, force=True))
+    assert bench.calls == {"judge": 2 * EPISODES, "interview": 3 * EPISODES}
+
+
+def test_a_composite_without_failures_records_only_itself(tmp_path: Path) -> None:
+    composite = Composite(Bench(("a", "b")).ensemble().judges)
+    rollout(tmp_path, composite)
+    assert {tuple(names(episode)) for episode in read_run(tmp_path)} == {("a+b",)}
+
+
+def test_a_failing_member_does_not_replace_its_earlier_scores(tmp_path: Path) -> None:
+    bench = Bench(("judge", "interview"))
+    _, interview = bench.ensemble(versions={"interview": 0}).judges
+    rollout(tmp_path, interview)
+    bench.failures["interview"] = DEAD
+    asyncio.run(evaluate_run(tmp_path, Composite(bench.ensemble().judges)))
+    for episode in read_run(tmp_path):
+        assert episode.evaluation("interview").scores  # type: ignore[union-attr]

@@ -135,8 +135,9 @@ def write_template(
 ) -> AnnotationKey:
     """Writes a sheet to be filled in, its key and a guide for the annotators (:func:`key_path`, :func:`guide_path`).
 
-    The rows of the first annotators come first, then those of the second annotators, and so on. Each part has the
-    episodes, and the seats of an episode, in a different random order. Equal seeds and episodes give equal files.
+    The rows of the first annotators come first, then those of the second annotators, and so on. All parts have the
+    episodes in one random order, so that the annotations of few people, or of people who stop early, are of the same
+    episodes. The order of the seats differs between the parts. Equal seeds and episodes give equal files.
 
     Args:
         episodes: the episodes to annotate; several records of one episode count once. Custom dimensions of their
@@ -218,8 +219,10 @@ def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple
     # seeds.
     generator = random.Random("\0".join([str(seed), *(episode.key for episode in episodes)]))
     rows = []
+    # One order for all parts: annotators who stop early have scored the same episodes and can be compared.
+    order = generator.sample(episodes, len(episodes))
     for slot in range(per_episode):
-        for episode in generator.sample(episodes, len(episodes)):
+        for episode in order:
             transcript = fingerprint(episode)
             seats = generator.sample(episode.task.agents, len(episode.task.agents))
             rows += [(episode.key, agent, slot, transcript) for agent in seats]

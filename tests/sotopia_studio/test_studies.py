@@ -353,6 +353,30 @@ def test_annotators_score_blind_until_every_episode_has_two(url: str, tmp_path: 
     run(url, work)
 
 
+def test_the_annotations_of_few_people_are_of_the_same_episodes(sqlite_url: str, tmp_path: Path) -> None:
+    """Four annotations by two people are of two of four episodes, not of four of four."""
+
+    async def work(studio: Studio) -> None:
+        from sotopia_studio.store import tables
+        from sqlalchemy import select
+
+        run_id = await recorded(studio, tmp_path / "run", n=4)
+        await opened(studio, {**ANNOTATE, "runs": [run_id]})
+        for _ in range(2):
+            browser = await joined(studio, "scores")
+            page = await consented(browser)
+            for _ in range(2):
+                page = await browser.post("/study/rating", data=filled(page, {"goal": 6, "believability": 7}))
+        row = tables.assignment
+        async with studio.database.read() as connection:
+            query = select(row.c.item, row.c.participant).where(row.c.state == "done")
+            done = (await connection.execute(query)).all()
+        assert len(done) == 4
+        assert len({item for item, _ in done}) == 2
+
+    run(sqlite_url, work)
+
+
 def test_annotators_read_a_finished_annotation_before_they_begin(sqlite_url: str, tmp_path: Path) -> None:
     async def work(studio: Studio) -> None:
         run_id = await recorded(studio, tmp_path / "run")

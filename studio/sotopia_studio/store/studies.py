@@ -145,10 +145,20 @@ async def add_assignments(connection: AsyncConnection, study: str, items: Sequen
         await connection.execute(insert(tables.assignment), rows)
 
 
-async def take(connection: AsyncConnection, study: str, person: str, until: float) -> Any:
+async def take(
+    connection: AsyncConnection, study: str, person: str, until: float, *, overlap_first: bool = False
+) -> Any:
     """Leases the next assignment that is open or whose lease has expired; ``None`` if none is left for this person.
 
-    No person gets an item twice. Items with the fewest answers come first, so that all items progress evenly.
+    No person gets an item twice.
+
+    Args:
+        connection: a connection that may write.
+        study: the id of the study.
+        person: the id of the participant.
+        until: the end of the lease.
+        overlap_first: whether items that most others have answered or are answering come first, so that the answers of
+            few people can be compared with each other. By default items with the fewest answers come first.
     """
     row, now = tables.assignment, time.time()
     mine = await current(connection, study, person)
@@ -159,8 +169,14 @@ async def take(connection: AsyncConnection, study: str, person: str, until: floa
     # Negative slots are qualification items, which belong to one person from the beginning.
     due = due & (row.c.slot >= 0)
     query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(earlier))
-    # The first slot of every item comes before the second slot of any.
-    query = query.order_by(row.c.slot, row.c.id).limit(1).with_for_update(skip_locked=True)
+    order = [row.c.slot, row.c.id]  # the first slot of every item comes before the second slot of any
+    if overlap_first:
+        other = row.alias()
+        given = other.c.state.in_(("leased", "done")) & (other.c.slot >= 0)
+        same = (other.c.study == study) & (other.c.item == row.c.item)
+        count = select(func.count()).select_from(other).where(same, given).scalar_subquery()
+        order = [count.desc(), *order]
+    query = query.order_by(*order).limit(1).with_for_update(skip_locked=True)
     change = update(row).where(row.c.id == query.scalar_subquery())
     change = change.values(state="leased", participant=person, leased_until=until)
     return (await connection.execute(change.returning(*row.c))).one_or_none()

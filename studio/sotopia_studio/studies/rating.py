@@ -86,7 +86,8 @@ async def next_item(
         done -= len(study.gold)
     if done >= study.per_person:
         return None
-    assignment = await studies.take(connection, study_id, person.id, time.time() + studies.LEASE)
+    until = time.time() + studies.LEASE
+    assignment = await studies.take(connection, study_id, person.id, until, overlap_first=True)
     if assignment is None:
         return None
     if isinstance(study, ValidateStudy):

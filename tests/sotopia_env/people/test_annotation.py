@@ -89,7 +89,9 @@ def test_the_key_and_nothing_else_says_whose_row_it_is(tmp_path: Path) -> None:
     by_id = sorted(key.requests, key=lambda request: request.annotation_id)
     assert 15 <= [request.agent for request in by_id[:60]].count("agent_0") <= 45
     assert [r.episode for r in key.requests[:60:2]] != [e.key for e in MANY]
-    assert [r.episode for r in key.requests[:60:2]] != [r.episode for r in key.requests[60::2]]
+    # Annotators who stop early have scored the same episodes.
+    assert [r.episode for r in key.requests[:60:2]] == [r.episode for r in key.requests[60::2]]
+    assert [r.agent for r in key.requests[:60]] != [r.agent for r in key.requests[60:]]
 
 
 def test_the_same_seed_gives_the_same_sheet(tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ WRONG: list[tuple[Edit, type[SotopiaError], dict[str, object]]] = [
     (
         lambda rows: rows.append(rows[3]),
         InvalidValueError,
-        {"field": "annotation_id", "got": "ae226315f", "record": "row 10"},
+        {"field": "annotation_id", "got": "a9c6dcfee", "record": "row 10"},
     ),
     (lambda rows: rows.clear(), InvalidValueError, {}),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from sotopia_env.chat_model.factory import make_model
@@ -34,6 +34,7 @@ from sotopia_env.naming.policies import make_policy
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.reward import CustomDimension
 
 ModelFactory = Callable[..., ChatModel]
 """A function that returns the model of a name; called with ``api_base`` if the evaluator's name contains one."""
@@ -55,7 +56,11 @@ NO_EVALUATOR = "none"
 
 
 def make_evaluator(
-    spec: str | Evaluator, *, model_factory: ModelFactory = make_model, policies: Iterable[Configured] = ()
+    spec: str | Evaluator,
+    *,
+    model_factory: ModelFactory = make_model,
+    policies: Iterable[Configured] = (),
+    dimensions: Sequence[CustomDimension] = (),
 ) -> Evaluator:
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
@@ -86,6 +91,8 @@ def make_evaluator(
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: the policies of the run, for an interview. Records of scripted policies and language models are
             sufficient (:func:`~sotopia_env.naming.recorded.policy_of`).
+        dimensions: custom dimensions for the judges that do not name their own by ``custom=FILE``, for example those of
+            a task file (:func:`~sotopia_env.naming.task_sources.task_dimensions`).
 
     Raises:
         UnknownNameError: a name, an option or a view is unknown; the message suggests the nearest name.
@@ -98,11 +105,11 @@ def make_evaluator(
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:
-        members = [_make_one(name, model_factory, policies) for name in split(spec, "+")]
+        members = [_make_one(name, model_factory, policies, dimensions) for name in split(spec, "+")]
         return members[0] if len(members) == 1 else Composite(members)
     aggregate, inner = call
     arguments = read_options(f"evaluator {aggregate!r}", options, readers_of(Ensemble, but=("aggregate",)))
-    members = [_make_one(name, model_factory, policies) for name in split(inner, "+")]
+    members = [_make_one(name, model_factory, policies, dimensions) for name in split(inner, "+")]
     # A majority and a quorum are defined for judges only, each of which may fail to answer.
     if all(isinstance(member, LLMJudge) for member in members):
         return Ensemble(members, aggregate, **arguments)
@@ -113,13 +120,21 @@ def make_evaluator(
 
 
 def make_optional_evaluator(
-    spec: str | Evaluator, *, model_factory: ModelFactory = make_model, policies: Iterable[Configured] = ()
+    spec: str | Evaluator,
+    *,
+    model_factory: ModelFactory = make_model,
+    policies: Iterable[Configured] = (),
+    dimensions: Sequence[CustomDimension] = (),
 ) -> Evaluator | None:
     """Returns ``None`` for the name ``none``, and otherwise the evaluator of :func:`make_evaluator`."""
-    return None if spec == NO_EVALUATOR else make_evaluator(spec, model_factory=model_factory, policies=policies)
+    if spec == NO_EVALUATOR:
+        return None
+    return make_evaluator(spec, model_factory=model_factory, policies=policies, dimensions=dimensions)
 
 
-def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configured]) -> Evaluator:
+def _make_one(
+    name: str, model_factory: ModelFactory, policies: Iterable[Configured], dimensions: Sequence[CustomDimension]
+) -> Evaluator:
     head, options = split_options(name)
     if head in _BUILT_IN:
         read_options(f"evaluator {head!r}", options, {})
@@ -135,6 +150,8 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
     make = _WITH_MODEL[kind]
     readers = {**readers_of(make), **_ADDRESS}
     arguments = read_options(f"evaluator {head!r}", options, readers)
+    if make is LLMJudge and dimensions:
+        arguments.setdefault("custom", dimensions)
     # The address belongs to the model, not to the evaluator.
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))

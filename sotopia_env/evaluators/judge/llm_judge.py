@@ -35,9 +35,10 @@ class LLMJudge(ModelEvaluator):
 
     The model reads the episode as one JSON document, separate from the instructions (see
     :mod:`sotopia_env.evaluators.judge.document`). The verdict is keyed by agent id and parsed strictly: it must be the
-    only JSON object of the answer, and contain exactly the requested agents and dimensions, with a reasoning and a whole number in range for each. If a verdict is
-    refused, the model is asked again with the reason; when the re-asks are used up, the episode is *unscored* with that
-    reason. Every agent of the task is judged, including agents that never acted.
+    only JSON object of the answer, and contain exactly the requested agents and dimensions, with a reasoning and a
+    whole number in range for each. If a verdict is refused, the model is asked again with the reason; when the re-asks
+    are used up, the episode is *unscored* with that reason. Every agent of the task is judged, including agents that
+    never acted.
 
     Args:
         model: the judge.

@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from sotopia_env.evaluators import Composite, Ensemble
+from sotopia_env.evaluators.evaluator import custom_dimensions
 from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator as make
 from sotopia_env.testing import ScriptedChatModel
-from sotopia_env.world.reward import Dimension
+from sotopia_env.world.reward import CustomDimension, Dimension
 from tests.errors import raises
 from tests.sotopia_env.evaluators.doubles import transcript
 from tests.sotopia_env.evaluators.judge_doubles import honest
@@ -51,6 +52,27 @@ def test_make_reads_a_judge_with_options(tmp_path):
         replicate=2,
     )
     assert judge.name == reference.name
+
+
+CUSTOM = CustomDimension(name="salary", low=1, high=5, instruction="How close?")
+OTHER = "- {name: charm, low: 1, high: 5, instruction: Charming}\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("judge:m", ["salary"]),
+        ("judge:m:custom={path}", ["charm"]),
+        ("verified+judge:m", ["salary"]),
+        ("mean(judge:m+judge:n)", ["salary", "salary"]),
+        ("verified+rules", []),
+    ],
+)
+def test_the_dimensions_of_a_task_file_are_for_judges_without_their_own(tmp_path, spec, names):
+    path = tmp_path / "own.yaml"
+    path.write_text(OTHER)
+    made = make(spec.format(path=path), model_factory=factory([]), dimensions=[CUSTOM])
+    assert [dimension.name for dimension in custom_dimensions(made)] == names
 
 
 @pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m:bands=false"])

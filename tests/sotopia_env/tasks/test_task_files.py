@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import sotopia_v0, tasks
+from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
 from sotopia_env.naming import pick_task, task_rules, task_set
-from sotopia_env.naming.task_sources import episode_tasks
+from sotopia_env.naming.task_sources import episode_tasks, task_dimensions
+from sotopia_env.runs import RunSpec
 from sotopia_env.tasks import OpenTasks, TaskStream, read_task_file
 from sotopia_env.tasks.lint.material import read_material
 from sotopia_env.world.scenario import Scenario
@@ -180,3 +182,14 @@ def test_a_mistake_in_the_rules_too(tmp_path, rules, line):
     with pytest.raises(InvalidValueError) as refusal:
         task_rules(str(path))
     assert (Path(refusal.value.where.file), refusal.value.where.line) == (path, line)
+
+
+def test_the_dimensions_of_a_task_file_reach_the_judge_of_a_run(tmp_path):
+    path = tmp_path / "mine.yaml"
+    own = {"name": "salary", "low": 1, "high": 5, "instruction": "How close?"}
+    path.write_text(to_yaml({"scenarios": parse_yaml(LINES, "lines"), "dimensions": [own]}))
+    resolved = RunSpec(
+        policies=("silent",), tasks=str(path), evaluator="judge:local/m:api_base=http://127.0.0.1:9/v1"
+    ).resolve(ModelPool())
+    assert [dimension.name for dimension in resolved.evaluator.custom] == ["salary"]
+    assert task_dimensions("starter") == task_dimensions("bargaining:seats=2") == ()

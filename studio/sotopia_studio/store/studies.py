@@ -169,7 +169,7 @@ async def take(
     # Negative slots are qualification items, which belong to one person from the beginning.
     due = due & (row.c.slot >= 0)
     query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(earlier))
-    order = [row.c.slot, row.c.id]  # the first slot of every item comes before the second slot of any
+    order: list[Any] = [row.c.slot, row.c.id]  # the first slot of every item comes before the second slot of any
     if overlap_first:
         other = row.alias()
         given = other.c.state.in_(("leased", "done")) & (other.c.slot >= 0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.world.action import Action, ActionType
@@ -51,7 +51,7 @@ def makespan(evaluate: bool) -> float:
     plans = waiting_plans(seed=3)
     start = time.perf_counter()
     result = asyncio.run(
-        run_episodes(plans, evaluator=RuleEvaluator() if evaluate else None, concurrency=EPISODES, progress=False)
+        run_episodes(plans, evaluator=VerifiedOutcome() if evaluate else None, concurrency=EPISODES, progress=False)
     )
     seconds = time.perf_counter() - start
     if len(result.episodes) != EPISODES or any(len(e.turns) != TURNS for e in result.episodes):
@@ -66,7 +66,7 @@ def vector_makespan() -> float:
         num_envs=ENVIRONMENTS,
         task=tasks.generate("bargaining", ENVIRONMENTS, seed=5),
         partner=Waiting(),
-        evaluator=RuleEvaluator(),
+        evaluator=VerifiedOutcome(),
         max_turns=TURNS,
     )
     envs.reset(seed=0)
@@ -87,9 +87,9 @@ def memory_per_episode() -> float:
     """Kilobytes of Python memory per episode at the peak of a run of 512 (with the finished episodes)."""
     plans = waiting_plans(seed=4)
     # Warm-up, so that imports and caches are not counted.
-    asyncio.run(run_episodes(plans[:2], evaluator=RuleEvaluator(), concurrency=2, progress=False))
+    asyncio.run(run_episodes(plans[:2], evaluator=VerifiedOutcome(), concurrency=2, progress=False))
     tracemalloc.start()
-    asyncio.run(run_episodes(plans, evaluator=RuleEvaluator(), concurrency=EPISODES, progress=False))
+    asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), concurrency=EPISODES, progress=False))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / EPISODES / 1024
@@ -99,7 +99,7 @@ def figures() -> list[Figure]:
     """Makespans and memory; best of three runs each, since the wall clock is shared with the machine."""
     return [
         Figure("512 episodes, 50 ms a turn: makespan / ideal", min(makespan(False) for _ in range(3)), "x", 2),
-        Figure("the same with rule evaluation", min(makespan(True) for _ in range(3)), "x", 3),
+        Figure("the same with verified scores", min(makespan(True) for _ in range(3)), "x", 3),
         Figure(
             f"vector of {ENVIRONMENTS} environments, 50 ms a partner's turn: makespan / ideal",
             min(vector_makespan() for _ in range(3)),

@@ -13,8 +13,7 @@ from pettingzoo.classic import tictactoe_v3
 
 from benchmarks.measure import Figure, cpu_rounds
 from sotopia_env import sotopia_v0, tasks
-from sotopia_env.evaluators import default_evaluator
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world.action import Action, ActionType
@@ -51,9 +50,9 @@ def tictactoe() -> int:
 
 
 def environment(turns: int) -> Callable[[], int]:
-    """Episodes of ``turns`` turns through the wrapped AEC environment, rules evaluated, every text new."""
+    """Episodes of ``turns`` turns through the wrapped AEC environment, verified scores, every text new."""
     task = tasks.generate("bargaining", 1, seed=1)[0]
-    env = sotopia_v0.env(task=task, max_turns=turns, evaluator=RuleEvaluator())
+    env = sotopia_v0.env(task=task, max_turns=turns, evaluator=VerifiedOutcome())
     # Written beforehand: the cost of making sentences is not that of the environment.
     script = iter([utterance() for _ in range(400_000)])
 
@@ -93,10 +92,10 @@ def moves(space: OutcomeSpace, turns: int) -> Iterator[Move]:
 
 
 def negotiation(turns: int) -> Callable[[], int]:
-    """As :func:`environment`, with a move on every turn and the exact outcome beside the rules in the evaluation."""
+    """As :func:`environment`, with a move on every turn."""
     task = tasks.generate("bargaining", 1, seed=1)[0]
     assert task.protocol is not None
-    env = sotopia_v0.env(task=task, max_turns=turns, evaluator=default_evaluator())
+    env = sotopia_v0.env(task=task, max_turns=turns, evaluator=VerifiedOutcome())
     script = iter([utterance() for _ in range(400_000)])
     move = moves(task.protocol.space, turns)
 
@@ -156,7 +155,7 @@ def figures() -> list[Figure]:
             "talk 400": environment(400),
             "moves 20": negotiation(20),
             "moves 400": negotiation(400),
-            "rollout": rollouts(Reader(), RuleEvaluator()),
+            "rollout": rollouts(Reader(), VerifiedOutcome()),
         }
     )
     base = cost["tictactoe"]

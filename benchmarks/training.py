@@ -22,7 +22,7 @@ from sotopia_training.stage.settings import PromptSettings
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.foundation.yaml_text import read_yaml, to_yaml
 from sotopia_env.naming import make_policy as make
@@ -43,7 +43,7 @@ def scripted_run(folder: Path) -> tuple[Path, list[TrainingRow]]:
     plans = plan_episodes(
         tasks.generate("bargaining", 12, seed=5), [(make("linear"), make("conceder"))], rules=Rules(max_turns=8)
     )
-    asyncio.run(run_episodes(plans, evaluator=default_evaluator(), run_dir=folder / "run", progress=False))
+    asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), run_dir=folder / "run", progress=False))
     maker = RowMaker(PROMPT)
     rows = [
         row for episode in read_run(folder / "run") for seat in episode.task.agents for row in maker.rows(episode, seat)
@@ -400,7 +400,7 @@ def _other_scripts(folder: Path, run: Path) -> dict[str, dict[str, Any]]:
     values |= {
         "generate_tasks": generation,
         "collect": {"agent": "linear", "tasks": generation, "play": {"max_turns": 4}},
-        "rate": {"run": str(run), "evaluator": "rules"},
+        "rate": {"run": str(run), "evaluator": "verified"},
         "filter_episodes": {"runs": [str(run)], "filter": {"kind": "sr"}},
         "attribute": attribution,
     }

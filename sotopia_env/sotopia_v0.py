@@ -2,9 +2,9 @@
 
 All constructors take the same keyword arguments (:class:`~sotopia_env.envs.options.EnvOptions`, and ``max_cycles``,
 PettingZoo's name of ``max_rounds``, with which its test suite limits an episode) and work without any:
-the two-seat tasks of the starter set, round-robin order (simultaneous in the parallel forms), 20 turns. The float is
-the verified GOAL in [0, 1] where a task has an outcome; where it has none, as in the starter set, rules count words,
-which is a smoke test (docs/rewards.md).
+a fresh two-seat task of the verified families at every ``reset``, round-robin order (simultaneous in the parallel
+forms), 20 turns. The float is the verified GOAL in [0, 1]. A task without an outcome, as in the starter set, needs a
+judge (docs/rewards.md).
 
 ========================= ============================ =======================================
 constructor               rewards                      form

@@ -116,7 +116,7 @@ def audit(event, args):
         opened.append(args[0])
 sys.addaudithook(audit)
 import sotopia_env
-heavy = [name for name in ("torch", "litellm", "transformers", "scipy", "matplotlib", "pandas", "vaderSentiment")
+heavy = [name for name in ("torch", "litellm", "transformers", "scipy", "matplotlib", "pandas")
          if name in sys.modules]
 print(json.dumps({{"heavy": heavy, "opened": opened}}))
 """

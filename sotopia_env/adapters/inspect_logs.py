@@ -17,7 +17,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.episode import Episode, Usage
 from sotopia_env.world.play.table import Table
-from sotopia_env.world.reward import DIMENSIONS
+from sotopia_env.world.reward import DIMENSIONS, Dimension
 
 with extra("inspect"):
     from inspect_ai.log import (
@@ -118,7 +118,7 @@ def _score(episode: Episode, agent: str) -> Score:
     scores = {} if evaluation is None else evaluation.by_agent.get(agent, {})
     if evaluation is None or not scores:
         reason = "not evaluated" if evaluation is None else evaluation.unscored or f"no scores for {agent}"
-        return Score(value={d.value: math.nan for d in DIMENSIONS}, reason=reason, explanation=transcript)
+        return Score(value={}, reason=reason, explanation=transcript)
     details = {
         "evaluator": evaluation.evaluator,
         "reasoning": {str(dimension): score.reasoning for dimension, score in scores.items() if score.reasoning},
@@ -139,6 +139,8 @@ def _log(policy: str, samples: list[EvalSample], times: tuple[str, str]) -> Eval
     scored = {name: None for sample in samples for name in sample.scores[SCORER].value}
     names = [d.value for d in DIMENSIONS if d.value in scored]
     names += [name for name in scored if name not in names]
+    # A sample needs a name even if nothing was scored; a dimension without any score is not named.
+    names = names or [Dimension.GOAL.value]
     for sample in samples:  # a missing score is unscored: Inspect requires the same names in every sample
         score = sample.scores[SCORER]
         score.value = {name: score.value.get(name, math.nan) for name in names}

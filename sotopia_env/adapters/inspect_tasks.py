@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
 from sotopia_env.adapters.rows import rows
 from sotopia_env.adapters.seat import TextSeat
+from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.foundation.extras import extra
-from sotopia_env.naming import task_set
+from sotopia_env.naming import make_evaluator, task_set
 from sotopia_env.reports.transcript import to_text
-from sotopia_env.world.reward import DIMENSIONS
+from sotopia_env.world import Task as SocialTask
+from sotopia_env.world.reward import DIMENSIONS, Scalarisation
 
 with extra("inspect"):
     from inspect_ai import Task, task
@@ -45,12 +48,13 @@ def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks:
 
 
 @scorer(metrics={"*": METRICS})
-def dimensions() -> Scorer:
-    """The scores on the seven dimensions, each in its native range."""
+def dimensions(names: Sequence[str]) -> Scorer:
+    """The scores on the dimensions ``names``, each in its native range."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        # There are no scores if a limit of Inspect's ended the episode.
-        return _score(state, {dimension.value: math.nan for dimension in DIMENSIONS} | state.store.get("scores", {}))
+        # There are no scores if a limit of Inspect's ended the episode, and fewer where a task measures fewer.
+        scores = state.store.get("scores", {})
+        return _score(state, {name: scores.get(name, math.nan) for name in names})
 
     return score
 
@@ -87,10 +91,14 @@ def sotopia(
         level: the difficulty of generated tasks.
         partner: the policy in the other seats.
         seed: the seed of the tasks and of the episodes.
-        evaluator: the evaluator, such as ``judge:openai/gpt-4o``; by default the moves, or rules without an outcome.
+        evaluator: the evaluator, such as ``judge:openai/gpt-4o``; by default the moves.
         scalarisation: how the reward is computed; by default as in the environments.
+
+    Raises:
+        InvalidValueError: an argument is invalid, or nothing measures the reward of one of the tasks.
     """
     selection = list(task_set(tasks, n, seed, level))
+    names = _measured(selection, evaluator, scalarisation)
     several = len({item.scenario.id for item in selection}) > 1
     samples = []
     seats = [(item, agent) for item in selection for agent in item.agents]
@@ -99,4 +107,12 @@ def sotopia(
         metadata = {**row, CLUSTER: cluster}
         samples.append(Sample(id=f"{item.id}/{agent}", input=item.scenario.context, metadata=metadata))
     dataset = MemoryDataset(samples, name=tasks)
-    return Task(dataset=dataset, solver=seat(evaluator, scalarisation), scorer=[dimensions(), reward()])
+    return Task(dataset=dataset, solver=seat(evaluator, scalarisation), scorer=[dimensions(names), reward()])
+
+
+def _measured(tasks: Iterable[SocialTask], evaluator: str | None, scalarisation: str | None) -> list[str]:
+    """The dimensions that the evaluator scores in any of the tasks: Inspect averages every name of a sample."""
+    judge = None if evaluator is None else make_evaluator(evaluator)
+    kind = None if scalarisation is None else Scalarisation.of(scalarisation)
+    bases = [EpisodeReward.of(item, judge, kind).bases for item in tasks]
+    return [dimension.value for dimension in DIMENSIONS if any(dimension in of_task for of_task in bases)]

@@ -113,7 +113,7 @@ def _observation(seat: TextSeat, messages: Sequence[Any]) -> SotopiaObservation:
         reward=seat.reward or 0.0,
         done=seat.done,
         turn_reward=rewards[-1] if rewards else None,
-        reward_vector=list(seat.scores.values()) or None,
+        scores=seat.scores,
         metadata=seat.info,
     )
 

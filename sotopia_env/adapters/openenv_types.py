@@ -41,12 +41,12 @@ class SotopiaObservation(Observation):
         turn_reward: the reward of the seat's own turn, known when it is to act again
             (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``None`` if the text was not an action, and
             for tasks without an outcome.
-        reward_vector: the scores on the seven dimensions; ``None`` before the end.
+        scores: the scores by dimension, without those that nothing measured; empty before the end.
     """
 
     messages: list[dict[str, str]]
     turn_reward: float | None = None
-    reward_vector: list[float] | None = None
+    scores: dict[str, float] = Field(default_factory=dict)
 
 
 class SotopiaClient(EnvClient[SotopiaAction, SotopiaObservation, State]):

@@ -67,7 +67,7 @@ class Seats(Mapping[str, "TextSeat"]):
         Args:
             table: a new or a resumed episode.
             partners: a policy, or its name, for every agent that is not played from outside.
-            evaluator: an evaluator or its name; by default the moves of a task with an outcome, else the rules.
+            evaluator: an evaluator or its name; by default the moves, for a task with an outcome.
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
             reasks: how often a text that is not an action is answered with the reason; the next one counts as doing
                 nothing.
@@ -256,15 +256,18 @@ class TextSeat:
 
     @property
     def vector(self) -> RewardVector | None:
-        """The scores on the seven dimensions in their native ranges, shape (7,); ``None`` before the end."""
+        """The scores for a scalarisation, shape (7,), with 0 where nothing was measured; ``None`` before the end."""
         payment = self._payment
         return None if payment is None else payment.vector
 
     @property
     def scores(self) -> dict[str, float]:
-        """:attr:`vector` by the names of the dimensions; empty before the end."""
-        vector = () if self.vector is None else self.vector.tolist()
-        return {dimension.value: score for dimension, score in zip(DIMENSIONS, vector, strict=False)}
+        """The scores in native ranges by dimension, without those that nothing measured; empty before the end."""
+        payment = self._payment
+        if payment is None:
+            return {}
+        scores = zip(DIMENSIONS, payment.vector.tolist(), payment.measured.tolist(), strict=True)
+        return {dimension.value: score for dimension, score, measured in scores if measured}
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:

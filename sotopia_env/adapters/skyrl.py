@@ -37,7 +37,7 @@ class SeatTextEnv(BaseTextEnv):
         """Takes what the model wrote; returns the messages that are new to it, and the reward."""
         news, done = wait(self.seat.say(action))
         reward = self.seat.step_reward(by_turn=self._by_turn)
-        metadata = {**self.seat.info, "scores": list(self.seat.scores.values()) or None}
+        metadata = {**self.seat.info, "scores": self.seat.scores}
         return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)
 
     def get_metrics(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def compare(
     Examples:
       sotopia compare runs/a
       sotopia compare runs/a runs/b --metric goal --out report --format png,pdf
-      sotopia compare runs/a --baseline linear --evaluator verified+rules --evaluator "judge:local/m"
+      sotopia compare runs/a --baseline linear --evaluator verified --evaluator "judge:local/m"
       sotopia compare runs/a --by condition --out report
       sotopia compare --config comparison.yaml --set partners=[linear] --json
     """

@@ -36,8 +36,8 @@ def evaluate(
 
     \b
     Examples:
-      sotopia evaluate runs/a --evaluator rules
-      sotopia evaluate runs/a --evaluator rules --force
+      sotopia evaluate runs/a --evaluator diligence
+      sotopia evaluate runs/a --evaluator diligence --force
       sotopia evaluate runs/a --evaluator "judge:openai/gpt-4o" --dry-run
       sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"

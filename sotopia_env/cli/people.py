@@ -75,7 +75,7 @@ def judge_agreement(
     Examples:
       sotopia judge-agreement runs/a --human people.csv
       sotopia judge-agreement runs/a --human ann.csv --human bo.csv --key people.key.json --out report
-      sotopia judge-agreement runs/a --human people.csv --judge verified+rules --no-filters --json
+      sotopia judge-agreement runs/a --human people.csv --judge verified --no-filters --json
     """
     need("judge-agreement", "scipy", *(() if out is None else ("matplotlib",)))
     from sotopia_env.people import human_agreement, read_annotations

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def play(
     policy: Annotated[str, typer.Option(metavar="NAME", help="Policy of the other seats.")] = "tit-for-tat",
-    tasks: SourceOption = "starter",
+    tasks: SourceOption = "all",
     task: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Task or scenario; by default the first one, or all with --participant."),
@@ -40,7 +40,7 @@ def play(
     seat: Annotated[int, typer.Option(min=0, help="Your seat.")] = 0,
     n: Number = None,
     level: LevelName = "medium",
-    evaluator: EvaluatorName = "verified+rules",
+    evaluator: EvaluatorName = "verified",
     seed: Seed = 0,
     out: Annotated[Path | None, path_option("Also record the episode in this run directory.")] = None,
     participant: Annotated[

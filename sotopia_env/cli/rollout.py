@@ -80,11 +80,11 @@ def rollout(
     matchup: Annotated[
         list[str], typer.Option(metavar="NAMES", help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")
     ] = [],  # noqa: B006
-    tasks: Annotated[str | None, typer.Option(help=SOURCE_HELP, metavar="SOURCE", show_default="starter")] = None,
+    tasks: Annotated[str | None, typer.Option(help=SOURCE_HELP, metavar="SOURCE", show_default="all")] = None,
     n: Number = None,
     evaluator: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.", show_default="verified+rules"),
+        typer.Option(metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.", show_default="verified"),
     ] = None,
     repeats: Annotated[int | None, _order(help="Repetitions with other seeds.", show_default="1")] = None,
     seed: Annotated[
@@ -278,10 +278,14 @@ def forecast_spec(spec: RunSpec, out: Path, part: Part | None = None) -> None:
 
 
 def _summary(result: RunResult, again: str) -> str:
+    from sotopia_env.storage.directory import is_unscored
+
     parts = [f"{result.planned} episodes planned, {result.played} played now, {result.resumed} before"]
     if result.unscored:
         every = "all" if result.unscored == result.played + result.resumed else str(result.unscored)
-        parts.append(f"{every} unscored (`sotopia show` says why, {again} evaluates again)")
+        reasons = (item.evaluations[-1].unscored for item in result.episodes if is_unscored(item))
+        reason = escape_line(next(reasons, None) or "")
+        parts.append(f"{every} unscored (the first: {reason}; {again} evaluates again)")
     if result.unfinished:
         parts.append(f"{result.unfinished} unfinished; the same command resumes them after their last turn")
     if result.failures:

@@ -144,7 +144,7 @@ def hard(
     runs: Annotated[list[Path], path_argument("Run directories or .jsonl files of episodes.", "RUNS...")],
     target: Annotated[str, typer.Option(help="The policy for which tasks are hard.")],
     top: Annotated[int, typer.Option(min=1, help="How many tasks.")] = 20,
-    metric: Annotated[str | None, typer.Option(help="Metric of the values; by default overall, or goal.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric of the values; by default that of a ranking.")] = None,
     evaluator: Annotated[
         str | None, typer.Option(help="Evaluator of the scores; by default the one all episodes share.")
     ] = None,

@@ -47,13 +47,13 @@ task without a protocol, ``moves`` also when it is not the agent's turn.
 InfoDict = dict[str, Any]
 """``acting``: whether it is the agent's turn. ``has_left``. ``reward``: the one in force, as three texts: the name of
 the ``evaluator``, the ``scalarisation`` (``vector`` where seven numbers are paid), and its ``basis``, the kind of its
-weakest part: ``verified``, ``judged`` or ``counted`` (words, a smoke test). ``violation``: only if the agent's last
+weakest part: ``verified`` or ``judged``. ``violation``: only if the agent's last
 action, or the move in it, was not allowed, or its text held no action: the reason.
 
 At the end: ``stop_reason``, and either ``unscored`` with the reason, or ``reward_vector`` (float32, shape (7,)) with
-``measured`` (bool, shape (7,)): whether the dimension was measured; if not, the vector holds 0 or a count of
-words. In a task with a protocol, also ``outcome``, numbers for logs as plain JSON: ``agreed``, the agent's
-own ``payoff`` and ``share``, ``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
+``measured`` (bool, shape (7,)): whether the dimension was measured; if not, the vector holds 0. In a task with a
+protocol, also ``outcome``, numbers for logs as plain JSON: ``agreed``, the agent's own ``payoff`` and ``share``,
+``efficiency`` and ``fairness`` (``None`` where the space is too large for exact reference
 points). The terms are in :meth:`EpisodeEnv.episode`, because not every agent may know them.
 
 With ``infos="flags"`` every info holds only ``acting``, ``has_left``, ``violation`` and ``unscored``, each as a NumPy

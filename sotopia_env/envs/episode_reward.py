@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sotopia_env.evaluators.evaluator import Basis, measures, weakest
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError, InvalidValueError
 from sotopia_env.outcomes.result import OutcomeResult
@@ -20,14 +19,19 @@ from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import DIMENSIONS, Dimension, RewardVector, Scalarisation
 from sotopia_env.world.scenario import Task
 
+_WAYS_OUT = (
+    "name a judge, as in evaluator='verified+judge:MODEL', or play tasks with an outcome, such as task='bargaining'"
+)
+
 
 class Payment(NamedTuple):
     """An agent's payment at the end.
 
     Attributes:
         reward: the scalar, or the vector of an environment with vector rewards.
-        vector: native scores, float32, shape (7,); 0 where a dimension has no score.
-        measured: bool, shape (7,): whether the dimension was measured; counts of words are not measurements.
+        vector: native scores, float32, shape (7,); 0 where ``measured`` is false, because PettingZoo's and MOMAland's
+            checks compare infos by ``==``, which NaN fails.
+        measured: bool, shape (7,): whether the dimension has a score.
     """
 
     reward: RewardVector | float
@@ -43,7 +47,7 @@ class EpisodeReward:
         evaluator: the evaluator that scores the episode.
         scalarisation: how the reward is computed; ``None`` for the vector.
         bases: the dimensions that the evaluator scores in the task, as far as it says so, each with its evidence:
-            moves, a judge or a count of words.
+            moves or a judge.
     """
 
     evaluator: Evaluator
@@ -58,16 +62,17 @@ class EpisodeReward:
 
         Args:
             task: the task to play.
-            evaluator: the evaluator; ``None`` for the moves of a task with an outcome, and the rules for any other.
+            evaluator: the evaluator; ``None`` for the moves, which need a task with an outcome.
             scalarisation: the number to pay; ``None`` for GOAL mapped to [0, 1] where it is verified or not all seven
                 dimensions are scored, and their mean elsewhere.
             vector: whether all seven scores are paid.
 
         Raises:
-            InvalidValueError: the reward needs a dimension that is not measured, or the outcome of a task without one.
+            InvalidValueError: nothing measures the reward in this task. The message names the two ways out: a judge and
+                another task.
         """
         if evaluator is None:
-            evaluator = RuleEvaluator() if task.scenario.outcome is None else VerifiedOutcome()
+            evaluator = VerifiedOutcome()
         bases = measures(evaluator, task)
         if vector:
             scalarisation = None
@@ -86,7 +91,7 @@ class EpisodeReward:
                 raise InvalidValueError(
                     f"'share' expects tasks with an outcome, and task {task.id!r} has none",
                     field="scalarisation",
-                    hint="take scalarisation='overall', or leave such tasks out",
+                    hint=_WAYS_OUT,
                 )
             return
         scored = ", ".join(d.value for d in self.bases) or "none of the seven"
@@ -97,7 +102,7 @@ class EpisodeReward:
                 f"{reward} needs {', '.join(missing) or 'a score'}, and {self.evaluator.name!r} scores {scored} in "
                 f"task {task.id!r}",
                 field="evaluator",
-                hint="choose a scalarisation that it scores, or add an evaluator, as in 'verified+judge:MODEL'",
+                hint=_WAYS_OUT,
             )
 
     @property
@@ -134,7 +139,7 @@ class EpisodeReward:
     def _payment(self, table: Table, evaluation: Evaluation, agent: str) -> Payment:
         vector = evaluation.vector(agent, self._dimensions)
         scores = evaluation.by_agent.get(agent, {})
-        measured = np.array([d in scores and self.bases.get(d) != "counted" for d in DIMENSIONS], dtype=np.bool_)
+        measured = np.array([d in scores for d in DIMENSIONS], dtype=np.bool_)
         if self.scalarisation is None:
             if not any(d in scores for d in DIMENSIONS):
                 raise EvaluationError(f"{evaluation.evaluator}: no score for {agent} on any dimension")

@@ -51,8 +51,8 @@ class EnvOptions(TypedDict, total=False):
             Families and streams give a fresh task at every ``reset``, scenarios a fresh casting;
             ``"bargaining:level=hard,n=1000"`` draws among a thousand.
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
-        evaluator: scores the finished episode; an object or a name such as ``"verified+rules"``. By default the moves
-            decide where the task has an outcome, and rules that count words score any other (a smoke test).
+        evaluator: scores the finished episode; an object or a name such as ``"judge:MODEL"``. By default the moves
+            decide, and a task without an outcome is refused.
         turn_order: this and all others up to ``end_when_settled`` are the fields of
             :class:`sotopia_env.world.dynamics.Rules`.
         scalarisation: the reward of scalar environments: a dimension's name (its native score), weights by dimension

@@ -1,10 +1,9 @@
 """Evaluators, which score episodes.
 
-Without a language model: :class:`VerifiedOutcome` computes the exact outcome of tasks that have one (GOAL and FIN);
-:class:`RuleEvaluator` scores all seven dimensions by counting words; :func:`default_evaluator` combines the two;
-:class:`Diligence` scores from moves whether an agent worked for its result. With a language model: :class:`LLMJudge`,
-:class:`Ensemble` of judges, and :class:`SpokenOutcome` for agreements in words alone. Importing this package loads
-neither word lists nor the model client; the first use does.
+Without a language model: :class:`VerifiedOutcome`, the default, computes the exact outcome of tasks that have one (GOAL
+and FIN); :class:`Diligence` scores from moves whether an agent worked for its result. With a language model:
+:class:`LLMJudge`, :class:`Ensemble` of judges, and :class:`SpokenOutcome` for agreements in words alone. Importing this
+package does not load the model client; the first use does.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
-from sotopia_env.world.episode import Evaluator
 
 if TYPE_CHECKING:
     from sotopia_env.evaluators.ensemble import Ensemble
@@ -38,11 +35,6 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
 
 
-def default_evaluator() -> Evaluator:
-    """Returns ``verified+rules``: the verified outcome if the task has one, and rules for all other dimensions."""
-    return Composite([VerifiedOutcome(), RuleEvaluator()])
-
-
 __all__ = [
     "Composite",
     "ComputedEvaluator",
@@ -50,5 +42,4 @@ __all__ = [
     "Ensemble",
     "SpokenOutcome",
     "VerifiedOutcome",
-    "default_evaluator",
 ]

@@ -63,7 +63,7 @@ class Composite:
 
     @property
     def name(self) -> str:
-        """``"verified+rules"``, or ``"mean(verified+rules)"`` with an aggregate."""
+        """``"verified+diligence"``, or ``"mean(verified+diligence)"`` with an aggregate."""
         names = "+".join(evaluator.name for evaluator in self.evaluators)
         return names if self.aggregate == "first" else f"{self.aggregate}({names})"
 

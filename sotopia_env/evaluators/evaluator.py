@@ -13,10 +13,8 @@ from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
-Basis = Literal["verified", "judged", "counted"]
-"""The basis of a score: moves, a judge's opinion, or a count of words, which does not measure social skill."""
-# From the strongest to the weakest.
-_BASES: tuple[Basis, ...] = ("verified", "judged", "counted")
+Basis = Literal["verified", "judged"]
+"""The basis of a score: moves, or a judge's opinion."""
 
 
 class ComputedEvaluator:
@@ -157,8 +155,8 @@ def recorded_scores(member: Evaluator, episode: Episode) -> Evaluation | None:
 
 
 def weakest(bases: Iterable[Basis]) -> Basis:
-    """Returns the basis of a number that combines several: ``counted`` before ``judged`` before ``verified``."""
-    return max(bases, key=_BASES.index)
+    """Returns the basis of a number that combines several: ``judged`` if any of them is."""
+    return "judged" if "judged" in bases else "verified"
 
 
 async def evaluate_members(members: Iterable[Evaluator], episode: Episode) -> list[MemberResult]:

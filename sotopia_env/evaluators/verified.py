@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.outcomes.result import OutcomeResult
-from sotopia_env.world.episode import Episode, Evaluation, Score
+from sotopia_env.world.episode import VERIFIED, Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import RANGES, Dimension
 from sotopia_env.world.scenario import Task
@@ -27,11 +27,11 @@ class VerifiedOutcome(ComputedEvaluator):
     * GOAL = 10 × share, clipped to [0, 10];
     * FIN = 5 × share, clipped to [-5, 5].
 
-    Words change neither. Other evaluators score the remaining five dimensions (see
-    :class:`sotopia_env.evaluators.composite.Composite`).
+    Words change neither. The other five dimensions are not measured: a judge can score them beside the outcome
+    (``verified+judge:MODEL``, :class:`sotopia_env.evaluators.composite.Composite`).
     """
 
-    name = "verified"
+    name = VERIFIED
 
     def applies(self, episode: Episode) -> bool:
         """Whether the task has an outcome that can be verified."""
@@ -50,8 +50,8 @@ class VerifiedOutcome(ComputedEvaluator):
         task = episode.task
         if task.scenario.outcome is None:
             raise EvaluationError(
-                f"verified: task {task.id!r} has no outcome specification, so there is nothing to verify; "
-                "use an evaluator that judges the episode, such as 'rules'"
+                f"verified: task {task.id!r} has no outcome, so no move measures it; a judge can score it "
+                "(evaluator 'judge:MODEL')"
             )
         try:
             outcome = outcome_of(task, episode.plain_turns)

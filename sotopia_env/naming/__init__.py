@@ -4,7 +4,7 @@ All names follow one grammar (:mod:`sotopia_env.naming.grammar`). A policy witho
 ``boulware``, ``boulware:exponent=0.3,horizon=8``. A name with a slash is a language model: ``local/my-model``,
 ``local/my-model:temperature=0.7,reasks=1``. Policies of other packages (:mod:`sotopia_env.naming.plugins`) are entry
 points, ``package.module:factory``, or the directory of a trained model. ``best-of-8(local/my-model by offer-worth)``
-combines another policy with a scorer. Examples of evaluators are ``verified+rules`` and
+combines another policy with a scorer. Examples of evaluators are ``verified`` and
 ``judge:local/my-model:per=agent``, of task sources ``everyday``, ``bargaining:level=hard,n=1000`` and the path of a
 file. Evaluators and task sources of other packages are named like policies.
 """

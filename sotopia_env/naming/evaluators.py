@@ -1,4 +1,4 @@
-"""Factory of evaluators by name, such as ``verified+rules``, ``judge:MODEL:per=agent``, ``mean(judge:A+judge:B)``."""
+"""Factory of evaluators by name, such as ``verified``, ``judge:MODEL:per=agent``, ``mean(judge:A+judge:B)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.question import Manner
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, check_members
@@ -33,7 +32,7 @@ from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured
-from sotopia_env.world.episode import Evaluator
+from sotopia_env.world.episode import COUNTS_OF_WORDS, Evaluator
 from sotopia_env.world.reward import CustomDimension
 
 ModelFactory = Callable[..., ChatModel]
@@ -41,7 +40,6 @@ ModelFactory = Callable[..., ChatModel]
 
 _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
     "verified": VerifiedOutcome,
-    "rules": RuleEvaluator,
     "diligence": Diligence,
 }
 
@@ -66,7 +64,7 @@ def make_evaluator(
 
     Args:
         spec: a name of :data:`EVALUATOR_NAMES`, a judge (``judge:MODEL``), several of these joined with ``+`` (the
-            first that scores a dimension counts), or an aggregate of several: ``mean(verified+rules)``. An aggregate
+            first that scores a dimension counts), or an aggregate of several: ``mean(judge:A+verified)``. An aggregate
             of judges only is an :class:`~sotopia_env.evaluators.ensemble.Ensemble`, which also supports ``majority``
             and a minimum number of answers: ``mean(judge:A+judge:B+judge:C):quorum=2``. The default is that all judges
             must answer.
@@ -136,6 +134,15 @@ def _make_one(
     name: str, model_factory: ModelFactory, policies: Iterable[Configured], dimensions: Sequence[CustomDimension]
 ) -> Evaluator:
     head, options = split_options(name)
+    if head == COUNTS_OF_WORDS:
+        raise InvalidValueError(
+            "it counted words and was removed, because a count of words is not a score",
+            field="evaluator",
+            got=name,
+            hint="name 'verified' for the moves, or a judge, as in 'verified+judge:MODEL'; "
+            "`sotopia evaluate RUN --evaluator verified` scores a run that was begun with it, and its other episodes "
+            "are played into a new directory",
+        )
     if head in _BUILT_IN:
         read_options(f"evaluator {head!r}", options, {})
         return _BUILT_IN[head]()

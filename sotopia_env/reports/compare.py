@@ -32,12 +32,12 @@ from sotopia_env.reports.differences import (
 from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, estimate
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
-    HEADLINES,
     SHARE,
     SUCCESS,
     WORDS,
     SeatResult,
     clusters_of,
+    headlines,
     metric_bounds,
     rows_by_one,
 )
@@ -100,8 +100,8 @@ class Comparison:
         policies: the policies' labels, in alphabetical order.
         metrics: the metrics of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions that have
             values, in this order.
-        headlines: the requested metrics, or those of :data:`~sotopia_env.reports.seat_results.HEADLINES` that have
-            values. The first is the main metric, of the ranking and the levels; matrix and charts show all of them.
+        headlines: the requested metrics, or those of :func:`~sotopia_env.reports.seat_results.headlines`.
+            The first is the main metric, of the ranking and the levels; matrix and charts show all of them.
         episodes: the number of episodes read.
         unscored: the number of episodes with at least one seat without scores.
         reasons: the reasons why seats are unscored, with the number of episodes of each.
@@ -112,7 +112,7 @@ class Comparison:
         matrix: the headlines of every policy with each partner.
         common: the seats that the means are over.
         imbalances: policies whose means also depend on the seats or the order of acting that they had.
-        ranking: the policies with comparable means, in the order of the main metric.
+        ranking: the policies with comparable means, in the order of the main metric; empty if no seat has a score.
         constant: the metrics that have the same value in all seats, with that value.
         turns: counts of each policy's turns, over all its seats.
         by: the main metric by the levels of a factor, if one was requested.
@@ -311,10 +311,10 @@ def _comparison(
     for name in metrics:
         if name not in bounds:
             raise UnknownNameError(field="metric", got=name, valid=bounds)
-    headlines = tuple(dict.fromkeys(metrics)) or tuple(name for name in HEADLINES if name in present)
+    shown = tuple(dict.fromkeys(metrics)) or headlines(rows)
     # Words are the last of the standard metrics, so that there is a headline even if no seat has any value.
-    headlines = headlines or (next(name for name in bounds if name in present or name == WORDS),)
-    main = headlines[0]
+    shown = shown or (next(name for name in bounds if name in present or name == WORDS),)
+    main = shown[0]
     reasons: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.unscored is not None:
@@ -327,17 +327,19 @@ def _comparison(
     limits = {name: bounds[name] for name in bounds if name in present}
     outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
     cells, gaps = _cells("all", compared, policies, limits), differences(rows, policies, limits)
-    ranks = _ranking(cells, gaps, common.policies or policies, main)
+    # Nobody is ranked by the number of words, unless somebody asks for it.
+    ranked = main != WORDS or WORDS in metrics
+    ranks = _ranking(cells, gaps, common.policies or policies, main) if ranked else ()
     # The ranking above needs the differences of all pairs; what is reported are those to the baseline, if there is one.
     if baseline is not None:
         baseline = _policy(baseline, rows)
-        gaps = baseline_differences(rows, policies, baseline, {n: limits[n] for n in headlines if n in limits})
+        gaps = baseline_differences(rows, policies, baseline, {n: limits[n] for n in shown if n in limits})
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
         policies=policies,
         metrics=tuple(limits),
-        headlines=headlines,
+        headlines=shown,
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
@@ -348,7 +350,7 @@ def _comparison(
             for cell in _cells(family, [row for row in compared if row.family == family], policies, outcome_limits)
         ),
         differences=tuple(replace(gap, evaluator=evaluator) for gap in gaps),
-        matrix=_matrix(rows, policies, {name: bounds[name] for name in headlines}),
+        matrix=_matrix(rows, policies, {name: bounds[name] for name in shown}),
         common=common,
         imbalances=tuple(_imbalances(compared, policies)),
         ranking=ranks,

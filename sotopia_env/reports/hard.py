@@ -17,7 +17,7 @@ from pathlib import Path
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.reports.compare import run_rows
 from sotopia_env.reports.intervals import Bounds
-from sotopia_env.reports.seat_results import HEADLINES, SeatResult, metric_bounds
+from sotopia_env.reports.seat_results import SeatResult, headlines, metric_bounds
 from sotopia_env.tasks.selection import Entry, Selection
 
 _DEVIATIONS = 3
@@ -32,7 +32,8 @@ def hard_tasks(
         runs: run directories or ``.jsonl`` files of episodes.
         target: the label of a policy in the runs.
         top: the maximum number of tasks.
-        metric: a metric with a closed range; by default overall, or goal if overall has no values.
+        metric: a metric with a closed range; by default that of a ranking
+            (:func:`~sotopia_env.reports.seat_results.headlines`).
         evaluator: the evaluator whose scores to use; by default the one that all episodes share.
 
     Raises:
@@ -80,7 +81,7 @@ def _metric(rows: Sequence[SeatResult], metric: str | None) -> tuple[str, Bounds
     ranges = {name: bounds for name, bounds in metric_bounds(rows).items() if all(map(math.isfinite, bounds))}
     present = {name for row in rows for name in row.values}
     if metric is None:
-        metric = next((name for name in (*HEADLINES, *ranges) if name in present and name in ranges), None)
+        metric = next((name for name in (*headlines(rows), *ranges) if name in present and name in ranges), None)
     if metric is None:
         raise InvalidValueError(
             field="metric", expected="episodes with scores in a closed range", hint="evaluate them first"

@@ -21,8 +21,8 @@ from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import participant_of, settings_of
-from sotopia_env.world.episode import Episode, Evaluation
-from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES
+from sotopia_env.world.episode import VERIFIED, Episode, Evaluation
+from sotopia_env.world.reward import DIMENSIONS, HIGH, LOW, RANGES, Dimension
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import TurnOrder
 
@@ -41,8 +41,8 @@ agreement rate, the seat's share of the surplus (0 for disagreement, 1 for its b
 and the seat's spoken words per own turn. Custom dimensions are metrics too."""
 FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition", "participant")
 """The properties by which seats can be grouped into levels."""
-HEADLINES: tuple[str, ...] = (OVERALL, "goal", SHARE, SUCCESS)
-"""The metrics that reports show first, if they have values."""
+_VERIFIED_HEADLINES = ("goal", SHARE, SUCCESS, OVERALL)
+_JUDGED_HEADLINES = (OVERALL, "goal", SHARE, SUCCESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class SeatResult:
         custom: the ranges of the custom dimensions in ``values``.
         unscored: why the seat has no scores; ``None`` if it has.
         outcome_by: the evaluator that computed the verified outcome; ``None`` without one.
+        verified: whether the GOAL in ``values`` was computed from the moves.
         policy: the label of the policy in the seat.
         partner: the labels of the policies in the other seats, joined by ``+`` if they differ.
         vignette: the vignette that the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
@@ -83,6 +84,7 @@ class SeatResult:
     values: Mapping[str, float]
     unscored: str | None
     outcome_by: str | None = None
+    verified: bool = False
     policy: str = ""
     partner: str = ""
     custom: Mapping[str, Bounds] = field(default_factory=dict)
@@ -308,6 +310,7 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             # Partial scores count: a seat is unscored only if it has no score at all.
             unscored=None if scores else unscored_reason(evaluation, evaluator, agent),
             outcome_by=outcome_by,
+            verified="goal" in scores and _is_verified(evaluation, agent),
             custom={} if evaluation is None else {d.name: (d.low, d.high) for d in evaluation.dimensions},
             vignette=episode.task.scenario.vignette,
             casting=", ".join(episode.task.names.values()),
@@ -353,6 +356,24 @@ def _scores(evaluation: Evaluation | None, agent: str) -> dict[str, float]:
     if len(scores) == len(DIMENSIONS):
         scores[OVERALL] = math.fsum(scores.values()) / len(DIMENSIONS)
     return scores | {d.name: float(by_dimension[d.name].value) for d in evaluation.dimensions if d.name in by_dimension}
+
+
+def _is_verified(evaluation: Evaluation | None, agent: str) -> bool:
+    score = None if evaluation is None else evaluation.by_agent.get(agent, {}).get(Dimension.GOAL)
+    return score is not None and score.source == VERIFIED
+
+
+def headlines(rows: Iterable[SeatResult]) -> tuple[str, ...]:
+    """Returns the metrics with values that reports show first; policies are ranked by the first of them.
+
+    It is the GOAL score if all of them were computed from the moves, else the mean of the seven dimensions if a judge
+    scored all.
+    """
+    rows = list(rows)
+    present = {name for row in rows for name in row.values}
+    goals = [row.verified for row in rows if "goal" in row.values]
+    names = _VERIFIED_HEADLINES if goals and all(goals) else _JUDGED_HEADLINES
+    return tuple(name for name in names if name in present)
 
 
 def unscored_reason(evaluation: Evaluation | None, evaluator: str | None, agent: str) -> str:

@@ -122,6 +122,9 @@ def _verdict(episode: Episode, evaluation: Evaluation) -> Iterator[str]:
         custom = "  ".join(f"{name} {score.value:g}" for name, score in scores.items() if name not in DIMENSIONS)
         yield f"  {episode.task.names[agent]}: {'  '.join(part for part in (standard, custom) if part)}"
         yield from (f"    {_name(score)}: {_flat(score)}" for score in scores.values() if score.reasoning)
+    if evaluation.by_agent and 0 < len(evaluation.unmeasured) < len(DIMENSIONS):
+        names = ", ".join(ABBREVIATIONS[d] for d in evaluation.unmeasured)
+        yield f"  not measured: {names} (a judge scores them: evaluator 'judge:MODEL')"
     if evaluation.outcome is not None:
         shares = ", ".join(f"{share:.2f}" for share in evaluation.outcome.shares)
         yield f"  outcome: {escape_line(evaluation.outcome.reason)} (shares of the surplus by seat: {shares})"

@@ -119,7 +119,7 @@ class TaskOptions(PlayOptions):
         level: the difficulty of generated tasks.
     """
 
-    tasks: str = "starter"
+    tasks: str = "all"
     n: int | None = Field(default=None, ge=1)
     level: str = "medium"
 
@@ -146,7 +146,7 @@ class RunSpec(TaskOptions):
 
     policies: tuple[str, ...] = ()
     matchups: tuple[str, ...] = ()
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     self_play: bool = True
     by_role: bool = False
 

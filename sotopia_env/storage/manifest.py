@@ -17,7 +17,14 @@ from sotopia_env.foundation.validation import explain
 from sotopia_env.foundation.versions import code_version, package_versions, source_revision
 from sotopia_env.world.answers import Configured, settings_of
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import SCHEMA_VERSION, EpisodeError, Evaluation, RecordedTurn, SchemaVersion
+from sotopia_env.world.episode import (
+    COUNTS_OF_WORDS,
+    SCHEMA_VERSION,
+    EpisodeError,
+    Evaluation,
+    RecordedTurn,
+    SchemaVersion,
+)
 
 EPISODES, FAILURES, RUN, LOCK = "episodes.jsonl", "failures.jsonl", "run.json", ".lock"
 UNFINISHED = "unfinished.jsonl"
@@ -86,13 +93,11 @@ def _other_run(path: Path, name: str, present: object, new: object) -> InvalidVa
     if isinstance(present, list) and isinstance(new, list) and len(present) == len(new) == 1:
         present, new = present[0], new[0]  # the only seed or rules, which a user gave without a list
     field, expected, got = first_difference(name, present, new)
+    hint = "resume it with the settings it was started with, or choose another directory"
+    if field == "evaluator.name" and COUNTS_OF_WORDS in str(present):
+        hint = "'rules' counted words and was removed: play the other episodes into another directory"
     return InvalidValueError(
-        "the directory holds another run",
-        field=field,
-        expected=expected,
-        got=Verbatim(got),
-        hint="resume it with the settings it was started with, or choose another directory",
-        where=path,
+        "the directory holds another run", field=field, expected=expected, got=Verbatim(got), hint=hint, where=path
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -133,6 +134,12 @@ class PolicyInfo(Record):
     parameters: JsonObject = Field(default_factory=dict)
 
 
+VERIFIED = "verified"
+"""The source of scores that were computed from the moves."""
+COUNTS_OF_WORDS = "rules"
+"""The evaluator, in records of earlier versions, whose scores were counts of words. They are in no result."""
+
+
 class Score(Record):
     """One agent's score on one dimension, with the reasoning that led to it.
 
@@ -152,6 +159,11 @@ class Score(Record):
         if isinstance(self.dimension, Dimension):
             check_score(self.dimension, self.value)
         return self
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether the score, or one that it combines (``mean(verified, rules)``), is a count of words."""
+        return COUNTS_OF_WORDS in self.source and COUNTS_OF_WORDS in re.split(r"[(), ]+", self.source)
 
 
 class Evaluation(Record):
@@ -186,11 +198,17 @@ class Evaluation(Record):
 
     @cached_property
     def by_agent(self) -> Mapping[str, Mapping[Dimension | str, Score]]:
-        """Scores by agent id and dimension (the name, for a custom one)."""
+        """Scores by agent id and dimension (the name, for a custom one), without counts of words."""
         grouped: dict[str, dict[Dimension | str, Score]] = {}
         for score in self.scores:
-            grouped.setdefault(score.agent, {})[score.dimension] = score
+            if not score.counts_words:
+                grouped.setdefault(score.agent, {})[score.dimension] = score
         return grouped
+
+    @property
+    def unmeasured(self) -> tuple[Dimension, ...]:
+        """Those of the seven dimensions on which no agent has a score."""
+        return tuple(d for d in DIMENSIONS if not any(d in scores for scores in self.by_agent.values()))
 
     def vector(self, agent: str, needed: Iterable[Dimension] = DIMENSIONS) -> RewardVector:
         """Returns an agent's reward vector; 0 on dimensions that are not needed and have no score.

@@ -65,7 +65,7 @@ class AttributionAccuracySettings(Settings):
     alternatives: tuple[str, ...] = Field(min_length=1)
     states: int = Field(default=2, ge=1)
     dimension: str = "goal"
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     attributors: tuple[str, ...] = ("prospect", "acts", "silence")
     methods: tuple[Method, ...] = (*METHODS, "turn_reward")
     question: QuestionSettings = QuestionSettings()

@@ -19,7 +19,7 @@ from sotopia_training.reward.scorer import RewardScorer
 from sotopia_training.stage.settings import PromptSettings
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.naming.recorded import policy_of
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.world.episode import Episode, Usage
@@ -142,7 +142,7 @@ async def _played_on(state: Episode, seat: str, policy: Policy, samples: int) ->
     # Partners are scripted, so the pool never opens a model.
     models = ModelPool()
     continuations = Continuations(
-        lambda info: policy if info.agent == seat else policy_of(info, models), default_evaluator()
+        lambda info: policy if info.agent == seat else policy_of(info, models), VerifiedOutcome()
     )
     # A policy draws from the episode's seed, so a continuation with the same seed would repeat itself.
     reseeded = [state.model_copy(update={"seed": state.seed + draw}) for draw in range(1, samples + 1)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.world.dynamics import Rules, Turn
@@ -42,7 +42,7 @@ def _played(
     policy: Policy, partner: Policy | str, tasks: Sequence[Task], recipe: Recipe, seed: int
 ) -> list[dict[str, Any]]:
     plans = plan_episodes(tasks, [(policy, partner)], rules=Rules(max_turns=recipe.max_turns), seed=seed)
-    return [figures(episode, policy.name) for episode in play_all(plans, default_evaluator())]
+    return [figures(episode, policy.name) for episode in play_all(plans, VerifiedOutcome())]
 
 
 def figures(episode: Episode, policy: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from sotopia_training.reward.scorer import RewardScorer
 from sotopia_training.reward.text import ROWS
 from sotopia_training.stage.directory import DONE, STAGE
 
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.settings import read_settings
@@ -172,7 +172,7 @@ class SeedRun:
             mine = tasks[number :: len(self.recipe.training_partners)]
             matchup = (policy, settings)
             plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self._rules, seed=self.seed)
-        return play_all(plans, default_evaluator(), output)
+        return play_all(plans, VerifiedOutcome(), output)
 
     @property
     def _rules(self) -> Rules:

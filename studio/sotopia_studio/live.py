@@ -58,7 +58,7 @@ class LiveSpec(Record):
     rules: Rules
     seed: int = 0
     policies: dict[str, str]
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     manner: JsonObject = Field(default_factory=dict)
     turn_seconds: float | None = None
     on_timeout: Literal["none", "leave"] = "leave"

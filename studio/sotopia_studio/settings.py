@@ -35,7 +35,7 @@ class ServiceSettings(Settings):
     data: Path = Path("studio-data")
     models: ModelOptions = ModelOptions()
     model_names: tuple[str, ...] = ()
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     design_model: str = ""
     concurrency: int = Field(default=16, ge=1)
     turn_seconds: float = Field(default=900.0, gt=0, allow_inf_nan=False)

@@ -52,7 +52,8 @@ def test_the_conversation_is_the_one_that_the_seat_observes(focal):
     assert messages == final[: len(messages)]
     assert seat.table.stop.value == "settled"
     assert seat.reward == pytest.approx(seat.table.evaluation.outcome.shares[focal])
-    assert seat.vector[6] == pytest.approx(10 * seat.reward)
+    assert set(seat.scores) == {"goal", "financial_and_material_benefits"}
+    assert seat.scores["goal"] == pytest.approx(10 * seat.reward)
     assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
     assert len(seat.turn_rewards) == seat.info["own_turns"]
     assert replay(seat.episode()).stop is seat.table.stop
@@ -150,7 +151,7 @@ def test_two_seats_of_an_episode_have_a_conversation_and_rewards_each():
     assert [first.reward, second.reward] == pytest.approx(seats.table.evaluation.outcome.shares)
     for seat in (first, second):
         assert sum(seat.turn_rewards) == pytest.approx(seat.reward)
-        assert list(seat.scores.values()) == seat.vector.tolist()
+        assert seat.scores["goal"] == pytest.approx(10 * min(max(seat.reward, 0), 1))
     assert first.answer_rewards.count(None) == first.info["reasks"] == 1
     assert tuple(value for value in first.answer_rewards if value is not None) == first.turn_rewards
     assert first.news() == second.news() == []
@@ -226,7 +227,7 @@ def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not()
         await seat.begin()
         with pytest.raises(EvaluationError):
             await seat.say(speak("Hello."))
-        assert (seat.reward, seat.vector, seat.scores) == (None, None, {})
+        assert (seat.reward, seat.scores) == (None, {})
         await seat.end()
         await seat.end()
         return seat

@@ -15,8 +15,9 @@ from pettingzoo.test.state_test import state_test
 
 from sotopia_env import sotopia_v0
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import Composite, VerifiedOutcome
 from sotopia_env.outcomes.move import read_move
+from sotopia_env.testing import FixedEvaluator
 from tests.sotopia_env.envs.env_doubles import ORDERS, Tally
 from tests.sotopia_env.world.scenarios import KINDS, verified_task
 
@@ -27,15 +28,19 @@ CASES = list(itertools.product(("", *KINDS), SEATS, ORDERS))
 every_case = pytest.mark.parametrize(("kind", "seats", "order"), CASES)
 
 
+EVERYTHING = Composite([VerifiedOutcome(), FixedEvaluator()])
+
+
 def options(kind, seats, order, **more):
     """Every other case has private actions; the turns suffice for several settlements of random play."""
     private = (len(kind) + seats + len(order)) % 2 == 0
-    return {"task": verified_task(kind, seats, private), "turn_order": order, "max_turns": 14, **more}
+    task = verified_task(kind, seats, private)
+    return {"task": task, "turn_order": order, "max_turns": 14, "evaluator": EVERYTHING, **more}
 
 
 @every_case
 def test_pettingzoo_aec(kind, seats, order):
-    tally = Tally(default_evaluator())
+    tally = Tally(EVERYTHING)
     api_test(sotopia_v0.env(**options(kind, seats, order, evaluator=tally)), num_cycles=60)
     assert tally.episodes
     seed_test(functools.partial(sotopia_v0.env, **options(kind, seats, order, evaluator=tally)), num_cycles=30)
@@ -43,7 +48,7 @@ def test_pettingzoo_aec(kind, seats, order):
 
 @every_case
 def test_momaland(kind, seats, order):
-    tally = Tally(default_evaluator())
+    tally = Tally(EVERYTHING)
     mo_api_test(sotopia_v0.mo_env(**options(kind, seats, order, evaluator=tally)), num_cycles=60)
     assert tally.episodes
     seed_test(functools.partial(sotopia_v0.mo_env, **options(kind, seats, order)), num_cycles=30)
@@ -52,7 +57,7 @@ def test_momaland(kind, seats, order):
 @every_case
 def test_pettingzoo_parallel(kind, seats, order):
     for constructor in (sotopia_v0.parallel_env, sotopia_v0.mo_parallel_env):
-        tally = Tally(default_evaluator())
+        tally = Tally(EVERYTHING)
         make = functools.partial(constructor, **options(kind, seats, order, evaluator=tally))
         parallel_api_test(make(), num_cycles=40)
         assert tally.episodes
@@ -124,7 +129,7 @@ def test_infos_tell_each_agent_its_own_outcome_in_plain_numbers(kind):
 
 
 def test_the_outcome_is_in_the_infos_with_every_evaluator():
-    env = sotopia_v0.raw_env(**options("ballot", 3, "round-robin"), evaluator="rules")
+    env = sotopia_v0.raw_env(**options("ballot", 3, "round-robin", evaluator=FixedEvaluator()))
     for _ in turns_of(env, 3):
         pass
     assert env.episode().evaluations[-1].outcome is None

@@ -201,7 +201,7 @@ def test_momaland_one_agents_reward_is_not_anothers():
 
 
 def test_momaland_reward_space_is_a_method_always():
-    for env in (sotopia_v0.mo_env(task=task()), sotopia_v0.mo_parallel_env(task=task())):
+    for env in (sotopia_v0.mo_env(), sotopia_v0.mo_parallel_env()):
         spaces = env.unwrapped.reward_spaces
         assert all(env.unwrapped.reward_space(agent) is spaces[agent] for agent in spaces)
 

@@ -16,6 +16,7 @@ from tests.sotopia_env.envs.env_doubles import options
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # it names another release of PettingZoo
 
 STEPS = 40
+FIXED = "sotopia_env.testing:FixedEvaluator"
 ID = "sotopia_env/Sotopia-v0"
 PHRASES = ({"action_type": "none"}, {"action_type": "speak", "argument": "Hello."}, {"action_type": "leave"})
 
@@ -79,7 +80,7 @@ def test_pettingzoo_one_agent_at_a_time():
 @pytest.mark.parametrize("infos", ["full", "flags"])
 @pytest.mark.parametrize("task", ["starter", "bargaining"])
 def test_gymnasium_with_texts(task, infos):
-    env = GymWrapper(gymnasium.make(ID, task=task, seats=2, infos=infos, max_turns=8))
+    env = GymWrapper(gymnasium.make(ID, task=task, seats=2, infos=infos, max_turns=8, evaluator=FIXED))
     rollout = played(env)
     assert all(isinstance(text, str) and text.startswith("Situation: ") for text in rollout["next", "text"])
     assert any('"a string"' in text for text in rollout["next", "history"])
@@ -94,4 +95,4 @@ def test_gymnasium_with_flags_as_entries_of_the_rollout():
 
 def test_gymnasium_by_id():
     """TorchRL passes ``frameskip`` first, and leaves it out when it reads that there is no such keyword."""
-    assert played(GymEnv(ID, max_turns=8))["next", "reward"].any()
+    assert played(GymEnv(ID, max_turns=8, evaluator=FIXED))["next", "reward"].any()

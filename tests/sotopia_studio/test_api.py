@@ -202,7 +202,7 @@ def test_what_is_not_known_is_404_and_begins_nothing(sqlite_url: str, tmp_path: 
             {"policies": ["boulwar"]},
             {"policies": ["boulware"] * 3},
             {"evaluator": "verifed"},
-            {"evaluator": "rules", "dimensions": "unknown"},
+            {"evaluator": "verified", "dimensions": "unknown"},
             {"rules": {"first_seat": 7}},
             {"task": "x"},
             {"repeats": 0},
@@ -301,7 +301,7 @@ def test_episodes_are_uploaded_all_or_none_and_compared(url: str, tmp_path: Path
     async def work(client: httpx.AsyncClient) -> None:
         policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
         plans = plan_episodes(naming.task_set("bargaining", 3, 0, "medium"), [policies])
-        records = (await run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes
+        records = (await run_episodes(plans, evaluator=naming.make_evaluator("verified"))).episodes
         text = "".join(to_line(record) for record in records)
         problem(await client.post("/episodes", content=text + "{}"), 422)
         problem(await client.post("/episodes", content=b"\xff"), 422)
@@ -357,10 +357,10 @@ def test_a_run_is_played_counted_and_evaluated_again_by_another(url: str, tmp_pa
         assert (await until(client, f"/jobs/{job}", "state", "done", "failed"))["state"] == "done"
         assert started["planned"] == (await client.get("/episodes", params={"evaluator": "diligence"})).json()["total"]
         one = listed["items"][0]["id"]
-        job = (await client.post(f"/episodes/{one}/evaluations", json={"evaluator": "rules"})).json()["job"]
+        job = (await client.post(f"/episodes/{one}/evaluations", json={"evaluator": "verified"})).json()["job"]
         assert (await until(client, f"/jobs/{job}", "state", "done", "failed"))["state"] == "done"
         names = [item["evaluator"] for item in (await client.get(f"/episodes/{one}/record")).json()["evaluations"]]
-        assert {"diligence", "rules"} <= set(names)
+        assert {"diligence", "verified"} <= set(names)
         assert (await client.post(f"/runs/{started['run']}/resume")).status_code == 202
         row = await until(client, f"/runs/{started['run']}", "status", "done", "failed")
         assert (row["status"], row["played"]) == ("done", started["planned"])  # nothing is played twice
@@ -410,7 +410,7 @@ def test_dry_runs_and_jobs_that_need_a_model_say_what_is_missing(sqlite_url: str
         problem(await client.post("/design", json={"text": "Two neighbours share a fence."}), 422)
         trust = {"name": "trust", "low": 0, "high": 10, "instruction": "How far does the agent trust the other?"}
         mine = (await client.post("/evaluation_dimensions/", json={"name": "mine", "dimensions": [trust]})).json()["id"]
-        answer = await client.post("/simulate", json={**request, "dimensions": mine, "evaluator": "rules"})
+        answer = await client.post("/simulate", json={**request, "dimensions": mine, "evaluator": "verified"})
         assert problem(answer, 422)["field"] == "evaluator"
         judge = {**request, "dimensions": mine, "evaluator": "judge:local/m:api_base=http://127.0.0.1:9/v1"}
         assert (await client.post("/simulate", json=judge)).status_code == 202
@@ -440,13 +440,13 @@ def test_an_evaluator_of_blanks_is_refused(sqlite_url: str, tmp_path: Path) -> N
         blank, page = {"evaluator": " \t"}, f"http://127.0.0.1/episodes/{episode}/evaluations"
         assert problem(await client.post(f"/episodes/{episode}/evaluations", json=blank), 422)["field"] == "evaluator"
         assert problem(await client.post(page, data=blank), 422)["field"] == "evaluator"
-        assert (await client.post(page, data={"evaluator": " rules ", "dimensions": ""})).status_code == 200
+        assert (await client.post(page, data={"evaluator": " verified ", "dimensions": ""})).status_code == 200
         for _ in range(4800):
             record = (await client.get(f"/episodes/{episode}/record")).json()
             if record["evaluations"]:
                 break
             await asyncio.sleep(0.05)
-        assert [evaluation["evaluator"] for evaluation in record["evaluations"]] == ["rules"]
+        assert [evaluation["evaluator"] for evaluation in record["evaluations"]] == ["verified"]
 
     run(sqlite_url, tmp_path, work)
 

@@ -23,7 +23,7 @@ from sotopia_env.world.episode import Episode, to_line
 async def played() -> list[Episode]:
     policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
     plans = plan_episodes(naming.task_set("bargaining", 3, 0, "medium"), [tuple(policies)], rules=Rules(max_turns=8))
-    return list((await run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"))).episodes)
+    return list((await run_episodes(plans, evaluator=naming.make_evaluator("verified"))).episodes)
 
 
 def test_episodes_are_filtered_paged_and_counted(url: str) -> None:

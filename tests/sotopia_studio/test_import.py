@@ -22,7 +22,7 @@ from sotopia_env.world.episode import to_line
 def directory(tmp_path: Path) -> Path:
     policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
     plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), [policies])
-    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run"))
+    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified"), run_dir=tmp_path / "run"))
     return tmp_path / "run"
 
 

@@ -126,7 +126,7 @@ def test_two_policies_are_compared_with_tables_and_a_chart(sqlite_url: str, tmp_
     async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
-        evaluator = naming.make_evaluator("verified+rules")
+        evaluator = naming.make_evaluator("verified")
         result = await run_episodes(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
         async with studio.database.write() as connection:
             run_id = await runs.add(connection, "{}", directory=str(tmp_path / "run"), planned=8, status="done")

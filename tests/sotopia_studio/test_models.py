@@ -180,7 +180,7 @@ def fields_of(page: str) -> dict[str, str]:
 def directory(tmp_path: Path) -> Path:
     policies = tuple(naming.make_policy(name) for name in ("boulware", "conceder"))
     plans = plan_episodes(naming.task_set("bargaining", 2, 0, "medium"), [policies])
-    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified+rules"), run_dir=tmp_path / "run"))
+    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified"), run_dir=tmp_path / "run"))
     return tmp_path / "run"
 
 
@@ -191,14 +191,16 @@ def test_an_imported_run_is_evaluated_as_a_whole_and_episode_by_episode(
         run, count = await import_run(studio.database, directory)
         items = (await browser.get("/api/v1/episodes", params={"run": run})).json()["items"]
         one = items[0]["id"]
-        await page_after_job(browser, await browser.post(f"/episodes/{one}/evaluations", data={"evaluator": "rules"}))
+        await page_after_job(
+            browser, await browser.post(f"/episodes/{one}/evaluations", data={"evaluator": "verified"})
+        )
         page = await browser.post(f"/runs/{run}/evaluations", data={"evaluator": "diligence"})
         await page_after_job(browser, page)
         listed = await browser.get("/api/v1/episodes", params={"evaluator": "diligence"})
         assert listed.json()["total"] == count
         record = (await browser.get(f"/api/v1/episodes/{one}/record")).json()
         # Reading the directory again has not dropped what was made here.
-        assert {"rules", "diligence"} <= {item["evaluator"] for item in record["evaluations"]}
+        assert {"verified", "diligence"} <= {item["evaluator"] for item in record["evaluations"]}
         directory.rename(tmp_path / "moved")
         answer = await browser.post(f"/runs/{run}/evaluations", data={"evaluator": "diligence"})
         assert (answer.status_code, str(directory) in answer.text) == (422, True)
@@ -214,7 +216,7 @@ def test_a_run_that_was_read_from_a_file_is_evaluated_episode_by_episode(
         file.write_text("".join(to_line(episode) for episode in read_run(directory)))
         await load(studio.database, [file])
         (run,) = (await browser.get("/api/v1/runs")).json()["items"]
-        answer = await browser.post(f"/api/v1/runs/{run['id']}/evaluations", json={"evaluator": "rules"})
+        answer = await browser.post(f"/api/v1/runs/{run['id']}/evaluations", json={"evaluator": "verified"})
         assert answer.status_code == 409
         one = (await browser.get("/api/v1/episodes")).json()["items"][0]["id"]
         page = await browser.post(f"/episodes/{one}/evaluations", data={"evaluator": "diligence"})

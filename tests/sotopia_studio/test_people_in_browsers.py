@@ -155,7 +155,7 @@ async def record_run(studio: Served) -> str:
     """A run of one scripted episode in the studio's database."""
     tasks = naming.task_set("bargaining", 1, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
-    evaluator = naming.make_evaluator("verified+rules")
+    evaluator = naming.make_evaluator("verified")
     result = await run_episodes(plans[:1], evaluator=evaluator, progress=False)
     database = Database(f"sqlite:///{studio.folder}/studio.db")
     async with database.write() as connection:

@@ -17,7 +17,7 @@ def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Pa
     async def inside() -> None:
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))
-        evaluator = naming.make_evaluator("verified+rules")
+        evaluator = naming.make_evaluator("verified")
         result = await run_episodes(plans, evaluator=evaluator, run_dir=tmp_path / "run", progress=False)
         async with studio(sqlite_url, workers=0) as service:
             browser = await service.researcher()

@@ -290,7 +290,7 @@ async def recorded(studio: Studio, folder: Path, n: int = 2) -> str:
     """A run of scripted episodes in the database; returns its id."""
     tasks = naming.task_set("bargaining", n, 0, "medium")
     plans = plan_episodes(tasks, all_matchups([naming.make_policy("boulware"), naming.make_policy("conceder")], False))
-    evaluator = naming.make_evaluator("verified+rules")
+    evaluator = naming.make_evaluator("verified")
     result = await run_episodes(plans[:n], evaluator=evaluator, run_dir=folder, progress=False)
     async with studio.database.write() as connection:
         run_id = await runs.add(connection, "{}", directory=str(folder), planned=n, status="done")

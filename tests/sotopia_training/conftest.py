@@ -64,7 +64,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return folder
 
 
-def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified+rules", seed: int = 1) -> Path:
+def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified", seed: int = 1) -> Path:
     """Plays two experts against each other on bargaining tasks, once in each seat: twice as many episodes."""
     plans = plan_episodes(
         tasks.generate("bargaining", scenarios, seed=seed),

@@ -42,7 +42,7 @@ def offer(price: int) -> Action:
 def played(
     task: Task,
     *acts: int | str | Action | ActionType,
-    judge: Evaluator | str | None = "verified+rules",
+    judge: Evaluator | str | None = "verified+sotopia_env.testing:FixedEvaluator",
     **rules: object,
 ) -> Episode:
     """Plays the acts in turn: numbers are offers, texts are spoken, types are done without words; then evaluates."""

@@ -13,7 +13,7 @@ from sotopia_training.fitting.behavior_cloning import IGNORED, TokenRow
 from sotopia_training.models.tiny_base import make_tiny_tokenizer
 
 from sotopia_env import tasks
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import Decision
@@ -40,7 +40,7 @@ def split():
 
 def play(situations, policy, other):
     plans = plan_episodes(situations, [(policy, other)], rules=Rules(max_turns=6), seed=0)
-    return asyncio.run(run_episodes(plans, evaluator=default_evaluator(), progress=False)).episodes
+    return asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), progress=False)).episodes
 
 
 def test_tests_share_no_thing_and_no_wording_of_goals_with_training(split):

@@ -11,7 +11,7 @@ from otree.api import BaseConstants, BaseGroup, BasePlayer, BaseSubsession, Page
 
 from sotopia_env import Episode, Rules, Table, TaskSet
 from sotopia_env.adapters import Seats, TextSeat
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.foundation.records import read_record
 from sotopia_env.naming import task_set
@@ -62,7 +62,7 @@ def seats_of(group: Group) -> Seats:
         table = Table.resume(read_record(Episode, group.record, f"group {group.id}")) if group.record else _new(group)
         others = table.task.agents[len(group.get_players()) :]
         partners = dict.fromkeys(others, group.session.config["partner"])
-        EPISODES[group.id] = Seats(table, partners, evaluator=default_evaluator())
+        EPISODES[group.id] = Seats(table, partners, evaluator=VerifiedOutcome())
     return EPISODES[group.id]
 
 

@@ -45,7 +45,7 @@ _EXAMPLES: JsonDict = {
             "agents": ["5e6f7a8b", "9c0d1e2f"],
             "policies": ["human", "boulware"],
             "rules": {"max_turns": 10},
-            "evaluator": "verified+rules",
+            "evaluator": "verified",
             "tag": "pilot",
         }
     ]
@@ -275,7 +275,7 @@ class NewEvaluation(Body):
     """Who evaluates; `judge:MODEL` where own dimensions are scored."""
 
     evaluator: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)] = Field(
-        examples=["verified+rules", "judge:local/my-model"]
+        examples=["verified", "judge:local/my-model"]
     )
     dimensions: str | None = Field(default=None, description="Id of a list of own dimensions.")
 

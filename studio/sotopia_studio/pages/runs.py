@@ -67,8 +67,8 @@ async def _list(
 def _spec(fields: dict[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {
         "policies": [line.strip() for line in fields.get("policies", "").splitlines() if line.strip()],
-        "tasks": fields.get("tasks", "").strip() or "starter",
-        "evaluator": fields.get("evaluator", "").strip() or "verified+rules",
+        "tasks": fields.get("tasks", "").strip() or "all",
+        "evaluator": fields.get("evaluator", "").strip() or "verified",
     }
     for name in _NUMBERS:
         text = fields.get(name, "").strip()

@@ -105,7 +105,8 @@ def score_rows(episode: str, evaluations: Iterable[Evaluation]) -> list[dict[str
             "value": score.value,
         }
         for evaluation in evaluations
-        for score in evaluation.scores
+        for scores in evaluation.by_agent.values()
+        for score in scores.values()
     ]
 
 

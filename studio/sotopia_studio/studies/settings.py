@@ -108,7 +108,7 @@ class PlayStudy(Study):
     seats: Literal["first", "second", "both"] = "both"
     repeats: int = Field(default=1, ge=1)
     max_turns: int = Field(default=20, ge=1)
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     turn_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     on_timeout: Literal["leave", "none"] = "leave"
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)

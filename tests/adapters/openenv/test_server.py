@@ -56,7 +56,7 @@ async def remote(address, seed):
             assert result.reward == 0.0
             result = await client.step(SotopiaAction(**fields(result.observation.messages, len(rewards))))
             rewards.append(result.observation.turn_reward)
-        assert len(result.observation.reward_vector) == 7
+        assert set(result.observation.scores) == {"goal", "financial_and_material_benefits"}
         assert result.observation.metadata["stop"] == "settled"
         return result.reward, rewards
 

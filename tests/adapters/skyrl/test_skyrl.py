@@ -41,7 +41,7 @@ def test_steps_pay_the_episode_at_its_end_or_each_turn_its_own():
     turns, _ = play("turn")
     assert facts["stop"] == "settled"
     assert whole[-1] > 0
-    assert whole[-1] == pytest.approx(facts["scores"][6] / 10)
+    assert whole[-1] == pytest.approx(facts["scores"]["goal"] / 10)
     assert not any(whole[:-1])
     assert sum(turns) == pytest.approx(whole[-1])
     assert sum(value != 0 for value in turns) > 1

@@ -34,6 +34,7 @@ from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make
 
 COMMANDS = ["tasks list", "tasks show", "tasks sample", "tasks generate"]
 COMMANDS += ["tasks validate", "tasks stats", "tasks hard"]
+FIXED = "sotopia_env.testing:FixedEvaluator"
 COMMANDS += ["policies", "rollout", "evaluate", "show", "play", "compare", "demo"]
 COMMANDS += ["judge-agreement", "annotation-template", "interview-report", "import", "export"]
 SOTOPIA = [sys.executable, "-m", "sotopia_env.cli.app"]
@@ -118,7 +119,7 @@ WRONG = [
     (["rollout", "--out", "x"], "--policy", ""),
     (["rollout", "--policy", "boulwar", "--out", "x"], "policy: ", "boulware"),
     (["rollout", "--policy", "boulware:exponnt=1", "--out", "x"], "parameter", "exponent"),
-    (["rollout", "--policy", "silent", "--evaluator", "ruls", "--out", "x"], "evaluator: ", "rules"),
+    (["rollout", "--policy", "silent", "--evaluator", "verifid", "--out", "x"], "evaluator: ", "verified"),
     (
         ["rollout", "--policy", "silent", "--set", "turn_order=randm", "--out", "x"],
         "turn_order: ",
@@ -130,7 +131,7 @@ WRONG = [
         "orders: ",
         "",
     ),
-    ([*ROLLOUT, "-n", "9999"], "sotopia: -n: ", "9999"),
+    ([*ROLLOUT, "--tasks", "starter", "-n", "9999"], "sotopia: -n: ", "9999"),
     ([*ROLLOUT, "--seed", "-1"], "sotopia: --seed: ", ""),
     ([*ROLLOUT, "--set", "level=hrd"], "--level: ", "hard"),
     ([*ROLLOUT, "-n", "0"], "sotopia: -n: ", ""),
@@ -145,7 +146,7 @@ WRONG = [
     (["annotation-template", "x", "-n", "0", "--out", "y"], "sotopia: -n: ", "0"),
     (["tasks", "show", "starter", "--seat", "-1"], "--seat: ", "-1"),
     (["tasks", "sample", "starter", "--split", "test", "-n", "3", "--out", "x.jsonl"], "-n: ", "3"),
-    (["evaluate", "nowhere", "--evaluator", "rules"], "nowhere", ""),
+    (["evaluate", "nowhere", "--evaluator", "diligence"], "nowhere", ""),
     (["tasks", "list", ""], "tasks: ", ""),
     (["rollout", "--policy", "silent", "--tasks", " ", "--out", "x"], "tasks: ", " "),
     (["rollout", "--policy", "silent", "--out", ""], "--out: ", ""),
@@ -154,7 +155,7 @@ WRONG = [
     (["rollout", "--policy", "human", "--out", "x"], "a rollout", "`sotopia play`"),
     (["rollout", "--matchup", "silent vs human", "--out", "x"], '"human"', "`sotopia play`"),
     (["tasks", "sample", "bargaining", "--out", "/proc/x.jsonl"], "/proc/x.jsonl", ""),
-    (["evaluate", "nowhere", "--evaluator", "rule"], "evaluator: ", "rules"),
+    (["evaluate", "nowhere", "--evaluator", "diligense"], "evaluator: ", "diligence"),
     (["show", "nowhere"], "nowhere", ""),
     (["compare", "nowhere"], "nowhere", ""),
     (["play", "--policy", "nobody"], "policy: ", ""),
@@ -299,26 +300,28 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
 def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "run"
     sotopia("rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out)
-    assert "3 episodes evaluated by rules, 0 unscored" in sotopia("evaluate", out, "--evaluator", "rules").output
-    assert "3 already had its scores" in sotopia("evaluate", out, "--evaluator", "rules").output
-    assert "3 episodes evaluated" in sotopia("evaluate", out, "--evaluator", "rules", "--force").output
+    assert "3 episodes evaluated by fixed, 0 unscored" in sotopia("evaluate", out, "--evaluator", FIXED).output
+    assert "3 already had its scores" in sotopia("evaluate", out, "--evaluator", FIXED).output
+    assert "3 episodes evaluated" in sotopia("evaluate", out, "--evaluator", FIXED, "--force").output
     text = sotopia("evaluate", out, "--evaluator", "verified", code=1).output
     assert "3 unscored; the first because of EvaluationError: verified: task" in text
-    assert "scores by: rules" in sotopia("compare", out, "--evaluator", "rules").output
+    assert "scores by: fixed" in sotopia("compare", out, "--evaluator", "fixed").output
     assert "evaluator: " in sotopia("compare", out, code=2).stderr
 
 
 def test_rollout_in_which_nothing_is_scored_exits_1(tmp_path: Path, task_file: Path) -> None:
     command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "verified", "--out", tmp_path]
-    assert "all unscored" in sotopia(*command, code=1).output
+    output = sotopia(*command, code=1).output
+    assert "all unscored" in output
+    assert "judge:MODEL" in output
 
 
 def test_the_readmes_sequence_compares_by_the_evaluator_of_the_run(tmp_path: Path) -> None:
     sotopia("rollout", "--policy", "conceder,boulware", "--tasks", "bargaining", "-n", 2, "--out", tmp_path)
     before = sotopia("compare", tmp_path).output
-    sotopia("evaluate", tmp_path, "--evaluator", "rules")
+    sotopia("evaluate", tmp_path, "--evaluator", "diligence")
     assert sotopia("compare", tmp_path).output == before
-    assert "scores by: verified+rules" in before
+    assert "scores by: verified" in before
 
 
 @pytest.mark.parametrize(
@@ -335,7 +338,7 @@ def test_records_that_do_not_fit_their_task_are_damaged(tmp_path: Path, old: str
     file = tmp_path / "episodes.jsonl"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    for command in (["show", tmp_path, 0], ["compare", tmp_path], ["evaluate", tmp_path, "--evaluator", "rules"]):
+    for command in (["show", tmp_path, 0], ["compare", tmp_path], ["evaluate", tmp_path, "--evaluator", "diligence"]):
         error = sotopia(*command, code=2).stderr
         assert f"{file}, line 1" in error
         assert said in error
@@ -371,7 +374,7 @@ def test_rollout_records_resumes_and_refuses_another_seed(tmp_path: Path, task_f
     refused = sotopia(*command, "--seed", 1, code=2).stderr
     assert "seed: " in refused
     assert read_manifest(out).config.evaluator is None
-    sotopia("evaluate", out, "--evaluator", "rules")
+    sotopia("evaluate", out, "--evaluator", FIXED)
     assert "12 episodes, 2 policies" in sotopia("compare", out).output
 
 

@@ -103,7 +103,7 @@ def test_refused_records_are_listed_and_the_others_imported(tmp_path):
 def test_an_import_replaces_only_what_an_import_wrote(tmp_path, lines):
     out = tmp_path / "run"
     sotopia("import", lines, "-o", out)
-    sotopia("evaluate", out, "--evaluator", "rules")
+    sotopia("evaluate", out, "--evaluator", "sotopia_env.testing:FixedEvaluator")
     before = digests(out)
     assert "was changed after the import" in sotopia("import", lines, "-o", out, code=2).output
     assert digests(out) == before

@@ -17,7 +17,7 @@ from tests.sotopia_env.world.scenarios import offer, say, verified_task
 
 
 def started(kind="agreement", seats=2, private=False, constructor=SotopiaEnv, **more):
-    env = constructor(task=verified_task(kind, seats, private), evaluator="verified+rules", **more)
+    env = constructor(task=verified_task(kind, seats, private), **{"evaluator": "verified", **more})
     env.reset(seed=0)
     return env
 
@@ -96,7 +96,7 @@ def test_a_move_that_is_not_open_leaves_the_words_and_says_why():
 
 
 def test_in_a_task_without_a_protocol_a_move_is_a_violation():
-    env = started("")
+    env = started("", evaluator=FixedEvaluator())
     env.step({"action_type": 1, "argument": "Agreed!", "move": {"accept": 3}})
     assert "nothing to agree on formally" in env.infos["agent_0"]["violation"]
     assert env.episode_state.turns[0].action == say("Agreed!")

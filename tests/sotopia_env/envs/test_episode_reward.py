@@ -11,7 +11,6 @@ from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.evaluators import Composite, Diligence, VerifiedOutcome
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.interviews import InterviewEvaluator
 from sotopia_env.testing import ScriptedChatModel
@@ -73,7 +72,7 @@ def test_the_share_has_a_sign():
     env = env_after(RUIN, scalarisation="share")
     assert env.rewards["agent_0"] < 0
     assert env.rewards == {agent: info["outcome"]["share"] for agent, info in env.infos.items()}
-    assert rewards_of(RUIN, scalarisation="share", evaluator="rules") == list(env.rewards.values())
+    assert rewards_of(RUIN, scalarisation="share", evaluator=FixedEvaluator()) == list(env.rewards.values())
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -106,8 +105,9 @@ def test_only_what_is_asked_for_must_be_scored():
 
 
 def test_the_mean_of_seven_is_paid_by_name_or_with_a_judge():
-    assert rewards_of(WORDS, evaluator="verified+rules") == [0.0, 0.0]
-    by_name = [rewards_of(WORDS, evaluator="verified+rules", scalarisation=name) for name in ("mean", "overall")]
+    both = Composite([VerifiedOutcome(), FixedEvaluator()])
+    assert rewards_of(WORDS, evaluator=both) == [0.0, 0.0]
+    by_name = [rewards_of(WORDS, evaluator=both, scalarisation=name) for name in ("mean", "overall")]
     assert by_name[0] == by_name[1]
     assert by_name[0][0] > 1
     assert rewards_of(WORDS, evaluator=FixedEvaluator()) == pytest.approx([OVERALL["agent_0"], OVERALL["agent_1"]])
@@ -117,11 +117,12 @@ def test_the_mean_of_seven_is_paid_by_name_or_with_a_judge():
     ("options", "reward"),
     [
         ({}, ("verified", '{"goal": 1.0}', "verified")),
-        ({"scalarisation": "mean", "evaluator": "verified+rules"}, ("verified+rules", "overall", "counted")),
+        (
+            {"scalarisation": "mean", "evaluator": Composite([VerifiedOutcome(), FixedEvaluator()])},
+            ("verified+fixed", "overall", "judged"),
+        ),
         ({"scalarisation": "share"}, ("verified", "share", "verified")),
         ({"evaluator": FixedEvaluator()}, ("fixed", "overall", "judged")),
-        ({"evaluator": "rules"}, ("rules", "overall", "counted")),
-        ({"task": table_task()}, ("rules", "overall", "counted")),
         ({"vector": True}, ("verified", "vector", "verified")),
     ],
 )
@@ -137,17 +138,15 @@ def test_infos_say_from_reset_on_what_is_paid(options, reward):
 
 
 @pytest.mark.parametrize(
-    ("evaluator", "measured", "scored"),
+    ("evaluator", "measured"),
     [
-        (None, {"FINANCIAL_AND_MATERIAL_BENEFITS", "GOAL"}, {"GOAL", "FINANCIAL_AND_MATERIAL_BENEFITS"}),
-        ("verified+rules", {"FINANCIAL_AND_MATERIAL_BENEFITS", "GOAL"}, {d.name for d in DIMENSIONS}),
-        ("rules", set(), {d.name for d in DIMENSIONS}),
-        (FixedEvaluator(), {d.name for d in DIMENSIONS}, {d.name for d in DIMENSIONS}),
-        (Only(), {"GOAL"}, {"GOAL"}),
+        (None, {"FINANCIAL_AND_MATERIAL_BENEFITS", "GOAL"}),
+        (FixedEvaluator(), {d.name for d in DIMENSIONS}),
+        (Only(), {"GOAL"}),
     ],
 )
 @pytest.mark.parametrize("vector", [False, True])
-def test_a_reward_that_was_not_measured_is_flagged(evaluator, measured, scored, vector):
+def test_a_dimension_that_was_not_measured_is_flagged(evaluator, measured, vector):
     options = {} if evaluator is None else {"evaluator": evaluator}
     if not vector:
         options["scalarisation"] = "goal"
@@ -157,7 +156,7 @@ def test_a_reward_that_was_not_measured_is_flagged(evaluator, measured, scored, 
         assert {d.name for d, flag in zip(DIMENSIONS, info["measured"], strict=True) if flag} == measured
         vector_paid = env.rewards[agent] if vector else info["reward_vector"]
         assert vector_paid.shape == (7,)
-        assert all(vector_paid[i] == 0 for i, d in enumerate(DIMENSIONS) if d.name not in scored)
+        assert not vector_paid[~info["measured"]].any()
         assert np.array_equal(vector_paid, info["reward_vector"])
 
 
@@ -170,10 +169,12 @@ JUDGE = LLMJudge(ScriptedChatModel([]), dimensions=["BEL", "REL"])
         ({"evaluator": "verified", "scalarisation": "mean"}, ("believability", "'verified'", "goal", "'agreement-2'")),
         ({"evaluator": "verified", "scalarisation": "BEL"}, ("believability", "verified+judge:MODEL")),
         ({"evaluator": "verified", "task": table_task()}, ("needs goal", "none of the seven")),
+        ({"task": table_task()}, ("needs goal", "judge:MODEL", "task='bargaining'")),
+        ({"task": [AGREEMENT, table_task()], "vector": True}, ("none of the seven", "judge:MODEL")),
         ({"evaluator": JUDGE}, ("needs goal", "believability, relationship")),
         ({"evaluator": Diligence(), "vector": True}, ("vector", "none of the seven")),
         ({"evaluator": DeclaringOnly(), "scalarisation": {"SEC": 1.0}}, ("needs secret", "'only' scores goal")),
-        ({"scalarisation": "share", "task": [AGREEMENT, table_task()]}, ("'share'", "has none", "overall")),
+        ({"scalarisation": "share", "task": [AGREEMENT, table_task()]}, ("'share'", "has none", "judge:MODEL")),
     ],
 )
 @pytest.mark.parametrize("on_unscored", ["raise", "zero"])
@@ -207,12 +208,12 @@ def test_what_is_known_to_be_missing_only_at_the_end_loses_no_score(vector):
 
 
 def test_combined_evaluators_say_what_their_scores_rest_on():
-    verified, rules, judge = VerifiedOutcome(), RuleEvaluator(), JUDGE
+    verified, fixed = VerifiedOutcome(), FixedEvaluator()
     goal, bel = Dimension.GOAL, Dimension.BELIEVABILITY
-    first = measures(Composite([verified, judge, rules]), AGREEMENT)
-    assert (first[goal], first[bel], first[Dimension.SECRET]) == ("verified", "judged", "counted")
-    assert measures(Composite([verified, rules]), table_task()) == dict.fromkeys(DIMENSIONS, "counted")
-    for combined in (Composite([verified, rules], "mean"), Composite([verified, rules], strict=False)):
-        assert measures(combined, AGREEMENT)[goal] == "counted"
+    first = measures(Composite([verified, JUDGE]), AGREEMENT)
+    assert (first[goal], first[bel], Dimension.SECRET in first) == ("verified", "judged", False)
+    assert measures(Composite([verified, fixed]), table_task()) == dict.fromkeys(DIMENSIONS, "judged")
+    for combined in (Composite([verified, fixed], "mean"), Composite([verified, fixed], strict=False)):
+        assert measures(combined, AGREEMENT)[goal] == "judged"
     assert measures(InterviewEvaluator([ScriptedChatModel([])], views=["external"]), AGREEMENT) == {goal: "judged"}
     assert dict.fromkeys(DIMENSIONS, "judged") == measures(Only(), AGREEMENT)

@@ -8,6 +8,7 @@ import pytest
 from sotopia_env import sotopia_v0, tasks
 from sotopia_env.envs.fresh_tasks import MANY, FreshTasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.testing import FixedEvaluator
 from tests.errors import raises
 
 
@@ -38,7 +39,7 @@ def test_options_in_the_name_choose_level_sequence_and_number() -> None:
     )
     some = task_ids(make(task="bargaining:n=3,seed=7"), range(40))
     assert set(some) == {f"bargaining-medium-7-{number}" for number in range(3)}
-    whole = task_ids(make(task="everyday:split=test", seats=2), range(10))
+    whole = task_ids(make(task="everyday:split=test", seats=2, evaluator=FixedEvaluator()), range(10))
     assert set(whole) <= {task.id for task in tasks.everyday_tasks().split("test")}
 
 
@@ -54,7 +55,7 @@ def test_families_take_turns_and_those_with_other_seats_are_left_out() -> None:
 
 def test_a_stream_is_as_good_as_a_name() -> None:
     stream = tasks.TaskStream(tasks.starter_scenarios(), seed=3)
-    assert len(set(task_ids(make(task=stream, seats=2), range(12)))) == 12
+    assert len(set(task_ids(make(task=stream, seats=2, evaluator=FixedEvaluator()), range(12)))) == 12
 
 
 def test_one_fresh_task_is_found_by_its_id() -> None:

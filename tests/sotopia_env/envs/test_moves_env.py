@@ -15,6 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from sotopia_env.envs.moves_env import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, WAIT, SotopiaMovesEnv
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
 from sotopia_env.outcomes import MoveKind
+from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.episode import replay
 from tests.errors import raises
 
@@ -119,9 +120,11 @@ def test_every_reset_is_another_bargain_and_seeds_repeat_them() -> None:
 
 
 def test_what_is_no_agreement_and_what_is_no_action_is_refused() -> None:
-    for task in ("starter", "group_decision", "mutual_friend"):
+    for task in ("group_decision", "mutual_friend"):
         with raises(InvalidValueError, field="task"):
             SotopiaMovesEnv(task=task, seats=4 if task == "group_decision" else 2)
+    with raises(InvalidValueError, field="task"):
+        SotopiaMovesEnv(task="starter", seats=2, evaluator=FixedEvaluator())
     with raises(InvalidValueError, field="offers"):
         SotopiaMovesEnv(offers=1)
     env = SotopiaMovesEnv()

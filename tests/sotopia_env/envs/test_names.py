@@ -50,11 +50,11 @@ def test_a_parallel_step_refuses_actions_of_others(agent):
 
 @every_constructor
 def test_tasks_and_evaluators_go_by_name(constructor):
-    env = constructor(task="starter", seats=2, evaluator="verified+rules").unwrapped
+    env = constructor(task="starter", seats=2, evaluator="verified+sotopia_env.testing:FixedEvaluator").unwrapped
     env.reset(seed=0)
     assert env.episode().task.id in {task.id for task in starter_tasks()}
     inner = getattr(env, "_aec", env)
-    assert inner.options.evaluator.name == "verified+rules"
+    assert inner.options.evaluator.name == "verified+fixed"
 
 
 @every_constructor
@@ -105,7 +105,7 @@ def test_wrong_names_are_answered_with_the_nearest(constructor, wrong, error, fi
     [
         ({"task": "bargainin"}, UnknownNameError, {"field": "options['task']", "nearest": "bargaining"}),
         ({"task": "test-taks"}, UnknownNameError, {"field": "options['task']", "nearest": "test-task"}),
-        ({"evaluator": "rule"}, UnknownNameError, {"field": "evaluator", "nearest": "rules"}),
+        ({"evaluator": "verifid"}, UnknownNameError, {"field": "evaluator", "nearest": "verified"}),
         ({"tsak": "test-task"}, UnknownNameError, {"field": "options", "nearest": "task"}),
         ({"task": "test-task", "seats": 3}, UnknownNameError, {"field": "options", "got": "seats"}),
         ({7: "test-task"}, UnknownNameError, {"field": "options", "got": 7}),
@@ -143,11 +143,11 @@ def test_a_named_set_keeps_the_number_of_seats():
 def test_an_evaluator_of_reset_scores_one_episode():
     env = sotopia_v0.raw_env(**options(max_turns=1))
     names = []
-    for changes in ({"evaluator": "rules"}, None, {"evaluator": FixedEvaluator(name="mine")}):
+    for changes in ({"evaluator": FixedEvaluator(name="other")}, None, {"evaluator": FixedEvaluator(name="mine")}):
         env.reset(seed=0, options=changes)
         env.step(say())
         names.append(env.episode().evaluations[0].evaluator)
-    assert names == ["rules", "fixed", "mine"]
+    assert names == ["other", "fixed", "mine"]
 
 
 def test_partners_go_by_name_in_the_constructor_and_in_reset():
@@ -174,7 +174,7 @@ def test_partners_go_by_name_in_the_constructor_and_in_reset():
 
 def test_the_families_play_against_the_opponents_by_name():
     env = gymnasium.make(
-        "sotopia_env/Sotopia-v0", task="bargaining", partner="boulware", evaluator="verified+rules"
+        "sotopia_env/Sotopia-v0", task="bargaining", partner="boulware", evaluator="verified"
     ).unwrapped
     env.reset(seed=1)
     for _ in range(20):

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from sotopia_env.evaluators import Composite, VerifiedOutcome, default_evaluator
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
+from sotopia_env.evaluators import Composite, VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.naming import EVALUATOR_NAMES as NAMES
 from sotopia_env.naming import make_evaluator as make
@@ -75,15 +74,15 @@ def test_a_failed_member_is_not_replaced_by_another():
     assert evaluate(Composite([VerifiedOutcome(), B]), transcript()).scores  # not applicable, not failed
 
 
-def test_the_default_verifies_where_it_can_and_rules_the_rest():
-    evaluation = evaluate(default_evaluator(), transcript("Hello.", of=sale()))
+def test_moves_are_verified_and_the_next_member_scores_the_rest():
+    judge = Fixed("judge", dict.fromkeys(DIMENSIONS, 0.0))
+    evaluation = evaluate(Composite([VerifiedOutcome(), judge]), transcript("Hello.", of=sale()))
     sources = {dimension: score.source for dimension, score in evaluation.by_agent["agent_0"].items()}
-    assert sources == {d: "verified" if d in (GOAL, FIN) else "rules" for d in DIMENSIONS}
+    assert sources == {d: "verified" if d in (GOAL, FIN) else "judge" for d in DIMENSIONS}
     assert evaluation.by_agent["agent_0"][GOAL].value == 0.0
     assert evaluation.outcome is not None
-    free = evaluate(default_evaluator(), transcript("Hello."))
-    assert {score.source for score in free.scores} == {"rules"}
-    assert free.vector("agent_1").shape == (7,)
+    free = evaluate(Composite([VerifiedOutcome(), judge]), transcript("Hello."))
+    assert {score.source for score in free.scores} == {"judge"}
     assert free.comment == ""
 
 
@@ -95,11 +94,9 @@ def test_only_members_that_do_not_apply_leave_the_episode_unscored():
 @pytest.mark.parametrize(
     ("spec", "name"),
     [
-        ("rules", "rules"),
         ("verified", "verified"),
-        ("verified+rules", "verified+rules"),
-        (" rules + verified ", "rules+verified"),
-        ("mean(verified+rules)", "mean(verified+rules)"),
+        (" diligence + verified ", "diligence+verified"),
+        ("mean(verified+diligence)", "mean(verified+diligence)"),
     ],
 )
 def test_make(spec, name):
@@ -112,14 +109,15 @@ def test_make(spec, name):
 @pytest.mark.parametrize(
     ("spec", "error", "fields"),
     [
-        ("rulez", UnknownNameError, {"field": "evaluator", "nearest": "rules"}),
-        ("verified+rulez", UnknownNameError, {"field": "evaluator", "nearest": "rules"}),
-        ("verified,rules", UnknownNameError, {"field": "evaluator"}),
-        ("mead(rules+verified)", UnknownNameError, {"field": "aggregate", "nearest": "mean"}),
+        ("verifid", UnknownNameError, {"field": "evaluator", "nearest": "verified"}),
+        ("verified+diligense", UnknownNameError, {"field": "evaluator", "nearest": "diligence"}),
+        ("verified,diligence", UnknownNameError, {"field": "evaluator"}),
+        ("mead(diligence+verified)", UnknownNameError, {"field": "aggregate", "nearest": "mean"}),
         ("", UnknownNameError, {"field": "evaluator"}),
-        ("rules+rules", InvalidValueError, {"field": "evaluators"}),
+        ("verified+verified", InvalidValueError, {"field": "evaluators"}),
+        ("verified+rules", InvalidValueError, {"field": "evaluator", "got": "rules"}),  # counted words
         (3, InvalidValueError, {"field": "evaluator"}),
-        (RuleEvaluator, InvalidValueError, {"field": "evaluator"}),
+        (VerifiedOutcome, InvalidValueError, {"field": "evaluator"}),
     ],
 )
 def test_make_refuses(spec, error, fields):
@@ -128,14 +126,14 @@ def test_make_refuses(spec, error, fields):
 
 
 def test_names_and_parameters_identify_what_scored():
-    expected = ("verified", "rules", "diligence")
+    expected = ("verified", "diligence")
     assert expected == NAMES, (
         "a new evaluator goes in here; test_testing.py checks its contract, docs/measures.md explains"
     )
-    assert default_evaluator().parameters == {
+    assert Composite([VerifiedOutcome(), A]).parameters == {
         "aggregate": "first",
         "strict": True,
-        "members": {"verified": {}, "rules": {}},
+        "members": {"verified": {}, "a": dict(A.parameters)},
     }
     with raises(InvalidValueError, field="evaluators"):
         Composite([])

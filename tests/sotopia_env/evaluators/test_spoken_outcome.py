@@ -11,10 +11,9 @@ import pytest
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.evaluators import Composite, SpokenOutcome, VerifiedOutcome
-from sotopia_env.evaluators.rules.evaluator import RuleEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, ModelCallError, UnknownNameError
 from sotopia_env.naming import make_evaluator
-from sotopia_env.testing import ScriptedChatModel, check_evaluator, state_after
+from sotopia_env.testing import FixedEvaluator, ScriptedChatModel, check_evaluator, state_after
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, Evaluation
@@ -203,11 +202,11 @@ def test_the_words_beside_moves_are_read_without_the_moves_and_not_scored():
 
 @pytest.mark.parametrize("task", [task(), riddle()])
 def test_where_nothing_can_be_agreed_on_it_leaves_the_task_to_others(task):
-    members = [SpokenOutcome(ScriptedChatModel([])), RuleEvaluator()]
+    members = [SpokenOutcome(ScriptedChatModel([])), FixedEvaluator()]
     episode = dialogue(task, "Hello.")
     for evaluator in (Composite(members), Composite([Composite(members[:1], "mean"), members[1]])):
         evaluation = asyncio.run(evaluator.evaluate(episode))
-        assert {score.source for score in evaluation.scores} == {"rules"}
+        assert evaluation.scores == asyncio.run(FixedEvaluator().evaluate(episode)).scores
     with pytest.raises(EvaluationError, match="test-task"):
         asyncio.run(Composite(members[:1]).evaluate(episode))
 
@@ -300,7 +299,10 @@ def test_it_has_a_name():
     assert isinstance(evaluator, SpokenOutcome)
     assert (evaluator.manner.reasks, evaluator.manner.max_tokens) == (1, 500)
     assert evaluator.name.startswith("spoken-outcome(local/x)#")
-    both = make_evaluator(f"{spec}+rules", model_factory=lambda name: ScriptedChatModel([says(TERMS, (1, 2))]))
+    both = make_evaluator(
+        f"{spec}+sotopia_env.testing:FixedEvaluator",
+        model_factory=lambda name: ScriptedChatModel([says(TERMS, (1, 2))]),
+    )
     evaluation = asyncio.run(both.evaluate(dialogue(contract(), *TALK)))
     assert evaluation.by_agent["agent_0"][FIN].source.startswith("spoken-outcome(")
 

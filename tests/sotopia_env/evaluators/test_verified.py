@@ -64,7 +64,7 @@ def test_every_protocol_is_scored_by_its_moves(task, actions, goals):
 
 
 def test_a_task_without_an_outcome_is_refused_with_a_way_out():
-    with pytest.raises(EvaluationError, match=r"'test-task'.*'rules'"):
+    with pytest.raises(EvaluationError, match=r"'test-task'.*'judge:MODEL'"):
         asyncio.run(VerifiedOutcome().evaluate(transcript("Deal.")))
 
 

@@ -177,8 +177,8 @@ def test_options_that_cannot_be_read_are_one_sentence(
 
 def test_only_the_optional_maker_takes_none() -> None:
     assert make_optional_evaluator("none") is None
-    assert make_optional_evaluator("rules") is not None
+    assert make_optional_evaluator("verified") is not None
     with raises(UnknownNameError, field="evaluator", got="none"):
         make_evaluator("none")
-    with raises(UnknownNameError, field="x", got="x", record="evaluator 'rules'"):
-        make_evaluator("rules:x=1")
+    with raises(UnknownNameError, field="x", got="x", record="evaluator 'verified'"):
+        make_evaluator("verified:x=1")

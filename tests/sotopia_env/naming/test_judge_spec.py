@@ -106,7 +106,7 @@ def test_an_ensemble_may_have_a_quorum(spec, quorum):
         ("mean(judge:a+judge:b):quorum=3", InvalidValueError, {"field": "quorum"}),
         ("mean(judge:a+judge:b):quorum=two", InvalidValueError, {"field": "quorum"}),
         ("mean(judge:a+judge:b):qorum=1", UnknownNameError, {"field": "qorum", "nearest": "quorum"}),
-        ("mean(judge:a+rules):quorum=1", InvalidValueError, {"field": "quorum"}),
+        ("mean(judge:a+verified):quorum=1", InvalidValueError, {"field": "quorum"}),
         ("judge:", InvalidValueError, {"field": "evaluator"}),
         ("judge", UnknownNameError, {"field": "evaluator", "nearest": "judge:MODEL"}),
         ("judge:m:pre=agent", UnknownNameError, {"field": "pre", "nearest": "per"}),
@@ -116,7 +116,7 @@ def test_an_ensemble_may_have_a_quorum(spec, quorum):
         ("judge:m:per=agent,bands", InvalidValueError, {"field": ""}),
         ("judge:m:reasks=1,reasks=2", InvalidValueError, {"field": "reasks"}),
         ("judge:m:custom=nowhere.yaml", InvalidValueError, {"field": ""}),
-        ("majority(judge:a+rules)", UnknownNameError, {"field": "aggregate"}),
+        ("majority(judge:a+verified)", UnknownNameError, {"field": "aggregate"}),
         ("judge:a+judge:a", InvalidValueError, {"field": "evaluators"}),
         ("mean(judge:a+judge:a)", InvalidValueError, {"field": "judges"}),
         ("mean(judge:a:reasks=1+judge:a:reasks=3)", InvalidValueError, {"field": "judges"}),
@@ -137,8 +137,8 @@ def test_make_takes_the_real_models_by_default():
 
 def test_a_judge_composes_with_the_other_evaluators():
     model = ScriptedChatModel(honest)
-    both = make("judge:m:dimensions=goal+rules", model_factory=lambda name: model)
+    both = make("judge:m:dimensions=goal+sotopia_env.testing:FixedEvaluator", model_factory=lambda name: model)
     assert isinstance(both, Composite)
     sources = {score.dimension: score.source for score in judged(both).scores}
     assert sources[Dimension.GOAL].startswith("judge(scripted/model)#")
-    assert sources[Dimension.SECRET] == "rules"
+    assert sources[Dimension.SECRET] == ""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from collections import Counter
 
 import pytest
 from scipy import stats
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
+from sotopia_env.evaluators import ComputedEvaluator
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.reports import comparison_report
@@ -17,13 +19,28 @@ from sotopia_env.reports.compare import CompareSpec, compare, compare_judges
 from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
 from sotopia_env.storage import read_run
+from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world.episode import Evaluation
+from sotopia_env.world.reward import Dimension
 from tests.errors import raises
 from tests.sotopia_env.reports.test_compare import scored
 from tests.sotopia_env.runs.rollout_doubles import Speaker, make_task
 
 A, B, C, P, Q = map(Speaker, "abcpq")
 GOALS = {("a", "p"): 6.0, ("a", "q"): 5.0, ("b", "p"): 4.0, ("b", "q"): 5.5, ("c", "p"): 3.0, ("c", "q"): 2.0}
-JUDGES = ("verified+rules", "rules")
+JUDGES = ("verified", "turns")
+
+
+class Turns(ComputedEvaluator):
+    """GOAL is the number of the seat's turns, and the other dimensions are in the middle of their ranges."""
+
+    name = "turns"
+
+    async def evaluate(self, episode):
+        counts = Counter(item.turn.actor for item in episode.turns)
+        goals = [{Dimension.GOAL: min(10.0, counts[agent])} for agent in episode.task.agents]
+        scores = (await FixedEvaluator(by_seat=goals).evaluate(episode)).scores
+        return Evaluation(evaluator=self.name, scores=scores)
 
 
 def met():
@@ -104,7 +121,7 @@ def spec_of(folder) -> CompareSpec:
     pairs = [(policies[x], policies[y]) for x in names[:2] for y in names[2:]]
     plans = plan_episodes(tasks.generate("bargaining", 4, seed=3), pairs)
     asyncio.run(run_episodes(plans, evaluator=make_evaluator(JUDGES[0]), run_dir=run, progress=False))
-    asyncio.run(evaluate_run(run, make_evaluator(JUDGES[1])))
+    asyncio.run(evaluate_run(run, Turns()))
     return CompareSpec(runs=(str(run),), evaluators=JUDGES, metrics=("goal", "overall"), baseline="linear",
                        policies=("boulware",), partners=("conceder", "splitter"))  # fmt: skip
 
@@ -126,9 +143,9 @@ def test_a_comparison_is_a_file_whose_settings_flags_replace(tmp_path):
         ("boulware", "linear", "splitter"),
     }
     assert {tuple(item["policies"]) for item in whole} == {("boulware", "linear")}
-    flags = ("--evaluator", "rules", "--metric", "overall", "--set", "partners=[splitter]")
+    flags = ("--evaluator", "turns", "--metric", "overall", "--set", "partners=[splitter]")
     one = json.loads(sotopia("compare", "--config", file, *flags, "--json").output)
-    assert (one["evaluator"], one["headlines"], one["partners"]) == ("rules", ["overall"], ["splitter"])
+    assert (one["evaluator"], one["headlines"], one["partners"]) == ("turns", ["overall"], ["splitter"])
     output = sotopia("compare", "--config", file, "--out", tmp_path / "report").output
     assert f"wrote {tmp_path / 'report' / 'goal_by_partner.png'}" in output
     assert len(list(read_run(tmp_path / "run"))) == 32  # which it only reads

@@ -32,7 +32,7 @@ def run(tmp_path_factory):
     policies = [make_policy(name) for name in ("boulware", "conceder", "tit-for-tat")]
     matchups = list(itertools.product(policies, policies))
     plans = plan_episodes(tasks.generate(["bargaining"], 6, 0), matchups)
-    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=path))
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), run_dir=path))
     return path
 
 
@@ -77,7 +77,7 @@ def test_hard_tasks_are_those_with_the_greatest_gap(run, target):
     assert keys == sorted(keys)
     assert (selection.compared, selection.left_out) == (6, 0)
     assert selection == hard_tasks([run], target, top=4, metric="goal")
-    assert hard_tasks([run], target).metric == "overall"
+    assert hard_tasks([run], target).metric == "goal"
 
 
 def test_tasks_without_two_values_of_a_policy_are_left_out(tmp_path):

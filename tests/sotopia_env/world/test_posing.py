@@ -10,6 +10,7 @@ from sotopia_env.people.sheet import transcript_text
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt
 from sotopia_env.policies.examples import read_examples
 from sotopia_env.reports.transcript import to_text
+from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe
 from sotopia_env.world.reward import CustomDimension
@@ -129,7 +130,7 @@ def prompts(state):
 
 
 def renderings(base, kind):
-    env = SotopiaEnv(task=base, evaluator="rules", render_mode="ansi", max_turns=4)
+    env = SotopiaEnv(task=base, evaluator=FixedEvaluator(), render_mode="ansi", max_turns=4)
     env.reset(seed=0)
     env.step(acts(LINE, MOVES.get(kind)))
     yield from prompts(env.episode_state)
@@ -158,7 +159,7 @@ def test_the_text_of_a_custom_dimension_is_disarmed():
     [("Deal!", "Your words were heard, but your move did not count: "), (" ", "Your move did not count: ")],
 )
 def test_a_refusal_speaks_of_words_only_where_there_were_any(words, line):
-    env = SotopiaEnv(task=contract(), evaluator="rules")
+    env = SotopiaEnv(task=contract())
     env.reset(seed=0)
     env.step(acts(words, {"accept": 3}))
     assert f"\n{line}" in env.observe("agent_0")["text"]

@@ -17,7 +17,7 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.function_calls import FUNCTIONS, call_of, functions_of, with_calls
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.tasks.families.registry import generate
-from sotopia_env.testing import ScriptedChatModel
+from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, ParseFailure, parse, to_json
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, final_table, initial_state, transition
 from sotopia_env.world.episode import Episode, read_episode, replay, to_line
@@ -341,7 +341,7 @@ def test_a_time_survives_text_and_record(wait):
 # Environments
 @pytest.mark.parametrize("order", TurnOrder)
 def test_the_space_of_actions_has_a_wait_in_this_order_alone(order):
-    options = {"task": verified_task("", 3), "turn_order": order.value, "max_turns": 12}
+    options = {"task": verified_task("", 3), "evaluator": FixedEvaluator(), "turn_order": order.value, "max_turns": 12}
     env, waits = sotopia_v0.raw_env(**options), []
     env.reset(seed=1)
     for agent in env.agent_iter():
@@ -360,7 +360,7 @@ def test_the_space_of_actions_has_a_wait_in_this_order_alone(order):
 
 
 def test_a_wait_from_the_space_is_kept_through_gymnasium():
-    options = {"task": verified_task("", 2), "turn_order": "reactive", "max_turns": 12}
+    options = {"task": verified_task("", 2), "evaluator": FixedEvaluator(), "turn_order": "reactive", "max_turns": 12}
     env = gymnasium.make("sotopia_env/Sotopia-v0", partner="random", **options)
     env.reset(seed=2)
     over = False
@@ -376,6 +376,7 @@ def test_a_wait_from_the_space_is_kept_through_gymnasium():
 @pytest.mark.parametrize("seats", [2, 5, 50])
 def test_one_at_a_time_and_in_parallel_the_same_actions_make_the_same_episode(seats):
     options = {"task": verified_task("", seats), "turn_order": "reactive", "max_turns": 2 * seats + 10}
+    options["evaluator"] = FixedEvaluator()
     env, parallel = sotopia_v0.raw_env(**options), sotopia_v0.parallel_env(**options)
     env.reset(seed=3)
     parallel.reset(seed=3)

@@ -145,7 +145,7 @@ def test_a_failed_evaluation_is_missing_with_its_reason():
     assert seat_score(bare, BUYER, "goal") == Unattributed("not evaluated")
     scored = played(haggling(), "Hello.", LEAVE, judge="verified")
     assert seat_score(scored, BUYER, "relationship") == Unattributed("no score on relationship")
-    assert seat_score(scored, BUYER, "goal", "rules") == Unattributed("not evaluated by rules")
+    assert seat_score(scored, BUYER, "goal", "other") == Unattributed("not evaluated by other")
     assert seat_score(scored, BUYER, "goal", "verified") == SeatScore("goal", 0.0, 0, 10)
 
 
@@ -254,9 +254,7 @@ def test_every_attributor_on_every_family(family, order):
     ]
     seats = len(task_set[0].agents)
     plans = plan_episodes(task_set, [tuple(policies[:seats])], rules=Rules(turn_order=order, max_turns=6 * seats))
-    for episode in asyncio.run(
-        run_episodes(plans, evaluator=make_evaluator("verified+rules"), progress=False)
-    ).episodes:
+    for episode in asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), progress=False)).episodes:
         outcome = episode.evaluation().outcome
         for index, seat in enumerate(episode.task.agents):
             for name in OFFLINE:
@@ -270,21 +268,21 @@ def test_every_attributor_on_every_family(family, order):
 
 
 def test_attributors_by_name():
-    assert make_attributor("silence:rules").name == "silence:rules"
-    for name in ("prospekt", "silence:judge:x/y", "acts:rules"):
+    assert make_attributor("silence:verified").name == "silence:verified"
+    for name in ("prospekt", "silence:judge:x/y", "acts:verified"):
         with pytest.raises(UnknownNameError, match="prospect"):
             make_attributor(name)
-    with pytest.raises(UnknownNameError, match="rules"):
-        make_attributor("silence:rule")
+    with pytest.raises(UnknownNameError, match="verified"):
+        make_attributor("silence:verifid")
 
 
 def test_outcomes_are_attributed_only_where_they_can_be_verified():
-    starter = played(tasks.starter_tasks()[0], "Hello.", LEAVE, judge="rules")
+    starter = played(tasks.starter_tasks()[0], "Hello.", LEAVE, judge=FixedEvaluator())
     score = seat_score(starter, BUYER, "goal")
     assert not make_attributor("acts").applies(starter, score)
     assert make_attributor("silence").applies(starter, score)
     episode = played(haggling(), "Hello.", LEAVE)
-    assert not make_attributor("prospect").applies(episode, seat_score(episode, BUYER, "knowledge"))
+    assert not make_attributor("prospect").applies(episode, SeatScore("knowledge", 1, 0, 10))
     assert not make_attributor("silence").applies(episode, SeatScore("salary", 1, 0, 5))
 
 
@@ -298,7 +296,7 @@ def deals(tmp_path_factory):
     episodes = [
         played(haggling(), *OPENING, ACCEPT),
         played(haggling(), *OPENING, LEAVE),
-        played(haggling(), *OPENING, LEAVE, judge=FixedEvaluator(unscored="no answer", name="verified+rules")),
+        played(haggling(), *OPENING, LEAVE, judge=FixedEvaluator(unscored="no answer", name="verified+fixed")),
     ]
     write_episodes(path, [e.model_copy(update={"key": f"episode {n}"}) for n, e in enumerate(episodes)])
     return path
@@ -309,8 +307,12 @@ def settings(path, output, **fields):
     return AttributionSettings(runs=(str(path),), output=str(output), **{**values, **fields})
 
 
+FIN = "financial_and_material_benefits"
+
+
 def test_the_stage(deals, tmp_path):
-    config = settings(deals, tmp_path / "out", attributors=("acts", "silence"), methods=("uniform", "direct", "scaled"))
+    ways = {"attributors": ("acts", "silence"), "methods": ("uniform", "direct", "scaled")}
+    config = settings(deals, tmp_path / "out", dimensions=("GOAL", "FIN"), **ways)
     run(config)
     records = list(read_attributions(tmp_path / "out"))
     assert all(r.reward == pytest.approx(r.score * r.attribution) for r in records)
@@ -319,14 +321,14 @@ def test_the_stage(deals, tmp_path):
         if r.method == "scaled":
             by_score.setdefault((r.episode, r.seat, r.dimension, r.attributor, r.score), []).append(r.reward)
     assert all(sum(rewards) == pytest.approx(key[-1]) for key, rewards in by_score.items())
-    rewards = read_rewards(tmp_path / "out", "direct", {"GOAL": "acts", "relationship": "silence"})
+    rewards = read_rewards(tmp_path / "out", "direct", {"GOAL": "acts", "FIN": "silence"})
     assert set(rewards.by_turn) == {
         (f"episode {n}", f"agent_{t % 2}", t) for n, t in itertools.product((0, 1), range(4))
     }
     goal = 10 * 0.4
     assert rewards.by_turn["episode 0", SELLER, 3]["goal"] == pytest.approx(goal * (0.5 + 0.5 * 0.4))
-    assert set(rewards.by_turn["episode 0", SELLER, 3]) == {"goal", "relationship"}
-    assert rewards.dimensions == ("goal", "relationship")
+    assert set(rewards.by_turn["episode 0", SELLER, 3]) == {"goal", FIN}
+    assert rewards.dimensions == ("goal", FIN)
     uniform = read_rewards(tmp_path / "out", "uniform")
     assert uniform.by_turn["episode 0", SELLER, 1]["goal"] == pytest.approx(goal)
 

@@ -25,6 +25,7 @@ from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.policies import Decision
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.play import evaluate_episode
+from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world import Action, Rules
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.episode import write_episodes
@@ -234,7 +235,7 @@ def test_the_silence_attributor_has_turn_rewards_and_acts_has_none(coins, tmp_pa
 
 
 def unverified():
-    return played(tasks.starter_tasks()[0], "Hello.", LEAVE, judge="rules")
+    return played(tasks.starter_tasks()[0], "Hello.", LEAVE, judge=FixedEvaluator())
 
 
 def damaged():
@@ -285,7 +286,7 @@ def damaged():
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is_made(tmp_path, make, counterfactual, error, fields):
-    episode = asyncio.run(evaluate_episode(make(), make_evaluator("rules")))
+    episode = asyncio.run(evaluate_episode(make(), FixedEvaluator()))
     write_episodes(tmp_path / "episodes.jsonl", [episode])
     with raises(error, **fields) as caught:
         run(settings(tmp_path / "episodes.jsonl", tmp_path / "out", counterfactual=counterfactual))

@@ -250,7 +250,8 @@ def talks(tmp_path):
 
 
 def settings(talks, output, **fields):
-    values = {"attributors": ("llm:scripted/model", "silence:rules"), "dimensions": ("goal", "SEC")}
+    attributors = ("llm:scripted/model", "silence:sotopia_env.testing:FixedEvaluator")
+    values = {"attributors": attributors, "dimensions": ("goal", "SEC")}
     return AttributionSettings(
         runs=(str(talks),),
         output=str(output),

@@ -161,7 +161,7 @@ def test_some_episodes_may_fail_where_that_is_allowed_and_are_counted(tmp_path):
 
 @pytest.mark.parametrize(
     ("setting", "name", "nearest"),
-    [("agent", "liner", "linear"), ("partner", "conceeder", "conceder"), ("evaluator", "rulez", "rules")],
+    [("agent", "liner", "linear"), ("partner", "conceeder", "conceder"), ("evaluator", "verifid", "verified")],
 )
 def test_a_misspelt_name_leaves_nothing_behind(setting, name, nearest, tmp_path):
     with raises(UnknownNameError, got=name, nearest=nearest):
@@ -189,19 +189,19 @@ def test_settings_are_what_they_say(values, fields):
 def test_rating_scores_an_unscored_run(tmp_path):
     run(settings(tmp_path, evaluator="none"))
     assert not any(episode.evaluations for episode in read_run(tmp_path / "run"))
-    config = RatingSettings(run=str(tmp_path / "run"), evaluator="verified+rules", output=str(tmp_path / "rating"))
+    config = RatingSettings(run=str(tmp_path / "run"), evaluator="verified", output=str(tmp_path / "rating"))
     rate(config)
     done = json.loads((tmp_path / "rating" / "done.json").read_text())
     assert done["episodes"] == 12
     assert done["scores"]["linear"]["goal"] > 0
-    assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified+rules"}
+    assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified"}
     rate(config, FixedEvaluator({Dimension.GOAL: 1}))
-    assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified+rules"}, "it was done"
+    assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified"}, "it was done"
 
 
 def test_a_judge_that_fails_leaves_the_rating_undone_and_is_asked_again(tmp_path):
     run(settings(tmp_path, evaluator="none"))
-    config = RatingSettings(run=str(tmp_path / "run"), evaluator="rules", output=str(tmp_path / "rating"))
+    config = RatingSettings(run=str(tmp_path / "run"), evaluator="diligence", output=str(tmp_path / "rating"))
     with pytest.raises(SotopiaError, match=r"12 of 12 episodes are unscored, the first because .*the judge slept"):
         rate(config, FixedEvaluator(unscored="the judge slept"))
     assert not (tmp_path / "rating" / "done.json").exists()

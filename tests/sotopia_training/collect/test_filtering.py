@@ -374,7 +374,7 @@ def test_the_stage_writes_a_selection_that_rows_are_made_of(expert_run, tmp_path
     assert {(row.episode, row.seat) for row in rows} <= pairs
     report = (tmp_path / "f" / "report.txt").read_text()
     assert report.count("\n") > 15 * 2
-    assert "bc filter by goal (verified+rules)" in report
+    assert "bc filter by goal (verified)" in report
     assert not (tmp_path / "f" / "sr").exists()
     done = (tmp_path / "f" / "done.json").stat().st_mtime_ns
     run(settings)

@@ -34,7 +34,7 @@ def settings(output: Path, **changes) -> EvaluationSettings:
         "output": str(output),
         "policies": ["linear", "boulware"],
         "partners": ["conceder", "linear"],
-        "judges": ["verified+rules", "rules"],
+        "judges": ["verified", "sotopia_env.testing:FixedEvaluator"],
         "tasks": "bargaining",
         "n": 4,
         "seed": 3,
@@ -66,7 +66,7 @@ def test_every_policy_meets_every_partner_in_every_seat_and_both_orders(evaluate
     seatings = {(e.policies[0].name, e.turns[0].turn.actor) for e in episodes}
     assert seatings == {(name, agent) for name in ("boulware", "conceder") for agent in ("agent_0", "agent_1")}
     assert len(episodes) == 4 * 2 * 2
-    assert {e.evaluator for episode in episodes for e in episode.evaluations} == {"verified+rules", "rules"}
+    assert {e.evaluator for episode in episodes for e in episode.evaluations} == {"verified", "fixed"}
 
 
 def test_cells_are_means_over_the_policys_own_seats_with_that_partner(evaluated):
@@ -75,14 +75,14 @@ def test_cells_are_means_over_the_policys_own_seats_with_that_partner(evaluated)
     by_scenario: dict[str, list[float]] = {}
     for episode in read_run(runs(evaluated)["boulware-vs-conceder"]):
         (agent,) = (info.agent for info in episode.policies if info.name == "boulware")
-        score = episode.evaluation("verified+rules").by_agent[agent]
+        score = episode.evaluation("verified").by_agent[agent]
         (goal,) = (s.value for d, s in score.items() if getattr(d, "value", d) == "goal")
         by_scenario.setdefault(episode.task.scenario.id, []).append(goal)
     means = [math.fsum(values) / len(values) for values in by_scenario.values()]
-    cell = cells["boulware", "conceder", "verified+rules", "goal"]
+    cell = cells["boulware", "conceder", "verified", "goal"]
     assert cell["mean"] == pytest.approx(math.fsum(means) / len(means))
     assert (cell["n"], cell["clusters"], cell["unscored"]) == (16, 4, 0)
-    assert cells["linear", "linear", "rules", "goal"]["n"] == 16  # with itself, both seats are its own: 8 episodes
+    assert cells["linear", "linear", "fixed", "goal"]["n"] == 16  # with itself, both seats are its own: 8 episodes
 
 
 def test_differences_are_paired_by_task_seat_first_speaker_and_seed(evaluated):
@@ -90,17 +90,17 @@ def test_differences_are_paired_by_task_seat_first_speaker_and_seed(evaluated):
     gains = {(g["partner"], g["evaluator"], g["metric"]): g for g in differences}
     # The baseline is the first policy.
     assert {(g["first"], g["second"]) for g in differences} == {("boulware", "linear")}
-    assert set(gains) == {(p, j, m) for p in ("conceder", "linear") for j in ("verified+rules", "rules")
+    assert set(gains) == {(p, j, m) for p in ("conceder", "linear") for j in ("verified", "fixed")
                           for m in ("goal", "surplus_share")}  # fmt: skip
     shares: dict[str, dict[tuple, float]] = {"boulware": {}, "linear": {}}
     for policy in shares:
         for episode in read_run(runs(evaluated)[f"{policy}-vs-conceder"]):
             seat = [info.name for info in episode.policies].index(policy)
-            outcome = episode.evaluation("verified+rules").outcome
+            outcome = episode.evaluation("verified").outcome
             shares[policy][episode.task.id, seat, episode.turns[0].turn.actor, episode.seed] = outcome.shares[seat]
     assert shares["boulware"].keys() == shares["linear"].keys()
     difference = [shares["boulware"][key] - shares["linear"][key] for key in shares["linear"]]
-    gain = gains["conceder", "verified+rules", "surplus_share"]
+    gain = gains["conceder", "verified", "surplus_share"]
     assert gain["mean"] == pytest.approx(math.fsum(difference) / len(difference))
     assert (gain["matched"], gain["seats"], gain["paired_by"]) == (32, 32, CLOSEST)
     tested = [g for g in differences if g["p"] is not None]
@@ -184,7 +184,7 @@ def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, mon
     assert len(calls) == 16
 
 
-def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified+rules", **rules) -> Path:
+def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verified", **rules) -> Path:
     plans = plan_episodes(
         tasks.generate("bargaining", 4, seed=3),
         [(make_policy(focal), make_policy("conceder"))],
@@ -198,31 +198,31 @@ def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verif
 
 def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
     baseline = baseline_run(tmp_path / "earlier", "linear")
-    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
+    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified"],
                  baseline=str(baseline)))  # fmt: skip
     differences = figures(tmp_path / "e")["differences"]
     same = [
         g["mean"]
         for g in figures(evaluated)["differences"]
-        if (g["partner"], g["evaluator"]) == ("conceder", "verified+rules")
+        if (g["partner"], g["evaluator"]) == ("conceder", "verified")
     ]
     assert {g["second"] for g in differences} == {"linear"}
     assert [g["mean"] for g in differences] == pytest.approx(same)
-    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified+rules"],
+    run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified"],
                  baseline=str(evaluated), baseline_name="linear"))  # fmt: skip
     assert [g["mean"] for g in figures(tmp_path / "e")["differences"]] == pytest.approx(same)
 
 
-@pytest.mark.parametrize("options", [{"seed": 9}, {"max_turns": 8}, {"judge": "rules"}])
+@pytest.mark.parametrize("options", [{"seed": 9}, {"max_turns": 8}, {"judge": "sotopia_env.testing:FixedEvaluator"}])
 def test_a_baseline_that_does_not_match_is_refused(tmp_path, options):
     baseline = baseline_run(tmp_path / "earlier", "linear", **options)
-    small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified+rules"], "n": 4}
+    small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified"], "n": 4}
     with raises(InvalidValueError, field="baseline"):
         run(settings(tmp_path / "e", **small, baseline=str(baseline)))
 
 
 def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(evaluated, tmp_path):
-    small = {"policies": ["boulware"], "judges": ["verified+rules"], "n": 4}
+    small = {"policies": ["boulware"], "judges": ["verified"], "n": 4}
     with raises(InvalidValueError, field="baseline"):
         run(settings(tmp_path / "a", **small, partners=["splitter"], baseline=str(evaluated)))
     with raises(InvalidValueError, field="baseline"):

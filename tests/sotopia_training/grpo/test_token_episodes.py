@@ -39,7 +39,7 @@ def play(tokenizer):
             ids = answer_ids(tokenizer, next(left))
             return [ids[:-1] if cut else ids for _ in prompts], None
 
-        return TokenPlayer(tokenizer, prompt, make_evaluator("verified+rules")).play([situation], sample)[0]
+        return TokenPlayer(tokenizer, prompt, make_evaluator("verified")).play([situation], sample)[0]
 
     return with_answers
 
@@ -188,7 +188,7 @@ def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_noth
         SituationSettings(families=("bargaining",), count=1, partners=("leaver",), max_turns=4, both_seats=True)
     )
     answers = answer_ids(tokenizer, speech("Hello?"))
-    played = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified+rules")).play(
+    played = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(
         situation_list, lambda prompts: ([answers] * len(prompts), None)
     )
     over = [episode for episode in played if not episode.focal]

@@ -31,7 +31,7 @@ class Moody:
 
     def __init__(self, every):
         self.parameters = {}
-        self.judged, self.every, self.inner = 0, every, make_evaluator("verified+rules")
+        self.judged, self.every, self.inner = 0, every, make_evaluator("verified")
 
     async def evaluate(self, episode):
         self.judged += 1
@@ -97,7 +97,7 @@ def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypa
     access = ModelOptions(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
     both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
     situation_list = situations(both, models=ModelPool(access))
-    rollout, prompts = rollout_of(tokenizer, make_evaluator("verified+rules"), monkeypatch)
+    rollout, prompts = rollout_of(tokenizer, make_evaluator("verified"), monkeypatch)
     rollout._situations = situation_list
     output = rollout(prompts, TRAINER)
     served = [item.partner.name not in {"linear"} for item in situation_list]

@@ -126,7 +126,7 @@ def test_log_probabilities_of_the_sampler_are_at_the_tokens_it_sampled(tokenizer
     assert through_trl(trainer)([[1]])[1] is not None
     situation_list = situations(SITUATIONS)
     rollout = EpisodeRollout(
-        TokenPlayer(tokenizer, SHORT, make_evaluator("verified+rules")), situation_list, RewardSettings()
+        TokenPlayer(tokenizer, SHORT, make_evaluator("verified")), situation_list, RewardSettings()
     )
     output = rollout([row["prompt"] for row in prompt_rows(situation_list)], trainer)
     for completion, mask, values in zip(output["completion_ids"], output["env_mask"], output["logprobs"], strict=True):

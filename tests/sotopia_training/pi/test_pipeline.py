@@ -284,7 +284,7 @@ def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
         ({"expert": "concedr"}, UnknownNameError, {"nearest": "conceder"}),
         ({"sr_partner": "liner"}, UnknownNameError, {"nearest": "linear"}),
         ({"evaluator": "none"}, InvalidValueError, {"field": "evaluator"}),
-        ({"evaluator": "rulez"}, UnknownNameError, {"nearest": "rules"}),
+        ({"evaluator": "verifid"}, UnknownNameError, {"nearest": "verified"}),
         ({"tiny": {}, "start_from": "x"}, InvalidValueError, {"field": "start_from"}),
         ({"model": ModelSettings(base="")}, InvalidValueError, {"field": "model.base"}),
         ({"tasks": {"families": {"names": ["barganing"]}}}, UnknownNameError, {"nearest": "bargaining"}),

@@ -134,7 +134,7 @@ def attributed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rewards")
     pair = (make_policy("linear:horizon=3"), make_policy("conceder:horizon=3"))
     plans = plan_episodes(generate("bargaining", 8, seed=4), [pair], rules=Rules(max_turns=8))
-    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=folder / "run", progress=False))
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), run_dir=folder / "run", progress=False))
     attribute(
         AttributionSettings(
             runs=(str(folder / "run"),),

@@ -66,7 +66,7 @@ CLONE = {
 }
 SINGLE = {**CLONE, "model": {"base": "MOVING", "lora": None}, "prompt": {"format": "single", "max_length": 4096}}
 FILTER = {"runs": ["RUN"], "filter": {"kind": "sr"}, "output": "OUT"}
-RATE = {"run": "RATED", "evaluator": "rules", "output": "OUT"}
+RATE = {"run": "RATED", "evaluator": "diligence", "output": "OUT"}
 COLLECT = {
     "agent": "linear:horizon=2",
     "tasks": {"scenarios": 1, "pairs": 1, "families": {"names": ["bargaining"]}},

@@ -196,7 +196,7 @@ def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
 def make_attributor(name: str) -> Attributor:
     """Returns the attributor called ``name``: one of :data:`OFFLINE`, or ``silence:EVALUATOR``.
 
-    ``silence`` without an evaluator uses ``verified+rules``.
+    ``silence`` without an evaluator compares the verified outcomes.
 
     Raises:
         UnknownNameError: ``name`` is not an attributor, or its evaluator does not exist.
@@ -205,7 +205,7 @@ def make_attributor(name: str) -> Attributor:
     if name in _BY_OUTCOME:
         return OutcomeAttributor(name, _BY_OUTCOME[name])
     if kind == "silence" and not which.startswith("judge"):
-        return SilenceAttributor(name, make_evaluator(which or "verified+rules"))
+        return SilenceAttributor(name, make_evaluator(which or "verified"))
     raise UnknownNameError(
         field="attributor", got=name, valid=OFFLINE, hint="a language model is named llm:PROVIDER/MODEL"
     )

@@ -73,7 +73,8 @@ def survey(settings: AttributionSettings) -> int:
     for episode, focal_seats in episodes_of(settings):
         seats += len(focal_seats)
         evaluation = episode.evaluation(settings.evaluator)
-        scored |= dict.fromkeys(str(score.dimension) for score in evaluation.scores) if evaluation else {}
+        by_seat = evaluation.by_agent.values() if evaluation else ()
+        scored |= dict.fromkeys(str(name) for of_seat in by_seat for name in of_seat)
         for seat in focal_seats:
             for name in settings.names:
                 score = seat_score(episode, seat, name, settings.evaluator)

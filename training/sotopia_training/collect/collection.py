@@ -67,7 +67,7 @@ class CollectionSettings(Settings):
     agent: str
     partner: str | None = None
     tasks: TaskSettings = TaskSettings()
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     play: PlaySettings = PlaySettings()
     output: str
 

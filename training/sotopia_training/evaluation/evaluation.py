@@ -98,7 +98,7 @@ class EvaluationSettings(TaskOptions):
     output: str
     policies: tuple[str, ...] = Field(min_length=1)
     partners: tuple[str, ...] = Field(min_length=1)
-    judges: tuple[str, ...] = Field(default=("verified+rules",), min_length=1)
+    judges: tuple[str, ...] = Field(default=("verified",), min_length=1)
     baseline: str | None = None
     baseline_name: str | None = None
     preset: Literal["sotopia-all", "sotopia-hard", "verified"] = "verified"

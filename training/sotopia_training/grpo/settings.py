@@ -47,7 +47,7 @@ class RewardSettings(Settings):
     """
 
     model: str | None = None
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     scalarisation: str | Mapping[str, float] = "goal"
     turns: str = "episode"
     samples: int = Field(default=4, ge=1)

@@ -25,7 +25,6 @@ from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.policies import Policy
 from sotopia_env.reports import compare_runs, comparison_report
 from sotopia_env.reports.compare import Comparison
-from sotopia_env.reports.seat_results import HEADLINES
 from sotopia_env.reports.sheet import show_estimate, table
 from sotopia_training.collect import collection, filtering, task_generation
 from sotopia_training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
@@ -393,7 +392,7 @@ def summarise(pipeline: Pipeline) -> str:
 
 def summary_table(comparison: Comparison, names: Sequence[str]) -> str:
     """Returns the means of these policies with 95 % intervals, one line per policy."""
-    metrics = [metric for metric in HEADLINES if metric in comparison.metrics]
+    metrics = [metric for metric in comparison.headlines if metric in comparison.metrics]
     cells = {(cell.policy, cell.metric): show_estimate(cell.estimate) for cell in comparison.cells}
     rows = [(name, *(cells.get((name, metric), "n/a") for metric in metrics)) for name in names]
     head = f"{comparison.episodes} episodes, {comparison.unscored} unscored; scores by {comparison.evaluator}"

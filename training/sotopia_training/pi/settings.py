@@ -87,7 +87,7 @@ class PipelineSettings(Settings):
     expert: str
     updates: tuple[Update, ...] = Field(default=("bc", "sr"), min_length=1)
     tasks: TaskSettings = TaskSettings(families=FamilySettings())
-    evaluator: str = "verified+rules"
+    evaluator: str = "verified"
     max_unscored: float = Field(default=0.1, ge=0, le=1)
     play: PlaySettings = PlaySettings()
     sr_partner: str | None = None

@@ -9,7 +9,7 @@ import pytest
 
 from sotopia_env import NO_ACTION, Action, Rules, Table, tasks
 from sotopia_env.chat_model import ChatRequest
-from sotopia_env.evaluators import default_evaluator
+from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import (
     BudgetExceededError,
     DamagedRecordError,
@@ -199,12 +199,12 @@ def test_an_object_of_another_type_is_refused_in_one_sentence(mistake, field) ->
 
 def test_a_turn_takes_the_verdicts_of_the_turns_before_out_of_the_record() -> None:
     table = Table(TASK)
-    asyncio.run(table.evaluate(default_evaluator()))
+    asyncio.run(table.evaluate(VerifiedOutcome()))
     assert table.evaluation is not None
     assert not table.evaluation.outcome.agreed
     asyncio.run(table.play(seats()))
     assert table.evaluation is None
-    assert asyncio.run(table.evaluate(default_evaluator())).outcome.agreed
+    assert asyncio.run(table.evaluate(VerifiedOutcome())).outcome.agreed
 
 
 class Broken:
@@ -246,7 +246,7 @@ def test_what_a_policy_returns_is_checked_before_it_counts(answer, order) -> Non
 
 def test_a_verdict_goes_into_the_record_and_a_failure_with_its_reason() -> None:
     table = Table.resume(episode_of())
-    verdict = asyncio.run(table.evaluate(default_evaluator()))
+    verdict = asyncio.run(table.evaluate(VerifiedOutcome()))
     assert table.episode().evaluations == (verdict,)
     with pytest.raises(EvaluationError, match="no verdict"):
         asyncio.run(table.evaluate(FixedEvaluator(unscored="no verdict")))

@@ -1,1 +1,0 @@
-"""Scores by transparent rules over the words of an episode, without a model."""

@@ -65,7 +65,7 @@ OTHER = "- {name: charm, low: 1, high: 5, instruction: Charming}\n"
         ("judge:m:custom={path}", ["charm"]),
         ("verified+judge:m", ["salary"]),
         ("mean(judge:m+judge:n)", ["salary", "salary"]),
-        ("verified+rules", []),
+        ("verified+diligence", []),
     ],
 )
 def test_the_dimensions_of_a_task_file_are_for_judges_without_their_own(tmp_path, spec, names):

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sotopia_env.concurrency.stopping import Terminated
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
@@ -49,6 +49,14 @@ class DryRun:
         for name, value in (("rows", self.rows), ("devices", self.devices)):
             if value is not None and value < 1:
                 raise InvalidValueError(field=name, expected="at least 1", got=value)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong flags with the prefix of every other message of the command."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"sotopia: {escape(message)}\n")
 
 
 @contextmanager
@@ -93,7 +101,7 @@ def run_script(
         forecast: returns the cost of the stage as text, for ``--dry-run``.
         program: the name of the command in its help; by default the process's script.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         program,
         description=inspect.cleandoc(description or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -103,12 +111,12 @@ def run_script(
     parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
     if forecast is not None:
         parser.add_argument("--dry-run", action="store_true", help="print steps and tokens, and stop")
-        parser.add_argument("--rows", type=int, help="of a dry run: rows of training data that do not exist yet")
-        parser.add_argument("--devices", type=int, default=1, help="of a dry run: the number of devices")
+        parser.add_argument("--rows", type=int, help="assumed number of training rows (with --dry-run)")
+        parser.add_argument("--devices", type=int, default=1, help="number of devices (with --dry-run)")
         parser.add_argument(
             "--probe",
             action=argparse.BooleanOptionalAction,
-            help="of a dry run: load the model and measure memory and time of a step (default: if there is a GPU)",
+            help="load the model and measure memory and time of a step (with --dry-run; default: if there is a GPU)",
         )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")

@@ -54,7 +54,7 @@ def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
 
 
 def _tasks() -> StageCommand:
-    """Generates the tasks of a round, by verified families or by a language model from inspirations.
+    """Generates the tasks of a round, from verified families or with a language model from inspirations.
 
     Called again, it continues; used inspirations are in `scenarios.jsonl` and are not used again.
     """
@@ -117,7 +117,7 @@ def _attribute() -> StageCommand:
     """Attributes the scores of evaluated episodes to single turns.
 
     Writes `attributions.jsonl` (one reward for each turn, dimension, attributor and method) and `report.md` into the
-    output directory. Answers of language models are kept when it is stopped.
+    output directory. If the stage is stopped, it keeps the answers of language models.
     """
     from sotopia_training.attribution import stage
 
@@ -182,7 +182,7 @@ _STUDIES: Mapping[str, str] = {
     "credit-accuracy": "python -m studies.attribution_accuracy --config FILE",
     "harm": "python -m studies.harm --config FILE",
 }
-"""Commands of what once was a stage."""
+"""Commands of the studies that were stages in earlier versions."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
        {program} [STAGE] --list
 
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name in _STUDIES:
-        sys.stderr.write(f"sotopia: {name} is a study of the source checkout now: {_STUDIES[name]}\n")
+        sys.stderr.write(f"sotopia: {name} is now a study in the source checkout: {_STUDIES[name]}\n")
         return 2
     if name is not None and name not in STAGES:
         sys.stderr.write(f"sotopia: {escape(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")

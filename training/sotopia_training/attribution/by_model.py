@@ -6,9 +6,9 @@ that judges read (:mod:`sotopia_env.evaluators.judge.document`): every turn has 
 index + 1, as in all displays of turns) and its agent's id. The document is structured data, so no utterance can pose as
 a turn.
 
-The answer is keyed by these numbers and read strictly: it must weigh exactly the turns in question, by whole numbers on
-the scale. A refused answer is asked for again with the reason. If the re-asks are used up, the call fails for good or
-the conversation does not fit the model, the attribution is missing, with that reason.
+The answer is keyed by these numbers and read strictly: it must give exactly the turns in question a whole number on the
+scale. If an answer is refused, the model is asked again and told the reason. The attribution is missing, with a reason,
+if no answer is valid, the call fails permanently, or the conversation does not fit the model.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class SilenceAttributor:
         return Importance.of_rewards(rewards, blame)
 
     def _score(self, episode: Episode, turn: int | None, seat: str, name: str) -> float | None:
-        """Returns the score without the exchange that ``turn`` begins; with it, if ``turn`` is ``None``."""
+        """Returns the score when the exchange from ``turn`` on is removed; the full score if ``turn`` is ``None``."""
         if episode is not self._episode:
             self._episode, self._evaluations = episode, {}
         if turn not in self._evaluations:
@@ -172,7 +172,7 @@ class SilenceAttributor:
 
 
 def _without(episode: Episode, first: int) -> tuple[Turn, ...]:
-    """Returns the turns with turn ``first`` and all turns before its actor's next one replaced by silence.
+    """Returns the turns, with silence in place of turn ``first`` and of all turns before its actor's next one.
 
     The rest is replayed without limits on turns, so that moves which depended on the silenced ones become refused
     moves.

@@ -128,7 +128,7 @@ class StateValues:
     """The values of states, measured by continuations and stored in a journal."""
 
     def __init__(self, path: Path, continuations: Measurement) -> None:
-        """Opens the file ``path``; values that it holds already are kept, also those of other settings."""
+        """Opens the file ``path``; existing values are kept, including those of other settings."""
         self._continuations = continuations
         self._journal = Journal(path, StateValue, lambda value: value.of)
 

@@ -19,12 +19,12 @@ neutral on every dimension:
 
 * range from 0 up (GOAL, BEL, KNO): r_t in [0, G];
 * range up to 0 (SEC, SOC): r_t in [G, 0]; the turn that revealed the secret receives the loss, the others 0;
-* range around 0 (REL, FIN): the one when G is positive, the other when it is negative.
+* range around 0 (REL, FIN): as in the first case if G is positive, as in the second if it is negative.
 
 A fifth method, ``turn_reward``, divides nothing: the reward is the attributor's own turn reward, signed and in units of
 the score (:mod:`sotopia_env.evaluators.turn_rewards`), for attributors that have one.
 
-With ``sign="shifted"`` the lower bound of a range that begins below 0 is subtracted from the score, so that r_t is in
+With ``sign="shifted"`` the lower bound of a range is subtracted, if it is below 0, from the score, so that r_t is in
 [0, width]. No reward is negative then, but in an episode with the lowest score all rewards are 0.
 
 A turn is attributable when the seat *did* something in it: it spoke, gestured, acted or left. Leaving counts, because
@@ -90,7 +90,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True)
 class Unattributed:
-    """A missing attribution; ``reason`` begins with a few words that are the same for all of a kind."""
+    """A missing attribution; all reasons of one kind start with the same few words."""
 
     reason: str
 

@@ -1,8 +1,7 @@
 """Questions to language models about the scores to attribute, and a journal of the answers.
 
 Every answer is written to the journal as soon as it arrives, with one line per seat of an episode and dimension. A
-stage that was stopped or killed repeats no question that was answered; questions without a valid answer are asked
-again.
+stage that continues after a stop or a kill asks only the questions that have no valid answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Collection of training episodes: expert with expert, a model with itself, or an agent with a partner.
 
-The second step of SOTOPIA-π (arXiv 2403.08715, section 4): 100 scenarios a round, each played by ten pairs of
-characters. The result is an ordinary run directory, which can be resumed and compared; it also contains the tasks and
-the settings.
+The second step of SOTOPIA-π (arXiv 2403.08715, section 4): each round has 100 scenarios, and ten pairs of characters
+play each of them. The result is an ordinary run directory, which can be resumed and compared; it also contains the
+tasks and the settings.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 class PlaySettings(PlayOptions):
     """Settings of play, which several collections of one pipeline share.
 
-    ``orders`` is ``both`` by default: every pair plays once with each seat beginning. The paper has ten episodes for
-    ten pairs, which is ``alternate``. In self-play one policy holds all seats.
+    ``orders`` is ``both`` by default: every pair plays one episode per first seat. The paper plays ten episodes with
+    ten pairs, as ``alternate`` does. In self-play one policy holds all seats.
 
     Attributes:
         max_failed: the share of the episodes that may fail; if more fail, the stage is not complete.

@@ -389,7 +389,9 @@ def run(settings: FilteringSettings) -> None:
     # All runs are checked before the first file is written.
     for path, lines, run_keys in zip(settings.runs, parts, keys, strict=True):
         if not run_keys:
-            raise InvalidValueError(expected="episodes that no earlier run has", hint="leave this run out", where=path)
+            raise InvalidValueError(
+                expected="episodes that no earlier run contains", hint="leave this run out", where=path
+            )
         if not lines:
             raise InvalidValueError(
                 f"the filter selects none of its {len(run_keys)} episodes", hint="see its settings", where=path

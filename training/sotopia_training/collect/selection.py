@@ -36,8 +36,8 @@ class SeatReport(Record):
         scored: the number of ranked episodes; ``unscored`` counts those without a score.
         local_mean: the mean of the scores; ``None`` without scores.
         threshold: the threshold of the further ranks (behaviour cloning only).
-        top: the number selected as the best; ``rank`` counts those at a rank that all seats passed, ``share`` those in
-            the best share.
+        top: the number of seats selected as the best. ``rank`` is the number selected at a rank that all seats passed,
+            ``share`` the number selected as the best share.
         below_minimum: the number of seats in the best share or the top that the minimum excludes.
         lowest: the lowest selected score.
     """

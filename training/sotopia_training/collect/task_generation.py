@@ -1,8 +1,8 @@
 """Training tasks: generation and casting of scenarios that are not reserved for evaluation.
 
 Scenarios come from verified families, from a language model (:mod:`sotopia_env.writing`), or from a file; each
-has several casts (:mod:`sotopia_env.tasks.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) has 100 scenarios
-and ten pairs of characters a round, and trains on no evaluation scenario.
+has several casts (:mod:`sotopia_env.tasks.casting`). SOTOPIA-π (arXiv 2403.08715, section 4 and B.1) uses 100 scenarios
+and ten pairs of characters per round, and does not train on evaluation scenarios.
 """
 
 from __future__ import annotations

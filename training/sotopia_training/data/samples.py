@@ -2,8 +2,8 @@
 
 The prompt is rendered from the replayed episode exactly as the seat's policy would receive it
 (:class:`~sotopia_env.policies.agent_prompt.AgentPrompt`). The completion is the text that the seat's model wrote, byte
-for byte, or without a model the action as JSON (SOTOPIA-π, arXiv 2403.08715, B.3). The words of other seats appear in
-prompts only, so completion-only loss never trains on them.
+for byte, or the action as JSON if the seat has no model (SOTOPIA-π, arXiv 2403.08715, B.3). The words of other seats
+appear in prompts only, so completion-only loss never trains on them.
 
 A row that is too long loses the oldest turns of its prompt, four at a time, and a marker replaces them; the
 instructions, the last turns and the completion always remain. Training and validation are split by scenario, never by
@@ -228,7 +228,7 @@ class RowMaker:
 
 
 def completion_of(generation: Generation | None, action: Action, names: Mapping[str, str]) -> str:
-    """Returns a turn as its policy wrote it and reads it in later prompts; as JSON if it wrote no text."""
+    """Returns the text of a turn as later prompts repeat it; JSON if the policy wrote no text."""
     message = None if generation is None else generation.message
     return to_json(action, names) if message is None else message.text
 

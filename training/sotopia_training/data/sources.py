@@ -75,7 +75,7 @@ def source_rows(
 
 
 class _SharedSelection:
-    """A selection, and its episodes that the sources which share it have not read yet."""
+    """A selection, and those of its episodes that no source has read yet."""
 
     def __init__(self, path: str, sources: Sequence[SourceSettings]) -> None:
         self.path, self.pairs = path, read_selection(path)
@@ -120,7 +120,7 @@ def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Ite
             f"all {total} episodes are unscored", hint="rate the run first, or set scored: false", where=source.run
         )
     if unscored:
-        logger.warning("%s: %d of %d episodes left out, they are unscored", source.run, unscored, total)
+        logger.warning("%s: %d of %d episodes are unscored and left out", source.run, unscored, total)
     if selection is not None:
         selection.note(keys)
     for name in source.seats or ():

@@ -1,8 +1,8 @@
 """Evaluation of policies: the settings of the papers as presets, several partners and judges, paired tests.
 
 Every policy plays every partner in a separate run directory, in every seat, and every judge scores the same episodes: a
-table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) show whether a gain holds beyond one of them. An
-interrupted evaluation is continued by the same command; partners, judges and policies may be added.
+table of partners and a table of judges (SOTOPIA-RL, tables 7 and 8) show whether a gain holds for more than one partner
+and judge. An interrupted evaluation is continued by the same command; partners, judges and policies may be added.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ Both orders are those of SOTOPIA-π, section 4; 20 turns are the limit of SOTOPI
 class EvaluationSettings(TaskOptions):
     """Settings of an evaluation.
 
-    By default it plays all families of tasks, and every seat begins once (SOTOPIA-π, section 4: equal opportunities to
-    initiate).
+    By default it plays all families of tasks, and every seat takes the first turn once (SOTOPIA-π, section 4: equal
+    opportunities to initiate).
 
     Attributes:
         output: the directory of the run directories and the report.
@@ -146,7 +146,7 @@ def read_tasks(settings: EvaluationSettings) -> TaskSet:
             f"preset {settings.preset!r} is {preset.scenarios} scenarios with {preset.castings} castings each, and "
             f"{settings.tasks} has {len(castings)} with {each}",
             field="tasks",
-            hint="use a task file of the whole set, which is not shipped, or of a part of it with partial: true",
+            hint="use a task file of the whole set (it is not shipped), or of a part of it with partial: true",
         )
     return tasks
 

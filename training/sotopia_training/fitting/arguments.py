@@ -1,4 +1,4 @@
-"""Arguments of the trainer: the ``trainer`` part of a stage's settings, and the few that the stage sets itself.
+"""Arguments of the trainer: the ``trainer`` part of a stage's settings, and a few arguments that the stage sets.
 
 Any field of transformers' ``TrainingArguments`` or TRL's ``SFTConfig`` and ``GRPOConfig`` can be set in ``trainer`` and
 is passed to that class unchanged: schedule, reporting (``report_to``, ``run_name``), ``push_to_hub``,
@@ -144,7 +144,7 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
         decided: the arguments that the stage sets.
 
     Raises:
-        UnknownNameError: ``kind`` has no such field, or the field no such value; names the nearest one.
+        UnknownNameError: ``kind`` has no such field, or the field does not accept the value; names the nearest one.
         InvalidValueError: a value has another type or is out of its bounds, is set by the stage, or contradicts another
             one.
     """
@@ -167,7 +167,7 @@ def training_arguments(fit: FitSettings, output: str, validated: bool, kind: typ
     if not validated and arguments.eval_strategy != "no":
         raise InvalidValueError(
             field="trainer.eval_strategy",
-            expected="no, without validation rows (validation, dev)",
+            expected="no: there are no validation rows (set validation or dev)",
             got=fit.trainer["eval_strategy"],
         )
     return arguments
@@ -211,7 +211,7 @@ def _checked_values(fit: FitSettings, kind: type[Any], decided: Mapping[str, Any
             owner = _DECIDED.get(name)
             raise InvalidValueError(
                 field=f"trainer.{name}",
-                expected=f"no value, because the stage decides it{(f' (by {owner})' if owner else '')}",
+                expected=f"no value, because the stage sets it{(f' (by {owner})' if owner else '')}",
                 got=fit.trainer[name],
             )
     # Some classes declare their choices in the metadata of a field and check them only on a command line.

@@ -2,7 +2,7 @@
 
 Behaviour cloning and self-reinforcement (arXiv 2403.08715, §3) are the same computation on different episodes. Rows are
 tokenised here, not by the trainer: the trained tokens are exactly those that the policy would sample, the action's JSON
-and the end token, after exactly the prompt that it would receive. Rows are not truncated: one that is too long has
+and the end token, after exactly the prompt that it would receive. Rows are not truncated: a row that is too long has
 already lost its oldest turns (:mod:`sotopia_training.data.samples`), or was left out and counted.
 """
 

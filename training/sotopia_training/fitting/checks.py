@@ -17,9 +17,9 @@ _OF_BITSANDBYTES = re.compile(r"adamw_8bit|.*bnb|paged_|lion_|ademamix")
 
 
 def check_launch() -> None:
-    """Raises :class:`InvalidValueError` if ``accelerate launch`` should start several processes and started one.
+    """Raises :class:`InvalidValueError` if ``accelerate launch`` started one process instead of several.
 
-    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a group without other
+    Without GPUs (``--cpu``, ``MULTI_CPU``) it starts the script once, with the address of a group that has no other
     members.
     """
     # Ranks are missing although there is an address, and the second variable shows that accelerate set it.

@@ -118,7 +118,7 @@ def _check_same_adapter(model: ModelSettings) -> None:
 def load_for_training(
     settings: ModelSettings, gradient_checkpointing: bool
 ) -> tuple[PreTrainedModel, LoraConfig | None]:
-    """Loads a causal model for training, and returns it with the configuration of the new adapter, if it needs one.
+    """Loads a causal model for training; returns it with the configuration of a new adapter, ``None`` for no new one.
 
     A quantised base is prepared for training before the adapter is added, and it is the model that is trained
     (sotopia-rl loaded one and trained another). An existing adapter is trained further.
@@ -154,7 +154,7 @@ def check_trained_model(model: PreTrainedModel, settings: ModelSettings) -> None
     converted to float32, because an update of AdamW is often below the resolution of bfloat16.
 
     Raises:
-        InvalidValueError: it has another one; names a layer.
+        InvalidValueError: its quantisation differs; names a layer.
     """
     import torch
 
@@ -256,7 +256,7 @@ def begin(
     check_schedule(values)
     check_target_modules(model)
     stage.open()
-    logger.info("%s: begins from %s", stage.path, model.adapter or model.base)
+    logger.info("%s: starts from %s", stage.path, model.adapter or model.base)
     tokenizer = load_tokenizer(model.base, prompt)
     quiet()
     return TrainingRun(stage, fit, model, prompt, tokenizer, values)
@@ -328,7 +328,7 @@ def _after_loading(trainer: Trainer, checkpoint: Path) -> TrainerCallback:
     from transformers import TrainerCallback
 
     class AfterLoading(TrainerCallback):
-        """Ensures that training continues with the checkpoint's weights; sharded ones have other files and readers."""
+        """Ensures that training continues with the checkpoint's weights; sharded weights are not checked here."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if not has_sharded_weights(trainer):

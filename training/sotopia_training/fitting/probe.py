@@ -33,7 +33,7 @@ class MeasuredStep:
     Attributes:
         device: the name of the device.
         length: the number of tokens of every row.
-        memory: the peak memory in bytes: that reserved by PyTorch on a GPU, or that of this process on a CPU.
+        memory: the peak memory in bytes: reserved by PyTorch on a GPU, or used by this process on a CPU.
         seconds: the time of one optimiser step, including the sampling that it needs.
     """
 
@@ -52,7 +52,7 @@ class MeasuredStep:
 
 @contextmanager
 def probing(settings: _Fit) -> Iterator[_Fit]:
-    """Yields the settings of a probe: those of the stage, but nothing is saved, validated or reported."""
+    """Yields the settings of a probe: the stage's settings without saving, validation and reports."""
     silent: dict[str, JsonValue] = {
         "report_to": "none",
         "save_strategy": "no",

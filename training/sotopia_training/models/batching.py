@@ -1,4 +1,4 @@
-"""Batching of the prompts of many callers: those that wait in an event loop at the same time are answered together."""
+"""Batching of prompts: prompts that wait in an event loop at the same time are answered together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model in this process as a chat model, which can play, judge, answer interviews and write like one on a server.
+"""A model in this process as a chat model, which can play, judge, answer interviews and write.
 
 Requests that wait at the same time are sampled in one batch, and models of one directory share their weights.
 """

@@ -170,7 +170,7 @@ class BatchedGenerator:
             schemas: the JSON schema that constrains the answer to each prompt; ``None`` for free text.
 
         Raises:
-            InvalidValueError: the number of seeds or schemas is not that of the prompts, or a prompt is empty.
+            InvalidValueError: the number of seeds or schemas differs from the number of prompts, or a prompt is empty.
         """
         schemas = [None] * len(prompt_ids) if schemas is None else schemas
         if len(schemas) != len(prompt_ids):
@@ -197,7 +197,7 @@ class BatchedGenerator:
     def _decode_in_memory(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], schemas: Sequence[Mapping[str, Any] | None]
     ) -> list[Sampled]:
-        """Decodes one batch; out of memory, it drops the stored prefixes, then decodes the halves in turn."""
+        """Decodes one batch. If memory runs out, it drops the stored prefixes, then decodes the two halves in turn."""
         import torch
 
         try:
@@ -413,7 +413,7 @@ def _read_rows(
     rows: torch.Tensor,
     ends: torch.Tensor,
 ) -> list[tuple[int, int, list[int]]]:
-    """Returns the rows of the cache that end, with their first column and the token ids whose keys are in the cache."""
+    """Returns the finished rows of the cache, with their first column and the token ids whose keys are in the cache."""
     # The last sampled token was never read by the model, so it has no keys and values yet.
     indices, longest = ends.nonzero().squeeze(1), max(map(len, prompts))
     numbers = rows[indices]

@@ -35,7 +35,7 @@ def gguf_file(directory: Path) -> Path | None:
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
         raise InvalidValueError(
-            expected="one .gguf file", got=names, hint="give each a directory of its own", where=directory
+            expected="one .gguf file", got=names, hint="put each file in its own directory", where=directory
         )
     return files[0] if files else None
 
@@ -130,7 +130,7 @@ def smol_directory() -> Path:
 
 
 def check_whole_model(name: str, report: Mapping[str, Any]) -> None:
-    """Raises :class:`InvalidValueError` if weights are missing, which transformers then draws at random.
+    """Raises :class:`InvalidValueError` if weights are missing, because transformers initialises them at random.
 
     Args:
         name: the name of the model, for the message.

@@ -99,10 +99,10 @@ def _growing_layer() -> Any:
 
 @dataclass(slots=True)
 class Prefix:
-    """The stored beginning of one prompt.
+    """The stored prefix of one prompt.
 
     Attributes:
-        tokens: the number of its first tokens that are stored, fewer than it has; 0 if none is.
+        tokens: the number of its first tokens that are stored, less than its length; 0 if none is stored.
         layers: the keys and values of a sequence that begins with them, by layer.
     """
 
@@ -111,7 +111,7 @@ class Prefix:
 
 
 class Prefixes:
-    """Keys and values of token sequences, the least recently used first, for later prompts that begin with them.
+    """Keys and values of token sequences, the least recently used first, for later prompts that start with them.
 
     They are valid as long as the model's weights do not change, and only for models that :func:`can_be_stored`.
     """
@@ -145,10 +145,10 @@ class Prefixes:
         self._sequences.clear()
 
     def withdraw(self, prompts: Sequence[Sequence[int]], reserved: int) -> list[Prefix]:
-        """Returns the longest stored beginning of each prompt.
+        """Returns the longest stored prefix of each prompt.
 
-        A sequence that a prompt repeats for the most part is removed from the store, because the prompt will replace
-        it. A sequence that shares only its beginning stays, for example that of another episode with the same
+        If a prompt repeats most of a sequence, the sequence is removed from the store, because the prompt will replace
+        it. A sequence that shares only a short prefix stays, for example the sequence of another episode with the same
         instructions.
 
         Args:

@@ -1,4 +1,4 @@
-"""Loading of base models and adapters, also in 4 bit, with early checks, such as of the adapter's base."""
+"""Loading of base models and adapters, also in 4 bit, with early checks, for example that an adapter fits its base."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 POLICY_FILE = "sotopia_policy.json"
-"""File beside the weights that contains the model's prompt settings; see :func:`read_prompt_settings`."""
+"""The file beside the weights that contains the model's prompt settings; see :func:`read_prompt_settings`."""
 
 LOADING = threading.RLock()
 """Acquired while weights are loaded: transformers patches torch's initialisation for all threads of the process."""
@@ -94,7 +94,7 @@ def load_causal_lm(settings: ModelSettings) -> PreTrainedModel:
 
 
 def located(base: str) -> str:
-    """Returns a directory's absolute path, which an adapter can store as its base; a hub name unchanged.
+    """Returns a directory's absolute path, which an adapter can store as its base; hub names are returned unchanged.
 
     ``smol`` and a directory with a GGUF file become the directory of the converted model.
 
@@ -134,7 +134,9 @@ def adapter_base(directory: str | Path) -> str | None:
         base = None
     if not isinstance(base, str):
         raise InvalidValueError(
-            expected="JSON with base_model_name_or_path", hint="it is damaged, or not of an adapter", where=file
+            expected="JSON with base_model_name_or_path",
+            hint="it is damaged, or does not describe an adapter",
+            where=file,
         )
     return base
 

@@ -1,4 +1,4 @@
-"""A model directory in a seat: an adapter, a trained model or a base model as a policy of the environment.
+"""Policies from model directories: an adapter, a trained model or a base model plays a seat of the environment.
 
 The model is prompted as in training (``sotopia_policy.json`` beside its weights contains the prompt settings), and all
 turns that wait at the same time are sampled in one batch. The directory is the policy's name on a command line::
@@ -7,7 +7,7 @@ turns that wait at the same time are sampled in one batch. The directory is the 
     sotopia rollout --policy "runs/bc:temperature=0.7,name=cloned" --policy "best-of-8(runs/bc by runs/rm)" --out runs/b
 
 A model on a server (vLLM, or ``transformers serve``) does not need this module: its name is
-``local/NAME:format=…,temperature=…`` with ``--api-base``, and the format is that in its ``sotopia_policy.json``.
+``local/NAME:format=…,temperature=…`` with ``--api-base``, and the format is written in its ``sotopia_policy.json``.
 ``docs/training-models.md`` describes how to start such a server.
 """
 

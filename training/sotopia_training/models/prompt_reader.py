@@ -1,4 +1,4 @@
-"""A forward pass for training that reads each common beginning of a batch's rows only once.
+"""A forward pass for training that reads each common prefix of a batch's rows only once.
 
 TRL's loss reads every row from its first token, forwards and backwards. With long prompts and short answers, most of
 these tokens belong to the same prompt, which is read again for every answer of its group.
@@ -63,7 +63,7 @@ class PromptReader:
         return self._forward(**kwargs)
 
     def _column(self, ids: torch.Tensor, mask: torch.Tensor) -> int:
-        """Returns the column at which the common beginnings end; 0 if the original pass must be used."""
+        """Returns the column at which the common prefixes end; 0 if the original pass must be used."""
         from torch import nn
 
         drops = getattr(self._config, "attention_dropout", 0) or any(
@@ -104,7 +104,7 @@ def _rows(ids: torch.Tensor, mask: torch.Tensor) -> list[_Row]:
 def common_columns(rows: Sequence[_Row]) -> int:
     """Returns the number of leading columns, possibly 0, for which the fewest tokens are read.
 
-    Each different beginning of this width is read once, followed by the rest of every row, which has at least one
+    Each different prefix of this width is read once, followed by the rest of every row, which has at least one
     token.
 
     Args:

@@ -108,8 +108,8 @@ def _texts(settings: TinyBaseStage) -> list[str]:
 def make_tiny_tokenizer(texts: Iterable[str], vocabulary: int = 1024, numbers: int = 0) -> PreTrainedTokenizerBase:
     """Trains a byte-level BPE tokenizer on ``texts``; digits are single tokens, so that unseen numbers are spelt out.
 
-    Words are split only at white space and before prices, so the JSON around every action becomes a few tokens, as do
-    the roles of a conversation: a conversation is a quarter shorter than with GPT-2's split.
+    Words are split only at white space and before prices, so the JSON around every action and the roles of a
+    conversation become a few tokens each. A conversation is a quarter shorter than with GPT-2's split.
 
     Args:
         texts: the training texts.

@@ -1,7 +1,7 @@
 """Loading and checking of tokenizers, and conversion of conversations to token ids.
 
-Loading fails early if the chat template is missing or not prefix-preserving. No token is ever added to a vocabulary, so
-no embedding is resized.
+Loading fails early if the chat template is missing or not prefix-preserving. Tokens are never added to a vocabulary, so
+embeddings are never resized.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
     """Loads the tokenizer of a model directory or hub name and checks that it can be used in training.
 
     A template that is not prefix-preserving is replaced by TRL's training template of that model, if one exists. The
-    arguments of the template are written into it, so that they are saved with the trained model. So is an empty system
-    message, if the template would add a default one ("You are Qwen, …") to a conversation without.
+    arguments of the template are written into it, so that they are saved with the trained model. If the template would
+    add a default system message ("You are Qwen, …") to a conversation without one, an empty system message is written
+    into it, too.
 
     Args:
         path: the directory or hub name of the model.
@@ -149,8 +150,8 @@ def _training_template(tokenizer: PreTrainedTokenizerBase, template: str) -> str
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Format = "chat") -> None:
     """Checks template, end and padding tokens; a missing padding token becomes the end token, so none is added.
 
-    Prompts of the ``single`` format are one user message each and need no preserved prefix. Some instruction-tuned
-    models (Mistral's) can be trained only with that format.
+    In the ``single`` format every prompt is one user message, so the template need not preserve prefixes. Some
+    instruction-tuned     models (Mistral's) can be trained only with that format.
 
     Raises:
         InvalidValueError: a token or the template is missing, or the template is not prefix-preserving.
@@ -191,7 +192,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
 
 
 def _first_break(tokenizer: PreTrainedTokenizerBase, format: Format) -> str:
-    """Returns where prompt and completion of a turn are not a prefix of the next prompt; empty if they always are."""
+    """Returns the place where a prompt and its completion are not a prefix of the next prompt; empty without one."""
     if format == "single":
         return "" if prompt_ids(tokenizer, _PROBE[1:2]) else "it renders nothing"
     # Two answers: some templates treat only the latest one differently, for example by removing its reasoning.

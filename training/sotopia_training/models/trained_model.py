@@ -54,7 +54,8 @@ _SAMPLES, _SAMPLE = 64, 1 << 20
 def holds_causal_lm(path: str | Path) -> bool:
     """Whether a directory, or ``model/`` in it, contains a causal language model or an adapter of one.
 
-    It reads two small files and needs no slow imports. A reward model, which has a score head, is not one.
+    It reads two small files and needs no slow imports. A reward model has a score head and is not a causal language
+    model.
     """
     try:
         if not is_model_directory(path):
@@ -181,7 +182,7 @@ class TrainedModel:
 
     @property
     def tokenizer_path(self) -> str:
-        """Directory or hub name of the tokenizer: that beside the weights, or the base's."""
+        """Directory or hub name of the tokenizer: the one beside the weights, or the base's."""
         beside = any((self.path / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json"))
         return str(self.path) if beside else self.settings.base
 
@@ -201,7 +202,8 @@ class TrainedModel:
     def load(self) -> PreTrainedModel:
         """Loads base and adapter onto the device, for inference.
 
-        An adapter is merged into float32 weights only: lower precision would round it away, and 4 bit cannot hold it.
+        An adapter is merged into float32 weights only: lower precision would round its update away, and 4-bit weights
+        cannot store it.
         """
         with LOADING:
             model: Any = load_causal_lm(self.settings)

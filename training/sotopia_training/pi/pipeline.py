@@ -1,8 +1,9 @@
 """SOTOPIA-π as a pipeline of any number of updates, in which each step is a stage directory that can be continued.
 
 An update is: generate tasks, collect episodes, rate them, filter them, train, evaluate (arXiv 2403.08715, figure 1).
-Behaviour cloning collects episodes of the expert with itself, self-reinforcement those of the model that the previous
-update trained. A complete step is skipped and an interrupted one is continued, so the same command resumes a pipeline.
+Behaviour cloning collects episodes of the expert with itself; self-reinforcement collects episodes of the model that
+the previous update trained. A complete step is skipped and an interrupted one is continued, so the same command resumes
+a pipeline.
 Each step compares its settings with those in its directory.
 """
 
@@ -189,7 +190,7 @@ class Pipeline:
         self._play(settings, None if cloning else number - 1)
 
     def _play(self, settings: CollectionSettings, update: int | None) -> None:
-        """Collects episodes; the agent is the model after ``update``, or for ``None`` the one in the settings."""
+        """Collects episodes; the agent is the model after ``update``; for ``None``, the agent of the settings."""
         # A complete collection does not need the model, which takes time and memory to load.
         complete = (Path(settings.output) / DONE).is_file()
         collection.run(settings, Participants(agent=None if update is None or complete else self._trained(update)))
@@ -328,7 +329,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         load: makes policies of trained models; :func:`load_trained` needs them in directories.
 
     Raises:
-        InvalidValueError: the first update has no model to begin with, the base must play and is not in a directory,
+        InvalidValueError: the first update has no model to start from, the base must play and is not in a directory,
             or no evaluator is named.
         UnknownNameError: a policy, an evaluator or a family does not exist.
     """
@@ -348,14 +349,14 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
 
 
 def _check_beginning(settings: PipelineSettings, load: Load) -> None:
-    """Checks that the first update has a model, in a directory if that model has to play before."""
+    """Checks that the first update has a model, which must be in a directory if it plays before it is trained."""
     pipeline = Pipeline(settings)
     base, first = pipeline.base, Path(settings.output) / pipeline.name(0) / "training" / DONE
     if settings.tiny is not None or first.is_file():
         return
     if not base:
         raise InvalidValueError(
-            "the first update has no model to begin with", field="model.base", hint="set it, start_from or tiny"
+            "the first update has no model to start from", field="model.base", hint="set it, start_from or tiny"
         )
     plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] == "sr" else None
     if load is not load_trained or not (settings.start_from or plays):

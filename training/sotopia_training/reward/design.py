@@ -5,8 +5,8 @@ is r* = 1/N · Σ γ_i · r̂_i over the N dimensions. The fitted design is save
 
 * Turns of validation scenarios are mapped with the training turns' bounds and are *not* clipped: a reward beyond the
   bounds gets a value outside [0, 1], so that errors there have their full size.
-* A dimension on which all training turns have the same reward carries no information: every turn gets 0.5 on it, in
-  validation, too, and a warning is logged. If all dimensions are constant, an error is raised.
+* A dimension on which all training turns have the same reward carries no information: every turn gets 0.5 on it, also
+  in validation, and a warning is logged. If all dimensions are constant, an error is raised.
 * A turn without a reward on one of the dimensions is left out and counted, never treated as 0.
 """
 
@@ -117,7 +117,7 @@ def fit_design(rewards: Rewards, training: Collection[str], weights: Mapping[str
     ]
     if not rows:
         raise InvalidValueError(
-            f"no turn of the training scenarios has one on all of {', '.join(gammas)}", field="rewards"
+            f"no turn of the training scenarios has a reward on all of {', '.join(gammas)}", field="rewards"
         )
     bounds = {
         name: Bounds(low=min(row[name] for row in rows), high=max(row[name] for row in rows), weight=weight)

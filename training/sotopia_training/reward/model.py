@@ -48,7 +48,7 @@ class RewardModelSettings(FitSettings):
 
     Attributes:
         model: the model to train.
-        start_from: the output directory of an earlier stage; its adapter, or its full model, replaces that of
+        start_from: the output directory of an earlier stage; its adapter, or its full model, replaces the one in
             ``model``. An adapter is trained further, with a new score head.
         prompt: the prompt settings: ``format`` must be that of the rows, ``max_length`` limits prompt and answer
             together.
@@ -177,7 +177,7 @@ def collate(rows: Sequence[Mapping[str, Any]], padding: int) -> dict[str, Any]:
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Returns a token that no row ends with."""
+    """Returns a token that is not the last token of any row."""
     # The model reads its score at the last token that is not padding, so a row that ended with the padding token would
     # be read too early. Templates end rows with the end token or a line break.
     candidates = (tokenizer.pad_token_id, tokenizer.unk_token_id, *range(len(tokenizer)))
@@ -229,7 +229,7 @@ def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel
         raise InvalidValueError(
             f"adapts {strange[0]}, which a reward model does not have",
             where=settings.adapter,
-            hint="begin from another adapter, or without one",
+            hint="start from another adapter, or without one",
         )
     return peft_model
 
@@ -371,7 +371,7 @@ def _trainer(frame: TrainingRun, arguments: Any, rows: Dataset, validation: Data
 
 
 def _held_out(trainer: Trainer, keep: str | int) -> dict[str, float]:
-    """The figures of the saved model: those of its last validation, or else measured now."""
+    """The figures of the saved model, from its last validation; without one, they are measured now."""
     history = trainer.state.log_history
     last = next((entry for entry in reversed(history) if "eval_mse" in entry), None)
     if last is None or keep == "best" or last["step"] != trainer.state.global_step:

@@ -1,7 +1,7 @@
 """Scores of a trained reward model: for best-of-N policies, and as the reward function of GRPO.
 
 The model is loaded in the precision of its training, with dropout off and the score head in float32. A model without a
-trained score head is refused: its scores would be random numbers (sotopia-rl trained on such).
+trained score head is refused: its scores would be random numbers (sotopia-rl trained on such scores).
 """
 
 from __future__ import annotations

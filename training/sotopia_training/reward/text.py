@@ -110,6 +110,6 @@ def fitting_ids(
     max_length: int,
     finished: bool = True,
 ) -> list[int] | None:
-    """As :func:`scored_ids`; ``None`` if there are more than ``max_length``, because input is never truncated."""
+    """Returns :func:`scored_ids`, or ``None`` for more than ``max_length`` tokens: input is never truncated."""
     ids = scored_ids(tokenizer, prompt, completion, finished)
     return ids if len(ids) <= max_length else None

@@ -56,7 +56,7 @@ class StageDirectory:
         return self.path / "checkpoints"
 
     def open(self) -> None:
-        """Creates the directory, or checks that it holds the same stage; one without output starts again.
+        """Creates the directory, or checks that it holds the same stage; a directory without output starts again.
 
         Raises:
             InvalidValueError: the directory holds output of another stage or of other settings; names the first

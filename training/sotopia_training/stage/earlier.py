@@ -1,7 +1,7 @@
 """Settings that earlier versions recorded in ``stage.json``, in the present form.
 
 A stage compares its settings with the recorded ones before it continues. A setting that was deleted may be left out of
-this comparison only if the run had the value that is fixed now.
+this comparison only if the run used the value that is now fixed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FIXED: Mapping[str, Any] = {
     "vocabulary": 1024,
 }
 _SOURCE: Mapping[str, Any] = {"n": None, "level": "medium", "seed": 0, "split": None}
-"""The options of a source of tasks, which was a mapping, with their defaults."""
+"""The options of a source of tasks, which earlier versions wrote as a mapping, with their defaults."""
 _OF_A_WRITER = {"max_tokens": 1024}
-"""The value of deleted settings of a writing model, where others had another one."""
+"""The value of deleted settings in a writing model, where it differs from their value elsewhere."""
 
 
 def present_settings(recorded: Any, kind: type[Settings]) -> Any:
@@ -66,7 +66,7 @@ def _corrected(settings: Any, problem: Mapping[str, Any]) -> bool:
 
 
 class _Unknown:
-    """Not a value of any setting."""
+    """A marker that differs from the value of every setting."""
 
 
 def _source_name(source: Mapping[str, Any]) -> str:

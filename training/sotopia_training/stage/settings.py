@@ -52,7 +52,8 @@ class PromptSettings(Settings):
         format: the format of :mod:`sotopia_env.policies.agent_prompt`; models are trained on text, not function calls.
         max_length: the maximum number of tokens of prompt and answer; longer prompts lose their oldest turns.
         max_answer: the number of these tokens that are reserved for the answer.
-        chat_template: replaces the model's own, e.g. one that keeps conversations as they were (Mistral's does not).
+        chat_template: replaces the model's own, e.g. with one that keeps earlier messages unchanged (Mistral's does
+            not).
         chat_template_kwargs: arguments of the model's chat template, e.g. ``{enable_thinking: false}`` of Qwen3.
     """
 

@@ -151,7 +151,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
     """Checks template, end and padding tokens; a missing padding token becomes the end token, so none is added.
 
     In the ``single`` format every prompt is one user message, so the template need not preserve prefixes. Some
-    instruction-tuned     models (Mistral's) can be trained only with that format.
+    instruction-tuned models (Mistral's) can be trained only with that format.
 
     Raises:
         InvalidValueError: a token or the template is missing, or the template is not prefix-preserving.

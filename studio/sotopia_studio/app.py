@@ -29,7 +29,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     database = Database(settings.database)
     durations = Histogram(
         "studio_request_seconds",
-        "Seconds from a request to the beginning of its response.",
+        "Seconds from a request to the start of its response.",
         ["method", "route", "status"],
         registry=None,  # the default one is shared by all servers of a process
     )

@@ -1,8 +1,8 @@
 """Authentication and authorisation.
 
 A browser has a session, whose cookie is a random secret; a program has a token. The database stores only SHA-256 hashes
-of both. Without accounts, a session begins with a one-time address, which ``sotopia serve`` prints; with accounts, it
-begins with a password. A participant's session gives access to one study only.
+of both. Without accounts, a one-time address that ``sotopia serve`` prints starts a session; with accounts, a password
+does. A participant's session gives access to one study only.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ SCOPES: dict[str, frozenset[str]] = {
 """The scopes of each role on the pages and the API of researchers."""
 _DAY = 24 * 3600.0
 SESSION = 30 * _DAY
-"""Seconds for which a session lasts."""
+"""The duration of a session, in seconds."""
 ONE_TIME = _DAY
-"""Seconds for which a one-time address can be used."""
+"""The validity of a one-time address, in seconds."""
 TOKEN_PREFIX = "sot_"
 _LOGIN = "login"
 _USED = "this address was used or is too old; `sotopia login` prints a new one"
@@ -77,13 +77,13 @@ def digest(secret: str) -> str:
 
 
 def cookie_name(connection: HTTPConnection) -> str:
-    """Returns the name of the session's cookie; over HTTPS one that no other host can set."""
+    """Returns the name of the session's cookie; over HTTPS, a name that other hosts cannot set."""
     # Browsers accept the prefix `__Host-` only over HTTPS, from this very host and for all paths.
     return "__Host-studio" if is_https(connection) else "studio"
 
 
 async def open_session(connection: AsyncConnection, principal: str, role: Role, study: str = "") -> str:
-    """Begins a session and returns its secret."""
+    """Starts a session and returns its secret."""
     secret = secrets.token_urlsafe(32)
     values = {
         "principal": principal,
@@ -124,7 +124,7 @@ async def add_token(connection: AsyncConnection, owner: str, name: str, scopes: 
 
 
 async def add_login(connection: AsyncConnection, role: Literal["admin", "viewer"] = "admin") -> str:
-    """Makes the secret of a one-time address, which opens one session of this role within a day."""
+    """Creates the secret of a one-time address, which opens one session with this role within a day."""
     secret = secrets.token_urlsafe(32)
     row = {"id": tables.new_id(), "hash": digest(secret), "name": _LOGIN, "owner": role, "created": time.time()}
     await connection.execute(insert(tables.token).values(scopes=_LOGIN, **row))
@@ -155,7 +155,7 @@ async def claim_login(connection: AsyncConnection, secret: str) -> str:
 
 
 async def add_user(database: Database, name: str, password: str, role: Role) -> None:
-    """Adds a user, or gives one that is there another password and role, which ends all sessions and tokens.
+    """Adds a user, or changes an existing user's password and role, which ends all sessions and tokens.
 
     Raises:
         InvalidValueError: the password is too short, or the role does not exist.
@@ -204,7 +204,7 @@ _DECOY = _HASHER.hash(secrets.token_hex(16))
 
 
 async def principal_of(connection: HTTPConnection) -> Principal | None:
-    """Returns the sender of a request, by its token or else its cookie; ``None`` without either.
+    """Returns the sender of a request, identified by its token, else by its cookie; ``None`` without both.
 
     Raises:
         UnauthorizedError: the token is invalid.
@@ -247,14 +247,14 @@ async def of_token(connection: HTTPConnection, secret: str) -> Principal:
 
 
 def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
-    """Returns a dependency that lets only callers with ``scope`` through."""
+    """Returns a dependency that admits only callers with ``scope``."""
 
     async def check(connection: HTTPConnection) -> Principal:
         principal = await principal_of(connection)
         if principal is None:
             raise UnauthorizedError("not authenticated: log in, or send `Authorization: Bearer TOKEN`")
         if scope not in principal.scopes:
-            raise ForbiddenError(f"this needs the scope {scope!r}")
+            raise ForbiddenError(f"this request needs the scope {scope!r}")
         connection.state.principal = principal  # pages hide what this principal may not use
         return principal
 

@@ -36,7 +36,7 @@ _OVER = frozenset({"done", "failed", "stopped"})
 
 
 class StudioError(SotopiaError):
-    """The studio refused a request.
+    """The studio returned an error.
 
     Attributes:
         status: HTTP status.
@@ -64,7 +64,7 @@ class AsyncStudio:
 
         Args:
             address: address of the studio, such as ``http://127.0.0.1:8321``.
-            token: token of this program.
+            token: the token of this program.
             timeout: seconds to wait for a response.
         """
         base, headers = f"{address.rstrip('/')}/api/v1", {"authorization": f"Bearer {token}"}
@@ -80,7 +80,7 @@ class AsyncStudio:
         """Sends a request to a path below ``/api/v1``; all other methods use this one.
 
         Raises:
-            StudioError: the studio refused it.
+            StudioError: the studio returned an error.
         """
         return _checked(await self._http.request(method, path, **options))
 
@@ -102,7 +102,7 @@ class AsyncStudio:
     async def simulate(
         self, /, what: Task | str, policies: list[str], agents: list[str] | None = None, **options: Any
     ) -> list[str]:
-        """Begins live episodes and returns their ids.
+        """Starts live episodes and returns their ids.
 
         Args:
             what: a task, the id of a task, or the id of a scenario.

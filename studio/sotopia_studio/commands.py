@@ -1,6 +1,7 @@
 """Commands of the studio: ``serve``, ``worker``, ``login``, ``user``, ``token`` and ``db import``.
 
-The commands import their dependencies when they run, so without the extra ``serve`` they exist and name it.
+The commands import their dependencies when they run, so without the extra ``serve`` they exist, and their error names
+it.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
-"""Modules of the extra that no command of the studio can do without."""
+"""Modules of the extra that every command of the studio needs."""
 _BEFORE = Path("studio/studio.db")
-"""The default database before the folder had a name of its own."""
+"""The default database of earlier versions, which shared its folder."""
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings of the service.")
 ]
@@ -78,7 +79,7 @@ def _settings(config: Path | None, database: str | None, changes: list[str]) -> 
 
 
 def _with_database(settings: ServiceSettings, work: Callable[[Database], Awaitable[_T]]) -> _T:
-    """Returns the result of ``work`` on the open database; one that cannot be opened is the only message."""
+    """Returns the result of ``work`` on the open database; if it cannot be opened, prints only that error."""
     from sotopia_studio.store.migrations import opened
 
     async def run() -> _T:
@@ -145,7 +146,7 @@ def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> No
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Listens before anything else is started, so that an address that is taken is the only message."""
+    """Listens before anything else is started, so that for an address in use this error is the only output."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
@@ -265,7 +266,7 @@ def view(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8322,
 ) -> None:
-    """Read runs as pages: transcripts, the knowledge of each seat, evaluations, comparisons. Read-only.
+    """Read runs as pages: transcripts, the knowledge of each seat, evaluations, comparisons. Nothing can be changed.
 
     With --out, all episodes go into one HTML file that needs no network and no server.
 
@@ -292,16 +293,16 @@ def view(
 
 
 class Workers:
-    """Worker processes, each of which is started again when it ends by itself.
+    """Worker processes; a process that ends by itself is restarted.
 
-    A worker that ends at once again and again is started ever more rarely, since its cause will not go away by itself.
+    The pause before a restart grows for a worker that keeps ending at once, because its cause probably persists.
     """
 
     PATIENCE = 60.0
-    """Seconds of work after which an end counts as the first, and the longest pause before a new start."""
+    """Seconds of work after which an end counts as the first one; also the longest pause before a restart."""
 
     def __init__(self, command: list[str], count: int) -> None:
-        """Starts nothing yet."""
+        """Creates the group; starts no process."""
         self._command = command
         self._children: list[subprocess.Popen[bytes] | None] = [None] * count
         self._ended = threading.Event()
@@ -332,4 +333,4 @@ class Workers:
             if not self._ended.is_set():
                 brief = time.monotonic() - start < self.PATIENCE
                 pause = min(2 * pause or 1.0, self.PATIENCE) if brief else 1.0
-                logger.warning("worker %d ended (%d); it is started again in %g s", number + 1, code, pause)
+                logger.warning("worker %d ended (%d); it restarts in %g s", number + 1, code, pause)

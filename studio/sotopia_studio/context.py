@@ -22,7 +22,7 @@ class Services:
         settings: the service's settings.
         database: the service's database.
         hub: distributes events to watchers.
-        durations: seconds from a request to the beginning of its response, by method, route and status.
+        durations: seconds from a request to the start of its response, by method, route and status.
     """
 
     settings: ServiceSettings
@@ -43,7 +43,7 @@ def public_address(connection: HTTPConnection) -> str:
 
 
 def is_https(connection: HTTPConnection) -> bool:
-    """Whether browsers reach the server by HTTPS, which a proxy in front of it may end."""
+    """Whether browsers reach the server by HTTPS, which a proxy in front of it may terminate."""
     return public_address(connection).startswith("https://")
 
 

@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sotopia_studio.answers import PROBLEM
 
 LONGEST_BODY = 4 * 2**20
-"""Bytes of a request."""
+"""The maximum size of a request, in bytes."""
 LONGEST_UPLOAD = 64 * 2**20
-"""Bytes of an upload of episodes, some thousand of them."""
+"""The maximum size of an upload of episodes, in bytes; enough for some thousand episodes."""
 _UPLOAD = "/api/v1/episodes"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -33,7 +33,7 @@ _RATES = {
     "/design": (20, 60.0),
     "/simulate": (240, 60.0),
 }
-"""Limits on requests with effects, by path: the number that one caller may send, and the seconds for it."""
+"""Limits on requests with effects, by path: the number that a caller may send, and the period in seconds."""
 _CALLERS = 10_000
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -57,7 +57,7 @@ class Guard:
 
         Args:
             app: the server.
-            durations: by method, route and status.
+            durations: seconds until a response starts, by method, route and status.
             origin: the address under which browsers reach the server; by default any host of ``hosts``.
             hosts: names of this machine; by default those of the loopback interface.
         """
@@ -143,7 +143,7 @@ class Guard:
 
 
 def _route(scope: Scope) -> str:
-    """The path with names in place of ids, since a series for every episode would fill a monitor; empty for 404."""
+    """The path with names in place of ids, to avoid one metric series per episode; empty for 404."""
     if "endpoint" not in scope:
         return ""
     names = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}

@@ -1,7 +1,7 @@
 """The hub: polls the database once for all watchers of a web process.
 
-The new events of an episode are read once, however many people watch it. Events are numbered without gaps, so a watcher
-that reconnects with the number of its last event misses no event and gets none twice.
+The new events of an episode are read once for all its watchers. Events are numbered without gaps, so a watcher
+that reconnects with the number of its last event gets every event exactly once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RENDERINGS = 256
 
 @dataclass(slots=True)
 class _Channel:
-    """The events of a watched episode, and the signal that new ones have come."""
+    """The events of a watched episode, and the signal that new events have arrived."""
 
     log: list[Event] = field(default_factory=list)
     closed: bool = False
@@ -38,7 +38,7 @@ class Hub:
     """Distributes the events of episodes to their watchers."""
 
     def __init__(self, database: Database) -> None:
-        """Begins without watchers."""
+        """Creates a hub without watchers."""
         self._database = database
         self._channels: dict[str, _Channel] = {}
         self._poll: asyncio.Task[None] | None = None
@@ -79,7 +79,7 @@ class Hub:
 
     @property
     def closing(self) -> bool:
-        """Whether streams are to end because the server is shutting down."""
+        """Whether streams must end because the server is shutting down."""
         return self._closing.is_set()
 
     @property
@@ -93,7 +93,7 @@ class Hub:
             await self._refresh([episode])
 
     async def once(self, key: Hashable, render: Callable[[], Awaitable[str]]) -> str:
-        """Returns what ``render`` returns, which is called once for all watchers who ask for the same ``key``."""
+        """Returns the result of ``render``, which is called once for all watchers that request the same ``key``."""
         task = self._renderings.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = self._renderings[key] = asyncio.ensure_future(render())

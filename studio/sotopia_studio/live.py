@@ -51,7 +51,7 @@ class LiveSpec(Record):
         turn_seconds: the time limit of a person's turn; ``None`` for no limit.
         on_timeout: the consequence: the turn passes (``none``), or the person's character leaves (``leave``).
         tag: a tag of the episode, for lists.
-        study: id of the study it belongs to, if any.
+        study: id of the study that the episode belongs to, if any.
     """
 
     task: Task
@@ -98,7 +98,7 @@ class LiveEpisode:
         table: the episode so far.
         number: number of the latest event.
         status: ``queued``, ``running``, ``waiting`` (for a person), ``done``, ``failed`` or ``stopped``.
-        deadline: when the person whose turn it is runs out of time.
+        deadline: the end of the time limit of the person whose turn it is.
         expected: the agents whose people have not opened their links yet.
         appended: number of turns that have events.
         answered: the agents whose answers in the incomplete veiled round have events.
@@ -174,7 +174,7 @@ class LiveEpisode:
             turn: number of turns on the page that the person saw; the action of an outdated page is refused.
 
         Raises:
-            ConflictError: the conversation has ended, the turn is over, or it is not the person's.
+            ConflictError: the conversation has ended, the turn is over, or it is another seat's turn.
             ForbiddenError: the seat is not a person's.
         """
         if agent not in self.spec.people:
@@ -186,7 +186,7 @@ class LiveEpisode:
             raise ConflictError("that turn is over already; look at the present state of the conversation")
 
     async def append(self, connection: AsyncConnection) -> None:
-        """Appends an event for every new turn and answer, and one with the agents to act next.
+        """Appends an event for every new turn and answer, and an event with the agents that act next.
 
         Args:
             connection: a writing transaction.
@@ -231,7 +231,7 @@ async def begin(
     owner: str = "",
     participants: Mapping[str, str] | None = None,
 ) -> str:
-    """Adds a live episode and asks for the job that plays it; returns its id."""
+    """Adds a live episode, requests the job that plays it, and returns its id."""
     identity = tables.new_id()
     names = spec.task.names
     row = {
@@ -279,7 +279,7 @@ async def act(
         read: returns the action, given what the seat observes; called if the person may act.
         turn: number of turns on the page that the person saw.
         key: idempotency key, chosen by the sender: the same request sent twice has one effect.
-        seconds: how long the person took.
+        seconds: the time that the person took.
 
     Raises:
         ConflictError: as :meth:`LiveEpisode.check_turn` does, or another seat has used the key.
@@ -307,7 +307,7 @@ async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, ke
     query = select(row.c.agent).where(row.c.episode == episode, row.c.key == key)
     sender = (await connection.execute(query)).scalar_one_or_none()
     if sender is not None and sender != agent:
-        raise ConflictError("key: used by another seat; choose a random one")
+        raise ConflictError("key: another seat has used it; choose a random one")
     return sender is not None
 
 
@@ -321,7 +321,7 @@ async def _take(
 
 
 async def time_out(database: Database, episode: str) -> None:
-    """Carries out the declared consequence for people who have not answered by the deadline."""
+    """Applies the configured consequence to people who have not answered by the deadline."""
     async with database.write() as connection:
         live = await LiveEpisode.load(connection, episode, lock=True)
         # Checked again under the lock: the person may have answered since the worker read the list of overdue

@@ -6,7 +6,7 @@ from sotopia_env.foundation.errors import SotopiaError
 
 
 class MissingError(SotopiaError):
-    """An object was not found, or the caller may not know of it (HTTP 404)."""
+    """An object was not found, or the caller may not see it (HTTP 404)."""
 
 
 class ConflictError(SotopiaError):

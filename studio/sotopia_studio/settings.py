@@ -24,7 +24,7 @@ class ServiceSettings(Settings):
             concurrency of its own), evaluations and drafts. They wait for models most of the time, so 16 keep a model
             server busy; further jobs queue, and more workers take them.
         turn_seconds: the default time limit of a person's turn.
-        live_episodes: the most live episodes of one user at once.
+        live_episodes: the maximum number of live episodes of one user at once.
         accounts: whether users log in with a password; without accounts, the one-time address admits an administrator.
         origin: the address under which browsers reach the service, such as ``https://lab.example.org``; by default
             that of the request.

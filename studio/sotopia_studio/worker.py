@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 IDLE = 0.1
 """Seconds between two queries for a job."""
 ATTEMPTS = 4
-"""Most attempts for a job whose model does not respond."""
+"""The maximum number of attempts for a job whose model does not respond."""
 
 
 class Worker:
@@ -149,7 +149,7 @@ class Worker:
             if stopping is None:
                 stop.ask("another worker has taken the job over")
             elif stopping:
-                stop.ask("it was asked to stop")
+                stop.ask("a stop was requested")
 
     async def _watch_deadlines(self) -> None:
         """Times out people who do not answer within their limit."""

@@ -19,8 +19,8 @@ from sotopia_studio.store.kinds import DimensionList, KnownPair, RecordT
 from sotopia_studio.store.runs import RunRow
 
 T = TypeVar("T")
-After = Annotated[str, Query(description="Id of the last item of the page before.", max_length=80)]
-Limit = Annotated[int, Query(description="Most items to return.", ge=1, le=500)]
+After = Annotated[str, Query(description="Id of the last item of the previous page.", max_length=80)]
+Limit = Annotated[int, Query(description="Maximum number of items to return.", ge=1, le=500)]
 Tags = Annotated[list[Annotated[str, Field(min_length=1, max_length=80)]], Query(max_length=20)]
 
 
@@ -45,7 +45,7 @@ class Page(Body, Generic[T]):
     """A page of a list, the newest first."""
 
     items: list[T]
-    total: int = Field(description="How many items the whole list has.")
+    total: int = Field(description="Number of items in the whole list.")
     next: str | None = Field(description="Value of `after` for the next page; null on the last one.")
 
 
@@ -53,7 +53,7 @@ class Stored(Body, Generic[RecordT]):
     """An item of the library."""
 
     id: str
-    hash: str = Field(description="SHA-256 of its content; the beginning of it names the item, too.")
+    hash: str = Field(description="SHA-256 of its content; its first characters also identify the item.")
     name: str
     tags: list[str]
     created: float = Field(description="Seconds since the epoch.")
@@ -80,11 +80,11 @@ def _answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 ERRORS = _answers(400, 401, 403, 404, 409, 413, 422, 429)
-"""The errors that every route may answer with."""
+"""The errors that every route may return."""
 
 
 class StrictRequest(Request):
-    """A request whose body is JSON without double keys, without NaN and not too deep."""
+    """A request whose body is JSON without duplicate keys, without NaN and with limited nesting."""
 
     async def json(self) -> Any:
         """Returns the body; raises :class:`InvalidValueError` if it is not strict JSON."""
@@ -115,9 +115,9 @@ def page_text(rows: Sequence[tuple[str, str]], total: int, limit: int) -> str:
     """Returns a page of items, given as pairs of an id and JSON text.
 
     Args:
-        rows: one more than ``limit`` where another page follows.
-        total: number of items of the whole list.
-        limit: most items of the page.
+        rows: one more than ``limit`` if another page follows.
+        total: the number of items in the whole list.
+        limit: the maximum number of items of the page.
     """
     last, items = rows[limit - 1][0] if len(rows) > limit else None, [text for _, text in rows[:limit]]
     return f'{{"items":[{",".join(items)}],"total":{total},"next":{canonical_json(last)}}}'

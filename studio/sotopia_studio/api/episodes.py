@@ -32,7 +32,7 @@ from sotopia_studio.store.episode_lists import EpisodeFilter, EpisodeRow
 
 router = APIRouter(tags=["episodes"], route_class=StrictRoute)
 _UPLOADS = 10_000
-"""Most episodes of one upload."""
+"""The maximum number of episodes in one upload."""
 _EXPORT_PAGE = 200
 
 
@@ -93,7 +93,7 @@ class Uploaded(Body):
     openapi_extra={"requestBody": {"required": True, "content": {"application/jsonl": {"schema": {"type": "string"}}}}},
 )
 async def upload(parts: ServicesDep, principal: Runner, request: Request) -> Uploaded:
-    """Adds recorded episodes: JSON Lines, each line the record of one, as in `episodes.jsonl`. All or none."""
+    """Adds recorded episodes: JSON Lines with one record per line, as in `episodes.jsonl`. Adds all of them or none."""
     try:
         text = (await request.body()).decode()
     except UnicodeDecodeError:
@@ -173,7 +173,7 @@ async def status(parts: ServicesDep, _: Reader, episode: str) -> Status:
 @router.post("/episodes/{episode}/stop", status_code=202)
 async def stop_episode(parts: ServicesDep, _: Runner, episode: str) -> Status:
     """Stops a live episode at once; its turns are kept."""
-    await live.end(parts.database, episode, "stopped", "it was asked to stop")
+    await live.end(parts.database, episode, "stopped", "a stop was requested")
     await parts.hub.notify(episode)
     return await status(parts, _, episode)
 
@@ -218,7 +218,7 @@ class SeatState(Body):
     agent: str
     name: str
     turn: int = Field(description="Number of the coming turn; an action names it.")
-    acting: bool = Field(description="Whether the person in the seat is to act now.")
+    acting: bool = Field(description="Whether it is the turn of the person in the seat.")
     available: list[str] = Field(description="The types of action that are possible.")
     briefing: str
     history: str
@@ -260,7 +260,9 @@ class SeatAction(Body):
     """The action of a seat."""
 
     turn: int = Field(ge=0, le=2**31 - 1, description="The `turn` of the view that the action answers.")
-    key: str = Field(min_length=1, max_length=80, description="Any random text: sent again, it has no second effect.")
+    key: str = Field(
+        min_length=1, max_length=80, description="Any random text; a second action with the same key has no effect."
+    )
     action: Action
 
 

@@ -84,7 +84,7 @@ async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: 
         filters = {column: kind.value(column, value)}
         matches = await library.items(connection, kind, filters, limit=500)
     if not matches:
-        raise MissingError(f"{kind.name}: none has the {get_by} {value!r}")
+        raise MissingError(f"{kind.name}: no item has the {get_by} {value!r}")
     return json_answer(page_text([(item.id, item_text(item)) for item in matches], len(matches), len(matches)))
 
 
@@ -117,7 +117,7 @@ async def list_agents(
 
 @router.get("/agents/{get_by}/{value}", response_model=Page[Stored[Character]])
 async def agents_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
-    """Lists the characters with a value: by id, tag, name, gender, occupation or age."""
+    """Lists the characters that match a value of: id, tag, name, gender, occupation or age."""
     async with parts.database.read() as connection:
         return await _by(connection, CHARACTERS, get_by, value)
 
@@ -156,7 +156,7 @@ async def list_scenarios(
 
 
 class Castings(Body):
-    """Who may sit in a scenario's seats: ids of characters in seat order."""
+    """A possible casting of a scenario: ids of characters in seat order."""
 
     castings: list[list[str]]
     total: int
@@ -177,7 +177,7 @@ async def castings(parts: ServicesDep, _: Reader, scenario: str) -> Castings:
 
 @router.get("/scenarios/{get_by}/{value}", response_model=Page[Stored[Scenario]])
 async def scenarios_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
-    """Lists the scenarios with a value: by id, tag, codename, seats, protocol or source."""
+    """Lists the scenarios that match a value of: id, tag, codename, seats, protocol or source."""
     async with parts.database.read() as connection:
         return await _by(connection, SCENARIOS, get_by, value)
 
@@ -286,7 +286,7 @@ _ITEMS: tuple[tuple[str, Kind[Any], Any, str], ...] = (
     ("tasks", TASKS, Stored[Task], "but not its scenario and characters"),
     ("evaluation_dimensions", DIMENSION_LISTS, Stored[DimensionList], "but no evaluation that was made with it"),
 )
-"""Path, kind, response, and what deleting an item leaves or needs."""
+"""Path, kind, response, and the consequences or conditions of deleting an item."""
 
 
 def _register(path: str, kind: Kind[Any], model: Any, rest: str) -> None:
@@ -315,13 +315,13 @@ for _item in _ITEMS:
 
 # --- built-in sets ------------------------------------------------------------------------------------------------
 class Imported(Body):
-    """How many items are new in the library."""
+    """The number of items that are new in the library."""
 
     added: int
 
 
 @router.post("/library/import/{name}")
 async def import_shipped(parts: ServicesDep, _: Runner, name: Literal["starter", "everyday"]) -> Imported:
-    """Adds the characters, relationships and scenarios of a set that ships; existing items are not added again."""
+    """Adds the characters, relationships and scenarios of a built-in set; existing items are not added again."""
     async with parts.database.write() as connection:
         return Imported(added=await library.put_shipped(connection, name))

@@ -1,4 +1,4 @@
-"""Comparisons of runs and of lists of episodes: JSON, CSV and SVG from the one report."""
+"""Comparisons of runs and of lists of episodes, as JSON, CSV and SVG of the same report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sotopia_studio.store.episode_lists import EpisodeFilter
 
 router = APIRouter(tags=["reports"], route_class=StrictRoute)
 _MOST = 100_000
-"""Episodes outside of run directories that one comparison reads."""
+"""The maximum number of episodes outside of run directories that a comparison reads."""
 
 
 class Comparing(Body):
@@ -43,13 +43,13 @@ class Comparing(Body):
 
 
 class ComparingSheet(Comparing):
-    """A sheet of a comparison; an unknown name is answered with the names that there are."""
+    """A sheet of a comparison; for an unknown name, the error lists the valid names."""
 
     sheet: str = Field(default="ranking", max_length=80)
 
 
 class ComparingChart(Comparing):
-    """A chart of a comparison, the first one by default; an unknown name is answered with those there are."""
+    """A chart of a comparison, the first one by default; for an unknown name, the error lists the valid names."""
 
     chart: str = Field(default="", max_length=80)
 
@@ -91,7 +91,7 @@ async def _files(connection: AsyncConnection, query: Comparing) -> AsyncIterator
             rows = await episode_lists.page(connection, only, limit=_MOST)
             lines = await episodes.lines_of(connection, [row.id for row in rows])
             if not lines:
-                raise InvalidValueError("no ended episode has it", field="tag", got=query.tag)
+                raise InvalidValueError("no ended episode has this tag", field="tag", got=query.tag)
             path = Path(folder, "episodes.jsonl")
             path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
             files.append(str(path))
@@ -106,7 +106,7 @@ async def compare(parts: ServicesDep, _: Reader, query: ComparingDep) -> Respons
 
 @router.get("/compare.csv", response_class=Response, responses={200: {"content": {"text/csv": {}}}})
 async def compare_csv(parts: ServicesDep, _: Reader, query: Annotated[ComparingSheet, Query()]) -> Response:
-    """Returns one sheet of a comparison as CSV; an unknown name is answered with the names that there are."""
+    """Returns one sheet of a comparison as CSV; for an unknown name, the error lists the valid names."""
     report = await compared(parts, query)
     sheets = {item.name: item for item in report.sheets}
     if query.sheet not in sheets:
@@ -122,7 +122,7 @@ async def compare_csv(parts: ServicesDep, _: Reader, query: Annotated[ComparingS
 async def compare_chart(
     parts: ServicesDep, _: Reader, query: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
 ) -> Response:
-    """Returns a chart of a comparison, the first one by default; an unknown name is answered with those there are."""
+    """Returns a chart of a comparison, the first one by default; the error lists the valid names."""
     report = await compared(parts, query)
     charts = await asyncio.to_thread(report.charts)
     name = query.chart or next(iter(charts), "")

@@ -1,4 +1,4 @@
-"""Batch runs: started, watched, stopped, continued, imported."""
+"""Batch runs: starting, watching, stopping, continuing and importing them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NewRun(Body):
 
 
 class RunBegun(Body):
-    """The run that was begun."""
+    """The run that was started."""
 
     run: str
     planned: int
@@ -57,15 +57,15 @@ class RunBegun(Body):
 async def begin_run(
     parts: Services, spec: RunSpec, *, name: str = "", owner: str = "", tasks: list[str], tags: list[str]
 ) -> tuple[str, int]:
-    """Adds a run and asks for it to be played; returns its id and its number of episodes.
+    """Adds a run, requests the job that plays it, and returns its id and its number of episodes.
 
     Args:
-        parts: of the server.
-        spec: the run.
-        name: for people.
-        owner: who begins it.
+        parts: the parts of the server.
+        spec: the settings of the run.
+        name: the name that pages show.
+        owner: id of the user who starts it.
         tasks: ids of tasks of the library, instead of those of the spec.
-        tags: of the run.
+        tags: the tags of the run.
 
     Raises:
         MissingError: a task is not in the library.
@@ -94,7 +94,7 @@ async def begin_run(
 
 
 async def _with_tasks(connection: AsyncConnection, spec: RunSpec, tasks: list[str], path: Path) -> RunSpec:
-    """Returns a run on tasks of the library, which are written to ``path``; without any, the run as it is."""
+    """Returns a run on tasks of the library, which are written to ``path``; without such tasks, the same run."""
     if not tasks:
         return spec
     lines = [(await library.get(connection, TASKS, key)).record + "\n" for key in tasks]

@@ -1,4 +1,4 @@
-"""The service itself: the models and names it knows, its health, and its metrics for Prometheus."""
+"""The service itself: the available models and names, its health, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Choices(Body):
 
 @router.get("/models")
 async def models(parts: ServicesDep, _: Reader) -> Choices:
-    """Lists the language models that are set up here, and the policies, evaluators and tasks that have names."""
+    """Lists the configured language models, and the names of policies, evaluators and tasks."""
     return Choices(
         models=list(parts.settings.model_names),
         policies=[Choice(name=name, about=about) for name, about, _ in naming.described_policies()],
@@ -54,7 +54,7 @@ async def models(parts: ServicesDep, _: Reader) -> Choices:
 
 
 class Health(Body):
-    """Whether the service can work."""
+    """The health of the service."""
 
     status: Literal["ok", "degraded", "down"]
     version: str
@@ -87,7 +87,7 @@ async def metrics(parts: ServicesDep, _: Reader) -> Response:
         "runs": (tables.run.c.status, Gauge("studio_runs", "Batch runs.", ["status"], registry=registry)),
     }
     job = tables.job.c
-    jobs = Gauge("studio_jobs", "Jobs that are to be done.", ["kind"], registry=registry)
+    jobs = Gauge("studio_jobs", "Jobs that are not done yet.", ["kind"], registry=registry)
     spent = Gauge("studio_cost_dollars", "Known cost of batch runs, in US dollars.", registry=registry)
     watchers = Gauge("studio_watchers", "Streams of live episodes from this process.", registry=registry)
     async with parts.database.read() as connection:

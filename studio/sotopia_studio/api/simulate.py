@@ -36,7 +36,7 @@ from sotopia_studio.work.drafting import DraftSpec, ask_to_draft
 from sotopia_studio.work.evaluating import EvaluationSpec, ask_to_evaluate
 
 LINK = "link"
-"""In place of a policy: the seat of a person who gets a personal link to it."""
+"""The value in place of a policy for the seat of a person who gets a personal link to it."""
 router = APIRouter(tags=["simulations"], route_class=StrictRoute)
 _EXAMPLES: JsonDict = {
     "examples": [
@@ -66,12 +66,16 @@ class Simulation(Body):
         description="One for each seat, or one for all; `human` waits for a person, `link` for one who gets a link.",
     )
     rules: Rules | None = None
-    evaluator: str | None = Field(default=None, description="By default the service's; `none` for no evaluation.")
-    dimensions: str | None = Field(default=None, description="Id of a list of own dimensions, for a judge.")
+    evaluator: str | None = Field(
+        default=None, description="The evaluator; by default that of the service, `none` for no evaluation."
+    )
+    dimensions: str | None = Field(default=None, description="Id of a list of your own dimensions, for a judge.")
     manner: dict[str, float | int | str] = Field(default={}, description="Settings of models, such as temperature.")
     repeats: int = Field(default=1, ge=1, le=100)
     seed: int = Field(default=0, ge=0, le=2**48 - 1)
-    turn_seconds: float | None = Field(default=None, gt=0, le=1e7, description="How long a person may take.")
+    turn_seconds: float | None = Field(
+        default=None, gt=0, le=1e7, description="The time limit of a person's turn, in seconds."
+    )
     on_timeout: Literal["none", "leave"] = "leave"
     tag: str = Field(default="", max_length=80)
 
@@ -86,19 +90,19 @@ class SeatLink(Body):
 
 
 class Begun(Body):
-    """The episodes that were begun."""
+    """The episodes that were started."""
 
     episodes: list[str]
-    links: list[SeatLink] = Field(default=[], description="For each seat `link`.")
+    links: list[SeatLink] = Field(default=[], description="One link for each seat whose policy is `link`.")
 
 
 class Forecast(Body):
-    """A forecast of the requests to models and their cost; nothing was started."""
+    """A forecast of the requests to models and their cost; no episode was started."""
 
     lines: list[str]
     episodes: int
-    cost_low: float | None = Field(description="US dollars at least; null: unknown.")
-    cost_high: float | None = Field(description="US dollars at most; null: unknown or without bound.")
+    cost_low: float | None = Field(description="Minimum cost in US dollars; null if unknown.")
+    cost_high: float | None = Field(description="Maximum cost in US dollars; null if unknown or unbounded.")
 
 
 def as_forecast(forecast: RunForecast) -> Forecast:
@@ -142,11 +146,11 @@ async def _dimensions(connection: AsyncConnection, key: str | None) -> tuple[Cus
 
 
 async def specs_of(parts: Services, connection: AsyncConnection, simulation: Simulation) -> list[LiveSpec]:
-    """Returns the episodes of a simulation; every name in them is known, and every length fits.
+    """Returns the episodes of a simulation, after checking all names and lengths.
 
     Raises:
-        MissingError: something is not in the library.
-        InvalidValueError: something does not fit, or a name is not known.
+        MissingError: an item is not in the library.
+        InvalidValueError: the lists do not match the seats, or a name is not known.
     """
     settings, task = parts.settings, await task_of(connection, simulation)
     seats = len(task.agents)
@@ -181,10 +185,10 @@ async def specs_of(parts: Services, connection: AsyncConnection, simulation: Sim
 async def begin_all(
     parts: Services, principal: Principal, connection: AsyncConnection, simulation: Simulation
 ) -> list[str]:
-    """Begins the episodes of a simulation and returns their ids; its other errors are those of :func:`specs_of`.
+    """Starts the episodes of a simulation and returns their ids; also raises the errors of :func:`specs_of`.
 
     Raises:
-        LimitError: the caller has as many live episodes as one may have.
+        LimitError: the caller has the maximum number of live episodes.
     """
     specs = await specs_of(parts, connection, simulation)
     running = await episode_lists.count(connection, EpisodeFilter(owner=principal.id, status="open"))
@@ -217,7 +221,7 @@ async def simulate(
     simulation: Simulation,
     dry_run: Annotated[bool, Query(description="Return a forecast of the cost without starting an episode.")] = False,
 ) -> Begun | Forecast:
-    """Begins live episodes, with any number of seats, each a policy, a language model or a person."""
+    """Starts live episodes with any number of seats; a policy, a language model or a person takes each seat."""
     if dry_run:
         async with parts.database.read() as connection:
             specs = await specs_of(parts, connection, simulation)
@@ -232,14 +236,14 @@ async def simulate(
 
 @router.post("/episodes/{episode}/links")
 async def new_links(parts: ServicesDep, _: Runner, request: Request, episode: str) -> list[SeatLink]:
-    """Makes new links to the seats that were given away by `link`; those made before expire, sessions do not."""
+    """Creates new links to the seats whose policy is `link`; earlier links expire, sessions do not."""
     async with parts.database.write() as connection:
         await events.row_of(connection, episode)
         return await links_of(request, connection, episode)
 
 
 def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:
-    """The forecast of live episodes; people are asked nothing that costs."""
+    """The forecast of live episodes; the turns of people cost nothing."""
     models = StandInModels(parts.settings.models)
     spec = specs[0]
     names_of_seats = [POLICY_NAMES[0] if name == PERSON else name for name in spec.policies.values()]
@@ -272,12 +276,12 @@ async def job(parts: ServicesDep, _: Reader, job: str) -> JobState:
 
 
 class NewEvaluation(Body):
-    """Who evaluates; `judge:MODEL` where own dimensions are scored."""
+    """The evaluator; `judge:MODEL` to score your own dimensions."""
 
     evaluator: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)] = Field(
         examples=["verified", "judge:local/my-model"]
     )
-    dimensions: str | None = Field(default=None, description="Id of a list of own dimensions.")
+    dimensions: str | None = Field(default=None, description="Id of a list of your own dimensions.")
 
 
 async def _evaluate(parts: Services, response: Response, evaluation: NewEvaluation, **target: str) -> JobBegun:
@@ -292,7 +296,7 @@ async def _evaluate(parts: Services, response: Response, evaluation: NewEvaluati
 async def evaluate_episode(
     parts: ServicesDep, _: Runner, response: Response, episode: str, evaluation: NewEvaluation
 ) -> JobBegun:
-    """Evaluates an ended episode, beside the evaluations it has."""
+    """Adds an evaluation to an ended episode; existing evaluations are kept."""
     return await _evaluate(parts, response, evaluation, episode=episode)
 
 
@@ -300,14 +304,14 @@ async def evaluate_episode(
 async def evaluate_run(
     parts: ServicesDep, _: Runner, response: Response, run: str, evaluation: NewEvaluation
 ) -> JobBegun:
-    """Evaluates all episodes of a run, beside the evaluations they have."""
+    """Adds an evaluation to all episodes of a run; existing evaluations are kept."""
     return await _evaluate(parts, response, evaluation, run=run)
 
 
 class NewInterview(Body):
-    """Who is asked after an episode: the policies that played it, and judges from outside."""
+    """The respondents of an interview: the policies that played the episode, and judges that did not play."""
 
-    judge: str = Field(default="", max_length=500, description="A language model that judges from outside.")
+    judge: str = Field(default="", max_length=500, description="A language model that judges without having played.")
     interviewee: str = Field(default="", max_length=500, description="A policy that answers instead of the seats'.")
 
 
@@ -323,13 +327,13 @@ class NewDraft(Body):
     """A request for drafts: the situation in a sentence."""
 
     text: str = Field(min_length=1, max_length=4000, examples=["Three flatmates decide who gets the large room."])
-    model: str = Field(default="", max_length=500, description="By default the service's.")
+    model: str = Field(default="", max_length=500, description="By default the model of the service.")
     n: int = Field(default=1, ge=1, le=8)
 
 
 @router.post("/design", status_code=202)
 async def design(parts: ServicesDep, _: Runner, response: Response, body: NewDraft) -> JobBegun:
-    """Drafts simulations of a sentence; the job's result has `drafts` and `refused`, and nothing is stored."""
+    """Drafts simulations from a sentence; the job's result has `drafts` and `refused`, and nothing is stored."""
     async with parts.database.write() as connection:
         spec = DraftSpec(text=body.text, model=body.model, n=body.n)
         return job_answer(response, await ask_to_draft(connection, parts.settings, spec))

@@ -16,7 +16,7 @@ from sotopia_studio.studies import export, opening, play
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
 router = APIRouter(tags=["studies"])
-Settings = Annotated[dict[str, Any], Body(description="The settings of a study; its `kind` says which.")]
+Settings = Annotated[dict[str, Any], Body(description="The settings of a study; `kind` selects the class.")]
 
 
 def settings_of(row: Any) -> AnyStudy:
@@ -25,7 +25,7 @@ def settings_of(row: Any) -> AnyStudy:
 
 
 def annotate_only(row: Any) -> AnnotateStudy:
-    """Returns the settings of a study in which people score episodes, or says that it is not one."""
+    """Returns the settings of a study in which people score episodes; raises an error for other studies."""
     study = settings_of(row)
     if not isinstance(study, AnnotateStudy):
         raise InvalidValueError(field="study", expected="one of kind annotate", got=study.kind)
@@ -55,7 +55,7 @@ async def list_studies(parts: ServicesDep, _: Reader) -> list[dict[str, Any]]:
 
 @router.get("/studies/{name}")
 async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
-    """Returns a study: its settings, and how many assignments are in which state."""
+    """Returns a study: its settings, and the number of assignments in each state."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         study = settings_of(row)
@@ -78,7 +78,7 @@ async def change_study(parts: ServicesDep, _: Runner, name: str, change: Literal
 async def add_links(
     request: Request, parts: ServicesDep, _: Runner, name: str, count: Annotated[int, Query(ge=1, le=1000)] = 1
 ) -> list[str]:
-    """Makes personal links, each of which can be claimed once; they are not shown again."""
+    """Creates personal links, each of which can be claimed once; they are not shown again."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         secrets = await opening.add_links(connection, row.id, count)
@@ -87,7 +87,7 @@ async def add_links(
 
 @router.get("/studies/{name}/participants")
 async def list_participants(parts: ServicesDep, _: Reader, name: str) -> list[dict[str, Any]]:
-    """Lists the participants of a study and how far each is."""
+    """Lists the participants of a study and their progress."""
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
         people = await studies.participants(connection, row.id)
@@ -116,7 +116,7 @@ async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
 
 @router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)
 async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "key.json"]) -> Response:
-    """Returns the annotations as a sheet that was filled in, or its key: `sotopia judge-agreement` reads both."""
+    """Returns the annotations as a completed sheet, or its key: `sotopia judge-agreement` reads both."""
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
         answers, _episodes = await export.annotation_set(connection, annotate_only(row), row)
@@ -137,7 +137,7 @@ async def agreement(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
 
 @router.post("/studies/{name}/annotations/screen")
 async def screen(parts: ServicesDep, _: Runner, name: str) -> dict[str, int]:
-    """Rejects annotations by the quality rules and has them done again; returns how many by rule."""
+    """Rejects annotations by the quality rules and opens new assignments for them; returns the number by rule."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         return await export.screen_and_relaunch(connection, annotate_only(row), row)

@@ -26,7 +26,7 @@ class NewToken(Record):
 
 
 class TokenAnswer(Record):
-    """A new token: this is the only time that it is shown."""
+    """A new token; it cannot be shown again."""
 
     token: str
 
@@ -43,7 +43,7 @@ class TokenEntry(Record):
 
 @router.post("/tokens", status_code=201)
 async def add_token(parts: ServicesDep, principal: Reader, new: NewToken) -> TokenAnswer:
-    """Makes a token with some of the caller's own scopes."""
+    """Creates a token with some of the caller's scopes."""
     # Otherwise a token for reading could create one for administration.
     if not frozenset(new.scopes) <= principal.scopes:
         raise ForbiddenError("a token cannot have scopes that its owner lacks")

@@ -3,7 +3,7 @@
 A client sends ``{"type": "START_SIM", "data": …}`` with the body of ``POST /simulate``; the server answers with one
 ``SERVER_MSG`` for each event of the episode and ``FINISH_SIM`` at its end. The client ends it early with
 ``FINISH_SIM`` or ``END_SIM``, which takes effect at once. The token is in the header ``Authorization`` or in the first
-message, never in the address. The episode is stored like every other one and continues if the connection breaks.
+message, never in the address. The episode is stored like any other, and continues if the connection breaks.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Simulation:
         if self.principal is None:
             raise UnauthorizedError("send the token in the header Authorization or in the first message")
         if "run" not in self.principal.scopes:
-            raise ForbiddenError("this needs the scope 'run'")
+            raise ForbiddenError("this request needs the scope 'run'")
 
     async def _start(self, data: dict[str, Any]) -> None:
         assert self.principal is not None

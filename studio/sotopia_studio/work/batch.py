@@ -95,7 +95,7 @@ async def play_run(settings: ServiceSettings, database: Database, job: Job, stop
                 await runs.change(connection, job.target, planned=len(plans), failed=count.failed, **spent)
                 # The lease is renewed every few seconds only; a user who stops a run should not wait for that.
                 if await jobs.is_asked_to_stop(connection, job):  # sooner than the lease is renewed
-                    stop.ask("it was asked to stop")
+                    stop.ask("a stop was requested")
     except asyncio.CancelledError:
         # A thread cannot be cancelled: the run is asked to stop, and its directory can be resumed.
         stop.ask("the worker ends")

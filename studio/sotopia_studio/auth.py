@@ -204,7 +204,7 @@ _DECOY = _HASHER.hash(secrets.token_hex(16))
 
 
 async def principal_of(connection: HTTPConnection) -> Principal | None:
-    """Returns the sender of a request, identified by its token, else by its cookie; ``None`` without both.
+    """Returns the sender of a request, identified by its token or else its cookie; ``None`` for neither.
 
     Raises:
         UnauthorizedError: the token is invalid.

@@ -107,7 +107,7 @@ def test_an_empty_library_stays_empty_until_a_set_is_imported(sqlite_url: str, t
     run(sqlite_url, tmp_path, work, workers=0)
 
 
-def test_a_record_is_added_once_and_comes_back_as_it_is(url: str, tmp_path: Path) -> None:
+def test_a_record_is_added_once_and_returned_unchanged(url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         scenario = tasks.starter_scenarios()[0]
         answer = await client.post("/scenarios/", json=scenario.model_dump(mode="json"), params={"tag": "mine"})
@@ -165,7 +165,7 @@ def test_relationships_are_of_two_in_either_order_and_strangers_are_404(sqlite_u
     run(sqlite_url, tmp_path, work, workers=0)
 
 
-def test_a_simulation_with_three_seats_is_stored_and_both_status_paths_say_so(url: str, tmp_path: Path) -> None:
+def test_a_simulation_with_three_seats_is_stored_and_has_a_status(url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         group = next(task for task in tasks.everyday_group_tasks() if len(task.agents) >= 3)
         task = (await client.post("/tasks", json=group.model_dump(mode="json"))).json()["id"]
@@ -188,7 +188,7 @@ def test_a_simulation_with_three_seats_is_stored_and_both_status_paths_say_so(ur
     run(url, tmp_path, work)
 
 
-def test_what_is_not_known_is_404_and_begins_nothing(sqlite_url: str, tmp_path: Path) -> None:
+def test_unknown_objects_are_404_and_start_nothing(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         await client.post("/library/import/starter")
         scenario = (await client.get("/scenarios", params={"limit": 1})).json()["items"][0]["id"]
@@ -225,7 +225,7 @@ def test_what_is_not_known_is_404_and_begins_nothing(sqlite_url: str, tmp_path: 
     run(sqlite_url, tmp_path, work, workers=0)
 
 
-def test_no_string_is_a_token_unless_it_was_given_out(sqlite_url: str, tmp_path: Path) -> None:
+def test_only_issued_tokens_are_valid(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         for value in ("Bearer demo-token", "Bearer x", "Bearer "):
             answer = await client.get("/agents", headers={"authorization": value})
@@ -368,7 +368,7 @@ def test_a_run_is_played_counted_and_evaluated_again_by_another(url: str, tmp_pa
     run(url, tmp_path, work)
 
 
-def test_a_run_brings_no_addresses_or_keys_of_models(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_run_cannot_set_addresses_or_keys_of_models(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         spec = {"policies": ["boulware"], "models": {"api_base": {"": "http://evil.example"}}}
         assert problem(await client.post("/runs", json={"spec": spec}), 422)["field"] == "models.api_base"
@@ -432,7 +432,7 @@ def test_dry_runs_at_once_forecast_each_its_own_tasks(sqlite_url: str, tmp_path:
     run(sqlite_url, tmp_path, work, workers=0)
 
 
-def test_an_evaluator_of_blanks_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_blank_evaluator_name_is_refused(sqlite_url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         simulation = {"task": task_json(), "policies": ["boulware"], "evaluator": "none"}
         episode = (await client.post("/simulate", json=simulation)).json()["episodes"][0]
@@ -480,7 +480,7 @@ def test_health_needs_no_token_and_metrics_and_models_hold_no_secret(sqlite_url:
     run(sqlite_url, tmp_path, work, workers=0, model_names=("local/m",))
 
 
-def test_a_seat_is_given_away_by_a_link_that_the_answer_holds_once(url: str, tmp_path: Path) -> None:
+def test_the_response_contains_the_link_to_a_seat_once(url: str, tmp_path: Path) -> None:
     async def work(client: httpx.AsyncClient) -> None:
         request = {"task": task_json(), "policies": ["link", "human"], "turn_seconds": 1.5, "rules": {"max_turns": 8}}
         started = (await client.post("/simulate", json=request)).json()

@@ -140,7 +140,7 @@ def test_a_database_that_fails_for_a_while_stops_no_stream_and_no_worker(
         {"evaluator": "mean(verified+judge:huggingface/https://evil.example)"},
     ],
 )
-def test_with_accounts_no_study_and_no_run_reads_files_imports_code_or_names_servers(
+def test_with_accounts_studies_and_runs_cannot_read_files_import_code_or_name_servers(
     sqlite_url: str, change: dict[str, str]
 ) -> None:
     async def work(studio: Studio) -> None:
@@ -157,7 +157,7 @@ def test_with_accounts_no_study_and_no_run_reads_files_imports_code_or_names_ser
     run(sqlite_url, work, accounts=True, models={"api_base": "http://127.0.0.1:9/v1"})
 
 
-def test_own_dimensions_work_with_accounts(sqlite_url: str, tmp_path: Path) -> None:
+def test_custom_dimensions_work_with_accounts(sqlite_url: str, tmp_path: Path) -> None:
     async def work(studio: Studio) -> None:
         client = await program(studio, "read", "run")
         dimensions = {
@@ -178,7 +178,7 @@ def test_own_dimensions_work_with_accounts(sqlite_url: str, tmp_path: Path) -> N
 
 
 # --- browsers -----------------------------------------------------------------------------------------------------
-def test_a_browser_behind_a_proxy_with_passwords_is_protected_as_every_other(sqlite_url: str) -> None:
+def test_browsers_behind_a_proxy_with_passwords_are_protected(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         browser = await studio.researcher()
         headers = {"origin": "https://evil.example", "authorization": "Basic bGFiOmxhYg=="}
@@ -233,7 +233,7 @@ def test_no_secret_of_a_link_is_logged(
 
 
 # --- what is not mine ---------------------------------------------------------------------------------------------
-def test_a_participant_reads_nothing_else_and_no_other_person_acts_in_the_seat(sqlite_url: str) -> None:
+def test_a_participant_sees_only_the_seat_and_nobody_else_acts_in_it(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         researcher = await program(studio, "read", "run")
         browser, episode, agent = await seated(studio, researcher)
@@ -261,7 +261,7 @@ def test_a_participant_reads_nothing_else_and_no_other_person_acts_in_the_seat(s
 
 
 # --- races --------------------------------------------------------------------------------------------------------
-def test_a_panels_person_who_clicks_twice_is_one_person(url: str) -> None:
+def test_a_panel_participant_who_clicks_twice_joins_once(url: str) -> None:
     async def work(studio: Studio) -> None:
         client = await program(studio, "read", "run")
         assert (await client.post("/api/v1/studies", json={**PLAY, "partner": "person"})).status_code == 201
@@ -299,7 +299,7 @@ def test_a_link_is_claimed_once_and_a_closed_study_admits_no_one(url: str) -> No
     run(url, work)
 
 
-def test_a_study_called_as_another_ones_id_takes_nothing_over(sqlite_url: str) -> None:
+def test_a_study_named_like_another_studys_id_is_separate(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         client = await program(studio, "read", "run")
         first = (await client.post("/api/v1/studies", json=PLAY)).json()["id"]
@@ -314,7 +314,7 @@ def test_a_study_called_as_another_ones_id_takes_nothing_over(sqlite_url: str) -
 NUL = "a\x00b"
 
 
-def test_odd_characters_and_numbers_are_refused_with_a_sentence(url: str) -> None:
+def test_odd_characters_and_numbers_are_refused_in_one_sentence(url: str) -> None:
     async def work(studio: Studio) -> None:
         client = await program(studio, "read", "run", accept="application/json")
         browser, episode, agent = await seated(studio, client)
@@ -357,7 +357,7 @@ def test_odd_characters_and_numbers_are_refused_with_a_sentence(url: str) -> Non
     run(url, work)
 
 
-def test_drafts_fill_no_disk(sqlite_url: str) -> None:
+def test_drafts_have_a_size_limit(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         client = await program(studio, "read", "run")
         await client.post("/api/v1/studies", json={**PLAY, "instructions": "Read."})
@@ -399,7 +399,7 @@ def test_values_that_no_column_holds_are_an_error_about_the_value(url: str) -> N
     run(url, work)
 
 
-def test_unknown_ids_and_filters_are_said_before_a_stream_begins(sqlite_url: str) -> None:
+def test_unknown_ids_and_filters_are_errors_before_a_stream_starts(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         browser = await studio.researcher()
         for path in ("/episodes/nope/stream", "/seat/nope/agent_0/changes", "/api/v1/studies/nope/codebook"):

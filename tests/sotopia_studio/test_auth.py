@@ -86,7 +86,7 @@ def test_a_one_time_address_opens_one_session(url: str) -> None:
     run(url, work)
 
 
-def test_a_session_that_was_ended_is_worth_nothing(sqlite_url: str) -> None:
+def test_an_ended_session_is_invalid(sqlite_url: str) -> None:
     async def work(http: httpx.AsyncClient, database: Database) -> None:
         await http.post(f"/login/{await one_time(database)}", headers=OWN)
         cookies = dict(http.cookies)

@@ -42,7 +42,7 @@ def test_the_blocks_of_the_page_about_the_api_run(
     assert "done 36 of 36 episodes" in output
 
 
-def test_the_client_lists_uploads_and_raises_what_the_studio_says(server: tuple[str, str]) -> None:
+def test_the_client_lists_uploads_and_raises_the_studios_errors(server: tuple[str, str]) -> None:
     with Studio(*server) as studio:
         people = tasks.starter_cast().characters[:3]
         ids = {studio.add(character, "cast") for character in people}

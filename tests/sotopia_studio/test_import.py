@@ -54,7 +54,7 @@ def test_a_run_directory_is_read_once_and_again_for_what_has_changed(url: str, d
     assert (again, same, scored) == (on_disk(), ids, len(ids))
 
 
-def test_what_is_not_a_run_directory_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+def test_other_directories_than_run_directories_are_refused(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(app, ["db", "import", str(tmp_path / "empty"), "--database", sqlite_url])
     assert result.exit_code != 0

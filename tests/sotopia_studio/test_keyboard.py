@@ -75,7 +75,7 @@ def choose(page: Page, group: Locator, label: str) -> None:
     raise AssertionError(f"arrows do not lead to {label!r}")
 
 
-def test_a_researcher_begins_an_episode(studio: Studio) -> None:
+def test_a_researcher_starts_an_episode(studio: Studio) -> None:
     async def fill() -> None:
         async with studio.database.write() as connection:
             await library.put_task(connection, bargaining())
@@ -185,7 +185,7 @@ def test_an_annotator_scores_an_episode(studio: Studio) -> None:
     expect(page.get_by_text("COMPLETED")).to_be_visible()
 
 
-def test_what_is_being_typed_survives_updates_of_the_page(studio: Studio) -> None:
+def test_typed_text_survives_updates_of_the_page(studio: Studio) -> None:
     episode = studio.begin()
     studio.wait(episode, "waiting")
     page = studio.page()

@@ -84,7 +84,7 @@ def test_lists_are_filtered_by_every_indexed_column_and_paged_without_gaps(url: 
     run(url, act)
 
 
-def test_what_is_referred_to_cannot_be_archived(url: str) -> None:
+def test_items_in_use_cannot_be_archived(url: str) -> None:
     async def act(connection: AsyncConnection) -> None:
         task = next(iter(naming.task_set("bargaining", 1, 0, "medium")))
         identity, _ = await library.put_task(connection, task, tags=["mine"])

@@ -97,7 +97,7 @@ def test_people_are_written_related_and_cast(url: str) -> None:
     run(url, work)
 
 
-def test_what_ships_is_added_on_request(sqlite_url: str) -> None:
+def test_built_in_sets_are_added_on_request(sqlite_url: str) -> None:
     async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         page = await browser.post("/library/import")
         assert str(page.url).endswith("/scenarios")
@@ -111,7 +111,7 @@ def test_what_ships_is_added_on_request(sqlite_url: str) -> None:
     run(sqlite_url, work)
 
 
-def test_dimensions_of_ones_own(sqlite_url: str) -> None:
+def test_custom_dimensions(sqlite_url: str) -> None:
     async def work(studio: Studio, browser: httpx.AsyncClient) -> None:
         form = await browser.get("/dimensions/new")
         text = form.text.split('spellcheck="false">')[1].split("</textarea>")[0]

@@ -156,7 +156,7 @@ def test_a_form_that_a_person_sends_rebuilds_the_episode_once(sqlite_url: str, m
 
 
 @pytest.mark.parametrize("consequence", ["leave", "none"])
-def test_a_person_who_does_not_answer_has_the_declared_consequence(sqlite_url: str, consequence: str) -> None:
+def test_a_person_who_does_not_answer_gets_the_configured_consequence(sqlite_url: str, consequence: str) -> None:
     async def play() -> None:
         async with working(sqlite_url) as database:
             episode = await begin(database, spec(turn_seconds=0.2, on_timeout=consequence))
@@ -174,7 +174,7 @@ def test_a_person_who_does_not_answer_has_the_declared_consequence(sqlite_url: s
     asyncio.run(play())
 
 
-def test_a_watcher_that_comes_back_misses_nothing_and_sees_nothing_twice(url: str) -> None:
+def test_a_reconnecting_watcher_gets_every_event_once(url: str) -> None:
     async def play() -> None:
         async with working(url) as database:
             episode = await begin(database, spec(policies={"agent_0": "boulware", "agent_1": "conceder"}))
@@ -233,9 +233,7 @@ def test_events_tell_a_researcher_who_acts(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize("outage", ["server_error", "reset"])
-def test_a_model_that_is_down_costs_no_turn_and_the_episode_continues_when_it_is_back(
-    sqlite_url: str, outage: str
-) -> None:
+def test_an_episode_waits_for_an_unavailable_model_without_losing_a_turn(sqlite_url: str, outage: str) -> None:
     async def play() -> None:
         server = LoopbackServer(models=("tiny",))
         runner = await server.start()
@@ -317,7 +315,7 @@ def test_an_episode_that_is_stopped_takes_no_more_turns(sqlite_url: str) -> None
     asyncio.run(play())
 
 
-def test_a_passing_error_of_the_database_ends_no_episode(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_database_error_does_not_end_episodes(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     advance, problems = Worker._advance, [OperationalError("INSERT", {}, Exception("database or disk is full"))]
 
     async def failing(self: Worker, *arguments: Any) -> Any:

@@ -90,7 +90,7 @@ async def page_after_job(browser: httpx.AsyncClient, page: httpx.Response) -> st
     return html.unescape((await browser.get(str(page.url))).text)
 
 
-def test_own_dimensions_are_judged_at_the_end_of_an_episode_and_later(url: str, tmp_path: Path) -> None:
+def test_custom_dimensions_are_judged_at_the_end_of_an_episode_and_later(url: str, tmp_path: Path) -> None:
     async def work(_: Studio, browser: httpx.AsyncClient) -> None:
         new = await browser.post("/api/v1/evaluation_dimensions", json={"name": "mine", "dimensions": [WARMTH]})
         own = {"evaluator": "judge:local/tiny", "dimensions": new.json()["id"]}

@@ -59,7 +59,7 @@ def test_an_episode_is_live_even_if_a_script_arrives_late(studio: Studio) -> Non
     expect(page.locator("#transcript > .turn")).to_have_count(2)
 
 
-def test_a_seat_sees_only_what_it_may_know(studio: Studio) -> None:
+def test_a_seat_sees_only_its_own_observation(studio: Studio) -> None:
     episode = studio.begin()
     task = bargaining()
     studio.wait(episode, "waiting")

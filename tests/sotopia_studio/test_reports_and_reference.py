@@ -13,7 +13,7 @@ from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.server import studio
 
 
-def test_a_chart_and_a_sheet_are_asked_for_by_name(sqlite_url: str, tmp_path: Path) -> None:
+def test_charts_and_sheets_are_requested_by_name(sqlite_url: str, tmp_path: Path) -> None:
     async def inside() -> None:
         policies = [naming.make_policy(name) for name in ("boulware", "conceder")]
         plans = plan_episodes(naming.task_set("bargaining", 4, 0, "medium"), all_matchups(policies, False))

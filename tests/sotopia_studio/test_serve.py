@@ -31,7 +31,7 @@ def _alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
-def test_a_server_that_is_terminated_takes_its_workers_along(sqlite_url: str) -> None:
+def test_terminating_a_server_ends_its_workers(sqlite_url: str) -> None:
     command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", str(free_port())]
     server = subprocess.Popen([*command, "--database", sqlite_url], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_is_started_again(sqlite_url: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the disk of a running process is limited by prlimit")
-def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_response_without_data_loss(sqlite_url: str, tmp_path: Path) -> None:
     token, second = (
         _run("token", name, "--scopes", "read,run", "--database", sqlite_url).stdout.strip() for name in ("a", "b")
     )
@@ -128,7 +128,7 @@ def test_a_full_disk_is_an_answer_that_loses_nothing(sqlite_url: str, tmp_path: 
         server.stdout.close()
 
 
-def test_a_port_that_is_taken_is_the_only_message(sqlite_url: str) -> None:
+def test_a_port_in_use_is_the_only_message(sqlite_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = _run("serve", "--port", str(listener.getsockname()[1]), "--database", sqlite_url)
     assert result.returncode == 2
@@ -138,7 +138,7 @@ def test_a_port_that_is_taken_is_the_only_message(sqlite_url: str) -> None:
 
 @pytest.mark.parametrize("command", ["serve", "worker", "login"])
 @pytest.mark.parametrize("kind", ["no database", "a newer version", "other tables", "no folder", "no server"])
-def test_a_database_that_cannot_be_used_is_one_sentence(command: str, kind: str, tmp_path: Path) -> None:
+def test_an_unusable_database_is_reported_in_one_sentence(command: str, kind: str, tmp_path: Path) -> None:
     file = tmp_path / "studio.db"
     url = f"sqlite:///{file}"
     if kind == "no database":
@@ -162,7 +162,7 @@ def test_a_database_that_cannot_be_used_is_one_sentence(command: str, kind: str,
     assert url.rpartition("/")[2] in result.stderr
 
 
-def test_the_data_of_before_is_named_and_opened_with_the_flags_of_the_message(tmp_path: Path) -> None:
+def test_data_of_an_earlier_version_opens_with_the_flags_in_the_message(tmp_path: Path) -> None:
     assert _run("login", cwd=tmp_path).returncode == 0
     assert [path.name for path in tmp_path.iterdir()] == ["studio-data"]
     (tmp_path / "studio-data").rename(tmp_path / "studio")
@@ -175,7 +175,7 @@ def test_the_data_of_before_is_named_and_opened_with_the_flags_of_the_message(tm
     assert [path.name for path in tmp_path.iterdir()] == ["studio"]
 
 
-def test_a_postgresql_that_refuses_is_one_sentence(url: str) -> None:
+def test_a_refused_postgresql_connection_is_one_sentence(url: str) -> None:
     if url.startswith("sqlite"):
         pytest.skip("of PostgreSQL")
     result = _run("login", "--database", f"{url.rpartition('/')[0]}/no_such_database")

@@ -207,7 +207,7 @@ def test_a_conversation_counts_without_its_interview(sqlite_url: str) -> None:
     run(sqlite_url, work)
 
 
-def test_two_people_meet_and_are_not_told_who_is_who(sqlite_url: str) -> None:
+def test_two_people_meet_anonymously(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         await opened(studio, {**PLAY, "partner": "person", "questionnaire": []})
         first, second = await joined(studio, "talks"), await joined(studio, "talks")
@@ -398,7 +398,7 @@ def test_the_finished_annotation_covers_every_dimension_of_judges() -> None:
     assert set(worked_example().scores) == set(dimension_guides())
 
 
-def test_an_annotator_who_is_far_off_the_gold_is_told_what_to_read_again(sqlite_url: str, tmp_path: Path) -> None:
+def test_an_annotator_far_from_the_gold_is_told_what_to_read_again(sqlite_url: str, tmp_path: Path) -> None:
     async def work(studio: Studio) -> None:
         run_id = await recorded(studio, tmp_path / "run")
         async with studio.database.read() as connection:
@@ -456,7 +456,7 @@ def test_a_form_that_was_sent_twice_counts_once(sqlite_url: str, tmp_path: Path)
     run(sqlite_url, work)
 
 
-def test_what_was_typed_is_there_after_a_reload(sqlite_url: str) -> None:
+def test_typed_text_survives_a_reload(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         await opened(studio, PLAY)
         browser = await joined(studio, "talks")
@@ -480,13 +480,13 @@ def test_what_was_typed_is_there_after_a_reload(sqlite_url: str) -> None:
         ({"questionnaire": [{"name": "a", "text": "?"}, {"name": "a", "text": "?"}]}, "questions"),
     ],
 )
-def test_a_wrong_setting_is_named(change: dict[str, object], field: str) -> None:
+def test_a_wrong_setting_is_named_in_the_error(change: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidValueError) as error:
         study_of({**PLAY, **change})
     assert field in str(error.value)
 
 
-def test_a_study_needs_a_name_of_its_own_and_something_to_do(sqlite_url: str) -> None:
+def test_a_study_needs_a_unique_name_and_assignments(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         await opened(studio, PLAY)
         async with studio.database.write() as connection:

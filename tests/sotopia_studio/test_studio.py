@@ -138,7 +138,7 @@ def test_a_run_is_started_followed_and_compared(studio: Studio) -> None:
     studio.check(page)
 
 
-def test_a_seat_is_given_away_by_a_link_and_both_play(studio: Studio, ids: dict[str, str]) -> None:
+def test_an_invited_person_plays_through_a_link(studio: Studio, ids: dict[str, str]) -> None:
     page = studio.page()
     _setup(page, studio, ids["task"], "link", "me")
     page.get_by_role("button", name="Begin").click()

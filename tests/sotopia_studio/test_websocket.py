@@ -65,7 +65,7 @@ def test_every_event_is_one_message_and_the_episode_is_stored(studio: tuple[str,
     assert answer.json()["evaluations"]
 
 
-def test_a_token_in_the_first_message_will_do_and_no_other_string(studio: tuple[str, str]) -> None:
+def test_only_a_valid_token_in_the_first_message_is_accepted(studio: tuple[str, str]) -> None:
     request = {"task": task(), "policies": ["human", "boulware"]}
     with talk(studio) as socket:
         for token in ("", "demo-token"):
@@ -97,7 +97,7 @@ def test_a_stop_takes_effect_at_once_even_while_a_model_thinks(studio: tuple[str
         assert receive(socket)["data"]["error"] == "SIMULATION_NOT_STARTED"
 
 
-def test_what_is_wrong_with_a_message_is_said_and_the_connection_continues(studio: tuple[str, str]) -> None:
+def test_invalid_messages_are_reported_and_the_connection_continues(studio: tuple[str, str]) -> None:
     with talk(studio, **bearer(studio)) as socket:
         for text in ("{", "[]", '{"type": "SHOUT"}', '{"type": "CLIENT_MSG"}', '{"type": "START_SIM", "data": 3}'):
             socket.send(text)

@@ -79,13 +79,13 @@ def test_a_stage_of_the_command_leaves_what_the_script_would(tmp_path, monkeypat
         (["credit-accuracy", "--config", "credit_accuracy"], "python -m studies.attribution_accuracy"),
     ],
 )
-def test_what_does_not_exist_ends_with_code_2(arguments, named, capsys):
+def test_missing_files_and_names_exit_with_code_2(arguments, named, capsys):
     assert main(arguments) == 2
     assert named in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["bc", "--help"], ["--list"], ["grpo", "--list"]])
-def test_sotopia_hands_every_option_to_the_stages(arguments, installed, monkeypatch):
+def test_sotopia_passes_every_option_to_the_stages(arguments, installed, monkeypatch):
     monkeypatch.syspath_prepend(installed)
     result = CliRunner().invoke(app, ["train", *arguments])
     assert result.exit_code == 0, result.output

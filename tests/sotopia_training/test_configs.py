@@ -48,7 +48,7 @@ def test_there_is_a_configuration_for_every_size():
 
 
 @pytest.mark.parametrize("model", ["qwen", "mistral"])
-def test_the_papers_settings_are_to_the_letter(model):
+def test_the_papers_settings_are_exact(model):
     """SOTOPIA-π, B.5 and B.6; SOTOPIA-RL, C.1."""
     bc, sr, rl = (
         read_settings(ROOT / "configs" / f"{name}.yaml", BehaviorCloningSettings)
@@ -68,14 +68,14 @@ def test_the_papers_settings_are_to_the_letter(model):
 
 @pytest.mark.parametrize("path", [path for path in STAGE_FILES if "grpo" in path.stem], ids=lambda path: path.stem)
 @pytest.mark.parametrize("processes", [1, 8])
-def test_grpo_can_be_begun_as_configured(path, processes, monkeypatch):
+def test_grpo_can_start_as_configured(path, processes, monkeypatch):
     """R16: whole groups, on one GPU and on eight."""
     monkeypatch.setenv("WORLD_SIZE", str(processes))
     check(read_settings(path, GRPOSettings))
 
 
 @pytest.mark.parametrize("model", ["qwen", "mistral"])
-def test_grpo_is_the_papers_to_the_letter(model):
+def test_grpo_has_the_papers_settings(model):
     """SOTOPIA-RL, C.1; KL is measured against the cloned policy (R15)."""
     one = read_settings(ROOT / "configs" / f"grpo_{model}_7b.yaml", GRPOSettings)
     cloned = read_settings(ROOT / "configs" / f"bc_{model}_7b_rl.yaml", BehaviorCloningSettings)

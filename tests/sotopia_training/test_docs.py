@@ -42,7 +42,7 @@ def test_a_study_and_its_configuration_exist(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_can_be_given(command):
+def test_the_launch_command_can_be_set(command):
     words = shlex.split(command.removeprefix("srun bash -c '").removesuffix("'"), comments=True)
     if "train" in words:
         own = words[words.index("train") :]
@@ -59,7 +59,7 @@ FORECASTS = re.findall(r"^\| `(\w+_7b\w*)` \| ([\d,]+) \| (\d+) \| ([\d,]+) \|$"
 
 
 @pytest.mark.parametrize(("name", "rows", "devices", "steps"), FORECASTS)
-def test_the_forecasts_are_what_the_dry_run_says(name, rows, devices, steps, capsys):
+def test_documented_forecasts_equal_the_dry_runs(name, rows, devices, steps, capsys):
     command = [name.split("_")[0], "--config", name, "--dry-run", "--no-probe"]
     assert main([*command, "--rows", rows.replace(",", ""), "--devices", devices]) == 0
     assert f"{devices} device(s): {rows} rows, {steps} optimiser steps" in capsys.readouterr().out

@@ -17,7 +17,7 @@ def test_scripts_are_thin():
     assert [path.name for path in SCRIPTS if len(path.read_text(encoding="utf-8").splitlines()) > 60] == []
 
 
-def test_nothing_is_swallowed():
+def test_no_module_catches_all_exceptions():
     assert [path for path in (*MODULES, *STUDIES) if broad_handlers(path)] == []
 
 

@@ -52,12 +52,12 @@ def test_figures_of_rewards_of_known_accuracy(reward, sign, ranking):
     assert row.ranking.low <= row.ranking.mean <= row.ranking.high
 
 
-def test_equal_rewards_are_chance():
+def test_equal_rewards_count_as_chance():
     (row,) = accuracies({("someone", "uniform"): observed(lambda _: 7.0)}, resamples=200, seed=0)
     assert (row.correlation, row.sign.mean, row.ranking.mean) == (None, 0.5, 0.5)
 
 
-def test_what_the_measurement_does_not_decide_is_not_counted():
+def test_undecided_measurements_are_not_counted():
     noisy = [RewardedAction("bargaining", "a", "a.t0", Truth((5.0, -4.0, 4.0, -5.0)), reward) for reward in (1.0, 2.0)]
     (row,) = accuracies({("someone", "direct"): noisy}, resamples=100, seed=0)
     assert (row.pairs, row.sign, row.ranking) == (0, None, None)
@@ -164,7 +164,7 @@ def drop_times(text):
         (list, {}, InvalidValueError, {"field": "runs"}),
     ],
 )
-def test_bad_settings_are_refused_before_anything_is_made(tmp_path, make, changes, error, fields):
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path, make, changes, error, fields):
     write_episodes(tmp_path / "episodes.jsonl", make())
     with raises(error, **fields) as caught:
         run(settings(tmp_path, **changes))
@@ -198,7 +198,7 @@ class Undecided:
         return Evaluation(evaluator=self.name, scores=tuple(scores))
 
 
-def test_nothing_to_compare_is_said(coins, monkeypatch):
+def test_nothing_to_compare_is_reported(coins, monkeypatch):
     monkeypatch.setattr("sotopia_training.attribution.counterfactual.make_evaluator", lambda *_, **__: Undecided())
     with raises(InvalidValueError, field="runs") as caught:
         run(settings(coins, attributors=["silence"]))
@@ -212,12 +212,12 @@ def test_nothing_to_compare_is_said(coins, monkeypatch):
         ({"counterfactual": {"samples": 1}}, {"field": "counterfactual.samples", "got": 1}),
     ],
 )
-def test_what_has_no_truth_or_no_error_is_refused(coins, changes, fields):
+def test_studies_without_a_truth_or_a_standard_error_are_refused(coins, changes, fields):
     with raises(ValidationError, **fields):
         settings(coins, **changes)
 
 
-def test_the_seats_of_probes_are_those_who_acted(coins):
+def test_the_seats_of_probes_are_the_actors(coins):
     run(settings(coins, attributors=["silence"]))
     probes = [
         p for line in (coins / "out" / "probes.jsonl").read_text().splitlines() for p in json.loads(line)["probes"]

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "studies" / "compare_orders.py"
 
 
-def test_every_order_is_compared_with_the_first_and_who_comes_back_sooner_has_more_turns():
+def test_orders_are_compared_with_the_first_and_shorter_waits_give_more_turns():
     out = subprocess.run([sys.executable, str(SCRIPT), "-n", "3"], capture_output=True, text=True, check=True, cwd=ROOT)
     first, second = ([*map(cells, table.splitlines()[2:])] for table in out.stdout.split("\n\n"))
     assert {row[2] for row in first} == {order.value for order in TurnOrder}

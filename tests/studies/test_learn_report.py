@@ -31,7 +31,7 @@ from tests.errors import raises
 from tests.sotopia_training.conftest import BRIEF
 
 
-def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
+def test_variation_between_tasks_is_not_averaged_away_by_seeds():
     """All seeds are tested on the same tasks: three of them say no more about the tasks than one does."""
     rng = random.Random(0)
     tasks = {str(number): [rng.gauss(0, 1)] for number in range(40)}
@@ -40,7 +40,7 @@ def test_what_is_a_tasks_own_luck_is_not_averaged_away_by_seeds():
     assert one.high - one.low == pytest.approx(2 * 1.96 / 40**0.5, rel=0.3)
 
 
-def test_what_is_a_seeds_own_luck_widens_the_interval():
+def test_variation_between_seeds_widens_the_interval():
     seeds = [{str(number): [shift] for number in range(40)} for shift in (0.0, 1.0, 2.0)]
     found = interval(seeds)
     assert found.mean == 1
@@ -99,7 +99,7 @@ RISES, FALLS = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1)
         (RISES, Interval(0.1, -0.5, 0.7), "open"),
     ],
 )
-def test_exploited_is_a_rising_score_over_a_falling_reward_both_beyond_their_intervals(score, verified, verdict):
+def test_exploitation_is_a_rising_score_with_a_falling_reward_beyond_intervals(score, verified, verdict):
     assert exploited(score, verified) == verdict
 
 
@@ -238,7 +238,7 @@ def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypa
     assert "measured > direct credit" not in claims
 
 
-def test_a_gain_of_one_seat_alone_is_seen_to_be_one(tmp_path, monkeypatch):
+def test_a_gain_in_one_seat_is_reported_beside_a_loss_in_the_other(tmp_path, monkeypatch):
     """Pooled, a gain in one seat hides a loss in the other."""
     monkeypatch.setattr("studies.learn.claims._DRAWS", 200)
     folder = study(tmp_path)
@@ -320,9 +320,7 @@ def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_the
 
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(("loss", "failed"), [(0.0, []), (-1.0, ["multi-turn GRPO > BC, unseen partners"])])
-def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
-    tmp_path, monkeypatch, strict, loss, failed
-):
+def test_a_failed_required_claim_is_an_error_in_strict_mode(tmp_path, monkeypatch, strict, loss, failed):
     folder = study(tmp_path / "learn", multi_turn=loss, single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
     recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
@@ -336,7 +334,7 @@ def test_a_required_claim_that_does_not_hold_is_an_error_where_it_is_strict(
 
 
 @pytest.mark.slow("writes the whole report again and again")
-def test_arms_and_past_selves_can_be_added_to_a_run_that_is_done_and_nothing_else(tmp_path, monkeypatch):
+def test_only_arms_and_past_selves_can_be_added_to_a_complete_run(tmp_path, monkeypatch):
     folder = study(tmp_path / "learn", single_turn=2.0)
     leave_out_stages_and_page(monkeypatch, folder)
     recipe = Recipe(base_tasks=1, dev=1, test=2, seeds=SEEDS)
@@ -376,7 +374,7 @@ def leave_out_stages_and_page(monkeypatch, folder):
 # --- what the reward models learn beside real answers ------------------------------------------------------------
 
 
-def test_corrupted_rows_are_real_prompts_with_broken_answers_worth_nothing(expert_run, tmp_path):
+def test_corrupted_rows_are_real_prompts_with_broken_answers_of_value_zero(expert_run, tmp_path):
     maker = RowMaker(BRIEF)
     real = [
         {**one.columns(), "value": 0.7}

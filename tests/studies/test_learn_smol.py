@@ -28,7 +28,7 @@ def test_every_stage_is_understood_by_its_script(stage):
     assert settings.output
 
 
-def test_no_output_is_used_twice_but_by_an_evaluation_that_goes_on():
+def test_no_two_stages_share_an_output_except_evaluations():
     outputs = [understood(stage, {}).output for stage in seed_stages(1) if stage.config != "evaluate"]
     assert len(outputs) == len(set(outputs))
 

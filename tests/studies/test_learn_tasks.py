@@ -43,7 +43,7 @@ def play(situations, policy, other):
     return asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), progress=False)).episodes
 
 
-def test_tests_share_no_thing_and_no_wording_of_goals_with_training(split):
+def test_test_tasks_share_no_things_or_goal_wordings_with_training(split):
     shared = overlaps(split)
     assert [met for met, _ in shared["training"].values()] == [0, 0]
     assert shared["base"]["things"][0] > 0  # it has met every word, as real base models have
@@ -57,7 +57,7 @@ def test_the_families_take_turns(split):
         assert {task.scenario.shared_data["family"] for task in side[1::2]} == {"division"}
 
 
-def test_every_seat_is_told_a_plan_that_is_good_for_it_and_leaves_its_partner_something(split):
+def test_every_seats_plan_is_good_for_it_and_leaves_the_partner_a_part(split):
     for task in split.test:
         spec = task.scenario.outcome
         space = spec.space_by_id
@@ -97,7 +97,7 @@ def test_partners_in_tests_are_other_strategies_than_in_training():
 
 @pytest.mark.parametrize("partner", [*SEEN, *UNSEEN])
 @pytest.mark.parametrize("patience", [0, 1, 2, 3])
-def test_the_expert_offers_its_plan_for_some_turns_and_takes_what_it_gets_afterwards(split, partner, patience):
+def test_the_expert_offers_its_plan_and_later_accepts_offers_without_loss(split, partner, patience):
     for episode in play(split.train, PlainDealer((patience,)), partner):
         seat = seat_of(episode, "plain-dealer")
         own = [item.turn for item in episode.turns if item.turn.actor == seat]
@@ -109,7 +109,7 @@ def test_the_expert_offers_its_plan_for_some_turns_and_takes_what_it_gets_afterw
         assert MoveKind.ACCEPT not in moves or (outcome.agreed and outcome.shares[episode.task.seat_of[seat]] >= 0)
 
 
-def test_the_experts_recording_is_of_the_training_side(split, tmp_path):
+def test_the_expert_is_recorded_on_training_tasks(split, tmp_path):
     """The run that cloning reads: training tasks, training partners, and every row an action of the expert."""
     run = SeedRun(Recipe(expert_tasks=12), Path("no-base"), split, 7, tmp_path)
     run.run({"expert", "expert filtered"})
@@ -143,7 +143,7 @@ def test_the_talk_is_one_row_of_the_seat_that_talks_aimlessly(split, tokenizer):
     assert partners == {spec.split(":")[0] for spec in SEEN}
 
 
-def test_no_price_is_a_great_number(split):
+def test_prices_are_small_numbers(split):
     """Great numbers are rare in the base's talk."""
     for task in (*split.base[::2], *split.train[::2], *split.test[::2]):
         told = task.scenario.model_dump_json(include={"context", "seats"})
@@ -179,7 +179,7 @@ class AcceptanceIsBad:
         return [float(decision.action.move.kind is not MoveKind.ACCEPT) for decision in decisions]
 
 
-def test_pairs_are_of_states_with_an_offer_and_their_worth_is_that_of_playing_on(split):
+def test_pairs_are_states_with_an_offer_valued_by_continuations(split):
     """Against one who concedes, to accept at once is worse than to hold."""
     policy = PlainDealer((2,))
     episodes = [
@@ -197,7 +197,7 @@ def test_pairs_are_of_states_with_an_offer_and_their_worth_is_that_of_playing_on
     assert {choice.tokens for choice in choices} == {0}  # no model sampled anything
 
 
-def test_a_reward_models_rows_hold_what_a_move_is_worth_beyond_its_alternative(split):
+def test_rows_of_the_reward_model_have_the_moves_advantage(split):
     episodes = play(split.train[:12], PlainDealer((2,)), SEEN[0])
     choices = asyncio.run(measured_choices(episodes, "plain-dealer", PlainDealer((2,)), samples=1))
     held_out = {split.train[0].id}
@@ -255,7 +255,7 @@ def test_without_words_nothing_is_said_beside_the_moves(split):
     assert {decision.action.argument for choice in choices for decision in choice.decisions} == {""}
 
 
-def test_a_drill_repeats_itself_and_is_trained_on_after_its_first_stretch():
+def test_a_drill_has_loss_after_its_first_stretch():
     drills = list(drill_rows(20, 500, seed=3))
     assert drills == list(drill_rows(20, 500, seed=3)) != list(drill_rows(20, 500, seed=4))
     for row in drills:

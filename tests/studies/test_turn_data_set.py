@@ -16,7 +16,7 @@ class StopError(Exception):
     """Stops the script in the middle of an episode."""
 
 
-def test_a_stopped_data_set_goes_on_and_a_larger_one_adds_to_it(tmp_path, monkeypatch):
+def test_a_stopped_data_set_continues_and_can_be_enlarged(tmp_path, monkeypatch):
     measured, whole, most = [], turn_data_set.measure, 2
 
     async def measure(number, *arguments):

@@ -24,7 +24,7 @@ def lines(*arguments: str) -> list[dict[str, int]]:
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")
 
 
-def test_offers_above_the_worth_of_nothing_are_sensible_and_words_are_no_moves():
+def test_offers_better_than_no_outcome_are_sensible_and_words_are_not_moves():
     *_, offers = lines("--policy", "random-offers")
     assert offers == dict.fromkeys(KINDS, offers["turns"])
     assert offers["turns"] > 0

@@ -79,7 +79,7 @@ def test_scaled_rewards_sum_to_the_score_even_if_nothing_mattered():
         (Importance(SMALL, key=2), {"field": "importance.key", "got": 2}),
     ],
 )
-def test_what_is_not_exactly_the_turns_is_refused(estimate, fields):
+def test_answers_about_other_turns_are_refused(estimate, fields):
     """Guards R5: sotopia-rl leaves what is missing at 0."""
     with raises(InvalidValueError, **fields):
         attributed("direct", estimate, (1, 3, 5))
@@ -204,7 +204,7 @@ def test_acts():
     assert importance(episode, BUYER, "acts") == pytest.approx({0: 0.5 * 0.6 * 0.8, 2: 0.5 + 0.5 * 0.6})
 
 
-def test_small_talk_and_offers_that_came_to_nothing_are_no_acts():
+def test_small_talk_and_offers_without_effect_are_not_acts():
     talk = played(haggling(), "Good day.", "It is a lovely lamp.", 62, ACCEPT, "Bye.", "Bye.", end_when_settled=False)
     assert importance(talk, SELLER, "acts") == pytest.approx({1: 0.0, 3: 0.5 + 0.5 * 0.4, 5: 0.0})
     nothing = played(haggling(), *OPENING, LEAVE)
@@ -227,7 +227,7 @@ def test_standing_rewards_are_in_units_of_the_score_and_sum_to_it():
 
 
 @pytest.mark.parametrize("name", ["prospect", "standing", "silence:verified"])
-def test_a_loss_is_blamed_on_what_brought_it_about(name):
+def test_a_loss_is_attributed_to_its_cause(name):
     episode = played(haggling(), 40, "Hm, let me think.", "Come on.", ACCEPT)
     score = seat_score(episode, SELLER, "financial_and_material_benefits")
     assert score.value < 0
@@ -236,7 +236,7 @@ def test_a_loss_is_blamed_on_what_brought_it_about(name):
     assert importance(episode, SELLER, name, "financial_and_material_benefits")[3] == 0.0
 
 
-def test_silence_is_what_the_score_would_have_been_without_the_exchange():
+def test_silence_is_the_change_of_the_score_without_the_exchange():
     episode = played(haggling(), 56, "Hm.", "Well?", ACCEPT)
     # Without the seller's first words the offer would have stood all the same; without its assent, nothing comes of it.
     assert importance(episode, SELLER, "silence") == pytest.approx({1: 0.0, 3: 1.0})
@@ -333,7 +333,7 @@ def test_the_stage(deals, tmp_path):
     assert uniform.by_turn["episode 0", SELLER, 1]["goal"] == pytest.approx(goal)
 
 
-def test_what_is_missing_is_counted_and_never_zero(deals, tmp_path):
+def test_missing_scores_are_counted_and_never_zero(deals, tmp_path):
     """Guards R3 and R6: nothing is dropped in silence, and a failed evaluation is not a reward of 0."""
     run(settings(deals, tmp_path / "out"))
     assert {r.episode for r in read_attributions(tmp_path / "out")} == {"episode 0", "episode 1"}
@@ -363,7 +363,7 @@ def test_a_complete_stage_is_left_as_it_is(deals, tmp_path):
         ({"runs": ("nowhere",)}, InvalidValueError, {"file": "nowhere"}),
     ],
 )
-def test_bad_settings_are_refused_before_anything_is_made(deals, tmp_path, changes, error, fields):
+def test_bad_settings_are_refused_before_anything_is_written(deals, tmp_path, changes, error, fields):
     with raises(error, **fields):
         run(settings(deals, tmp_path / "out").model_copy(update=changes))
     assert not (tmp_path / "out").exists()
@@ -377,7 +377,7 @@ def test_runs_without_the_policy_or_the_verdict_that_is_named_are_refused(deals,
     assert not (tmp_path / "out").exists()
 
 
-def test_two_different_episodes_of_one_key_are_refused_and_a_copy_counts_once(deals, tmp_path):
+def test_different_episodes_with_one_key_are_refused_and_copies_count_once(deals, tmp_path):
     other = tmp_path / "other.jsonl"
     write_episodes(other, [played(haggling(), "Hello.", LEAVE).model_copy(update={"key": "episode 0"})])
     with raises(InvalidValueError, file="other.jsonl"):

@@ -111,7 +111,7 @@ def test_values_agree_with_the_closed_form(tmp_path, p):
     assert (assent, leaving) == ((10 * SHARE,), (0.0,))
 
 
-def test_a_value_is_the_same_twice_and_another_with_another_seed(tmp_path):
+def test_a_value_depends_on_the_seed_and_not_on_concurrency(tmp_path):
     states = list(states_of(play()[0]))
     first = measurements(tmp_path / "a.jsonl", states, samples=16)
     assert first == measurements(tmp_path / "b.jsonl", states, samples=16, concurrency=1)
@@ -145,7 +145,7 @@ def test_states_of_every_family_and_order(tmp_path, family, order):
                 assert len(values.scores(after, seat, "goal")) == 2
 
 
-def test_deterministic_policies_gain_nothing_by_what_they_always_do(tmp_path):
+def test_states_of_deterministic_policies_have_equal_values(tmp_path):
     plans = plan_episodes(
         tasks.generate("bargaining", 1, seed=3), [("linear:horizon=4", "conceder:horizon=4")], rules=Rules(max_turns=8)
     )
@@ -185,7 +185,7 @@ def test_a_killed_measurement_continues_where_it_was(tmp_path, monkeypatch):
     assert len(calls) == 20  # nothing is measured again
 
 
-def test_what_a_failed_policy_leaves_unmeasured_is_missing_and_tried_again(tmp_path):
+def test_states_of_a_failed_policy_are_missing_and_measured_again(tmp_path):
     (episode,) = play()
     states = [episode.before(1)]
     path = tmp_path / "values.jsonl"
@@ -285,7 +285,7 @@ def damaged():
         ),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_made(tmp_path, make, counterfactual, error, fields):
+def test_unmeasurable_episodes_are_refused_before_writing(tmp_path, make, counterfactual, error, fields):
     episode = asyncio.run(evaluate_episode(make(), FixedEvaluator()))
     write_episodes(tmp_path / "episodes.jsonl", [episode])
     with raises(error, **fields) as caught:

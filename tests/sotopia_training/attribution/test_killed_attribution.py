@@ -61,7 +61,7 @@ def weights(body: dict[str, Any]) -> str:
     return json.dumps({"weights": {number: int(number) % 4 for number in numbers}})
 
 
-def test_a_killed_attribution_by_a_model_asks_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_attribution_repeats_no_question(tmp_path: Path) -> None:
     run, results = recorded(tmp_path), []
     for name, kills in (("killed", KILLS), ("whole", 0)):
         with LoopbackServer(reply=weights, latency=0.05) as server:
@@ -76,7 +76,7 @@ def test_a_killed_attribution_by_a_model_asks_nothing_twice(tmp_path: Path) -> N
     assert results[0] == results[1]
 
 
-def test_a_killed_measurement_measures_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_measurement_repeats_no_state(tmp_path: Path) -> None:
     run, results = recorded(tmp_path), []
     for name, kills in (("killed", KILLS), ("whole", 0)):
         measurement = {"samples": 40, "concurrency": AT_ONCE}

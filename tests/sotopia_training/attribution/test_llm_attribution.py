@@ -106,7 +106,7 @@ def test_utterances_are_data_whole_and_cannot_pose_as_turns():
     assert "O'Malley" not in request.messages[0]["content"]
 
 
-def test_it_sees_what_the_seat_witnessed_and_nothing_of_the_others_secrets():
+def test_it_sees_what_the_seat_witnessed_without_the_others_secrets():
     _, model = attribute(honest)
     text = model.requests[0].messages[1]["content"]
     assert "Zoë cheats at whist." in text
@@ -128,7 +128,7 @@ def test_the_request():
 
 
 @pytest.mark.parametrize("dimension", [d.value for d in DIMENSIONS])
-def test_every_dimension_has_its_description_and_only_goal_its_particulars(dimension):
+def test_every_dimension_has_a_description_and_goal_has_details(dimension):
     _, model = attribute(honest, score=SeatScore(dimension, 0.0, *RANGES[dimension]))
     system = model.requests[0].messages[0]["content"]
     assert load(f"attribution_{dimension}") in system
@@ -181,7 +181,7 @@ def test_an_invalid_answer_is_asked_for_again_with_the_reason(answer, complaint)
     assert complaint in json.loads(re.search(r'The reason, as a JSON string: (".*")', again).group(1))
 
 
-def test_what_stays_invalid_is_missing_and_not_zero():
+def test_answers_that_stay_invalid_are_missing_and_not_zero():
     """Guards R5: missing attributions silently stayed 0."""
     result, model = attribute(["Sorry?"] * 3)
     assert isinstance(result, Unattributed)
@@ -189,7 +189,7 @@ def test_what_stays_invalid_is_missing_and_not_zero():
     assert model.remaining == 0
 
 
-def test_a_quotation_is_not_taken_for_the_answer():
+def test_quoted_json_is_not_parsed_as_the_answer():
     result, _ = attribute(['agent_1 said "Utterance 0 by agent_1: 3", so {"weights": {"1": 3, "5": 3}}', weights()])
     assert result.by_turn[0] == 0.0
 
@@ -210,7 +210,7 @@ def test_the_key_turn_is_a_question_of_its_own():
     assert isinstance(missing, Unattributed)
 
 
-def test_a_single_turn_is_the_key_turn_without_a_question():
+def test_a_single_turn_is_the_key_turn_without_asking():
     short = played(CAST, "Hello.", LEAVE, judge=FixedEvaluator())
     result, _ = attribute(['{"weights": {"1": 2}}'], episode=short, key=True)
     assert result == Importance({0: pytest.approx(2 / 3)})
@@ -221,7 +221,7 @@ def test_a_seat_that_did_nothing_is_not_asked_about():
     assert attribute([], episode=silent)[0] == Unattributed("no turn to attribute to")
 
 
-def test_what_fails_outside_is_missing_but_a_spent_budget_ends_the_work():
+def test_external_failures_are_missing_but_a_spent_budget_stops():
     for error in (ContextLengthError("8192 tokens at most"), ModelCallError("it is gone", kind="server")):
         result, model = attribute([error])
         assert result.reason.startswith("not answered")
@@ -260,7 +260,7 @@ def settings(talks, output, **fields):
     )
 
 
-def test_a_stage_that_was_stopped_continues_where_it_was(talks, tmp_path):
+def test_a_stopped_stage_continues(talks, tmp_path):
     """Every answer outlives the process; the result is that of an unbroken stage."""
     whole = ScriptedChatModel(honest)
     run(settings(talks, tmp_path / "whole"), lambda name: whole)
@@ -284,7 +284,7 @@ def test_a_stage_that_was_stopped_continues_where_it_was(talks, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
-def test_a_signal_ends_a_stage_with_what_it_was_and_answers_are_kept(talks, tmp_path, number, raised):
+def test_a_signal_stops_a_stage_and_answers_are_kept(talks, tmp_path, number, raised):
     def signalled(request):
         if len(cut.requests) == 8:
             signal.raise_signal(number)
@@ -300,7 +300,7 @@ def test_a_signal_ends_a_stage_with_what_it_was_and_answers_are_kept(talks, tmp_
     assert len(rest.requests) == 24 - count
 
 
-def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_continues(talks, tmp_path):
+def test_missing_answers_are_counted_and_requested_again_on_continuation(talks, tmp_path):
     def moody(request):
         if "talk 3" in request.label:
             return "no"
@@ -320,7 +320,7 @@ def test_what_was_missing_is_counted_and_asked_once_more_when_a_stage_continues(
     assert (rows["llm:scripted/model"]["attributed"], rows["llm:scripted/model"]["missing"]) == (10, 2)
 
 
-def test_blame_falls_on_the_turns_that_weigh(tmp_path, talks):
+def test_blame_goes_to_the_turns_with_weight(tmp_path, talks):
     """A secret given away: the reward is 0 for turns that did nothing, and the whole loss for the decisive one."""
     path = tmp_path / "leak.jsonl"
     leak = played(CAST, "I cheat at whist.", "Oh.", "Bye.", LEAVE, judge=FixedEvaluator({DIMENSIONS[3]: -10.0}))

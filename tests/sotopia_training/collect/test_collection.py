@@ -88,7 +88,7 @@ def seats(folder):
         ("conceder:horizon=2", "first", False, {("linear", 0, True): 6, ("conceder", 1, False): 6}),
     ],
 )
-def test_who_sits_where_and_who_begins(partner, orders, both_seats, expected, tmp_path):
+def test_orders_and_seats_of_a_collection(partner, orders, both_seats, expected, tmp_path):
     play = PlaySettings(orders=orders, both_seats=both_seats, max_turns=4)
     run(settings(tmp_path, partner=partner, play=play))
     assert seats(tmp_path) == expected
@@ -123,7 +123,7 @@ def test_a_policy_may_be_an_object(tmp_path):
 
 
 # --- on the way ------------------------------------------------------------------------------------------------------
-def test_a_collection_that_was_cut_off_continues_and_ends_the_same(tmp_path):
+def test_an_interrupted_collection_continues_with_the_same_result(tmp_path):
     """Episodes are those of an unbroken run; nothing counts as done until all are there."""
     config = settings(tmp_path)
     inner = naming.make_policy(config.agent)
@@ -177,7 +177,7 @@ def test_a_misspelt_name_leaves_nothing_behind(setting, name, nearest, tmp_path)
         ({"play": {"orders": "twice"}}, {"field": "play.orders", "got": "twice"}),
     ],
 )
-def test_settings_are_what_they_say(values, fields):
+def test_settings_have_their_declared_types(values, fields):
     """Guards P: a default of True was compared with the text "True" and so was False."""
     with raises(InvalidValueError, **fields):
         settings_of({"agent": "linear", "output": "x"} | values, CollectionSettings, "config")
@@ -199,7 +199,7 @@ def test_rating_scores_an_unscored_run(tmp_path):
     assert {e.evaluation().evaluator for e in read_run(tmp_path / "run")} == {"verified"}, "it was done"
 
 
-def test_a_judge_that_fails_leaves_the_rating_undone_and_is_asked_again(tmp_path):
+def test_a_failed_judge_leaves_the_rating_incomplete_and_is_asked_again(tmp_path):
     run(settings(tmp_path, evaluator="none"))
     config = RatingSettings(run=str(tmp_path / "run"), evaluator="diligence", output=str(tmp_path / "rating"))
     with pytest.raises(SotopiaError, match=r"12 of 12 episodes are unscored, the first because .*the judge slept"):
@@ -213,7 +213,7 @@ def test_a_judge_that_fails_leaves_the_rating_undone_and_is_asked_again(tmp_path
 
 # --- what is shipped -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("script", ["collect", "rate", "filter_episodes", "generate_tasks", "run_pi"])
-def test_scripts_say_what_is_wrong_before_anything_heavy_is_imported(script, tmp_path):
+def test_scripts_report_errors_before_heavy_imports(script, tmp_path):
     (tmp_path / "c.yaml").write_text("ouput: x\n")
     code = (
         "import runpy, sys; sys.argv = sys.argv[1:]\n"

@@ -176,7 +176,7 @@ def test_local_and_global_thresholds_differ():
     assert ranks == {"min": 2, "local": 2, "global": 0, "max": 0}
 
 
-def test_a_minimum_holds_for_the_best_too_and_is_counted():
+def test_a_minimum_also_excludes_the_best_seats_and_is_counted():
     selection = select(data([(3, 9), (2, 9)]), SRFilter(ratio=1, minimum=3))
     assert entries_of(selection) == {("A1", "0", "share"), ("A1", "1", "share"), ("A2", "1", "share")}
     assert [line.below_minimum for line in selection.report.seats] == [1, 0]
@@ -278,7 +278,7 @@ def test_a_task_whose_episodes_all_failed_is_reported_not_fatal():
     ],
 )
 @pytest.mark.parametrize("kind", [BCFilter, SRFilter])
-def test_what_cannot_be_filtered_is_refused_in_one_line(kind, episodes, settings, error, fields):
+def test_impossible_filters_are_refused_in_one_line(kind, episodes, settings, error, fields):
     with raises(error, **fields) as caught:
         select(episodes, kind(**settings))
     assert "\n" not in str(caught.value)
@@ -322,7 +322,7 @@ def test_each_seat_brings_its_own_episode():
     assert not {("A1", "1", "top"), ("A2", "0", "top")} & entries_of(selection)
 
 
-def test_of_agent_and_partner_the_agent_alone_is_taken():
+def test_only_the_agents_seats_are_selected():
     """The agent sits in seat 0 of four episodes and in seat 1 of four; the partner's scores are higher throughout."""
     goals = (6, 5, 4, 1)
     episodes = [episode(f"a{goal}", (goal, 10), policies=("agent", "partner")) for goal in goals]
@@ -358,7 +358,7 @@ def test_a_task_is_a_scenario_with_any_characters():
 
 
 # --- what is left on disk ------------------------------------------------------------------------------------------
-def test_the_stage_writes_a_selection_that_rows_are_made_of(expert_run, tmp_path):
+def test_the_stage_writes_a_selection_for_rows(expert_run, tmp_path):
     """Guards P: the rows without action were removed from another file than the one trained on."""
     settings = FilteringSettings(runs=(str(expert_run),), filter={"kind": "bc", "top": 1}, output=str(tmp_path / "f"))
     run(settings)
@@ -383,7 +383,7 @@ def test_the_stage_writes_a_selection_that_rows_are_made_of(expert_run, tmp_path
         run(settings.model_copy(update={"filter": BCFilter(top=3)}))
 
 
-def test_several_runs_are_ranked_together_and_selected_apart(expert_run, tmp_path):
+def test_several_runs_are_ranked_together_and_selected_separately(expert_run, tmp_path):
     """Every line of a run's selection is in that run (sources refuse it otherwise)."""
     halves = list(read_run(expert_run))
     runs = []
@@ -396,7 +396,7 @@ def test_several_runs_are_ranked_together_and_selected_apart(expert_run, tmp_pat
         assert {key for key, _ in read_selection(selection_path(output, number))} == {item.key for item in part}
 
 
-def test_an_episode_of_two_runs_is_selected_of_the_first(expert_run, tmp_path):
+def test_an_episode_of_two_runs_is_selected_from_the_first(expert_run, tmp_path):
     episodes = list(read_run(expert_run))
     runs = [str(tmp_path / f"{number}.jsonl") for number in (0, 1)]
     write_episodes(runs[0], episodes[:20])
@@ -409,7 +409,7 @@ def test_an_episode_of_two_runs_is_selected_of_the_first(expert_run, tmp_path):
         run(FilteringSettings(runs=(runs[0], runs[0]), filter=SRFilter(), output=str(tmp_path / "twice")))
 
 
-def test_a_stage_that_takes_nothing_says_so_and_is_not_done(expert_run, tmp_path):
+def test_an_empty_selection_is_an_error_and_leaves_the_stage_incomplete(expert_run, tmp_path):
     settings = FilteringSettings(runs=(str(expert_run),), filter=SRFilter(minimum=11), output=str(tmp_path / "f"))
     with raises(InvalidValueError, file=expert_run.name):
         run(settings)

@@ -63,7 +63,7 @@ def test_evaluated_scenarios_are_not_trained_on_with_other_characters_either(tmp
         )
 
 
-def test_what_an_earlier_round_had_is_not_made_again(tmp_path):
+def test_scenarios_of_earlier_rounds_are_not_generated_again(tmp_path):
     task_settings = TaskSettings(scenarios=3, pairs=1, families=FamilySettings())
     first = make_tasks(task_settings, tmp_path / "1")
     earlier = (str(tmp_path / "1" / "tasks.jsonl"),)

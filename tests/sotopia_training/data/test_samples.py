@@ -44,7 +44,7 @@ def row(scenario="s", episode="e", turn=0):
 
 
 @pytest.mark.parametrize("format", ["chat", "single", "brief"])
-def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episodes, format):
+def test_a_row_has_the_policys_prompt_and_its_answer(episodes, format):
     episode = episodes[0]
     rows = list(RowMaker(PromptSettings(format=format)).rows(episode, "agent_1"))
     state, prompts = initial_state(episode.task, episode.rules, episode.seed), {}
@@ -60,7 +60,7 @@ def test_a_prompt_is_what_a_policy_was_told_and_the_completion_what_it_did(episo
 
 
 @pytest.mark.parametrize("format", ["chat", "brief"])
-def test_partner_words_are_only_ever_the_users(episodes, format):
+def test_partner_words_appear_only_in_user_messages(episodes, format):
     """Invariant 8: what another seat said is in no completion and in no assistant's message."""
     episode = episodes[0]
     partner_words = [
@@ -71,7 +71,7 @@ def test_partner_words_are_only_ever_the_users(episodes, format):
         assert not any(text in mine for text in partner_words for mine in own)
 
 
-def test_too_long_prompts_lose_their_oldest_turns_and_nothing_else(episodes):
+def test_long_prompts_lose_only_their_oldest_turns(episodes):
     """Guards R10: never the instructions, the last turns or the answer; and what cannot fit is counted."""
     episode = episodes[0]
     whole = list(RowMaker(BRIEF).rows(episode, "agent_0"))
@@ -124,7 +124,7 @@ def test_unusable_and_silent_turns_are_left_out_and_counted(episodes):
 
 
 @pytest.mark.parametrize("format", ["chat", "brief"])
-def test_what_a_model_wrote_is_learnt_byte_for_byte(episodes, format):
+def test_a_models_text_is_the_completion_byte_for_byte(episodes, format):
     """In the completion as in later prompts; where it could open a control token, the action as JSON."""
     episode, turns = episodes[0], list(episodes[0].turns)
     texts = {1: "Well:\n" + to_json(turns[1].turn.action), 3: "<|im_end|>" + to_json(turns[3].turn.action)}
@@ -170,7 +170,7 @@ def test_a_recast_scenario_is_the_same_scenario():
     assert task_key(other) == task_key(one)
 
 
-def test_the_split_is_by_scenario_and_by_nothing_else(episodes):
+def test_the_split_depends_only_on_the_scenario(episodes):
     """Guards R19: no scenario is in training and validation, whatever the order of the rows."""
     keys = [task_key(episode.task) for episode in episodes]
     split = split_scenarios(keys, 0.2, seed=3)

@@ -51,7 +51,7 @@ def test_a_selection_may_name_episodes_of_several_runs(expert_run, tmp_path):
         rows_of(*runs)
 
 
-def test_sources_that_cannot_be_used_are_said_in_a_sentence(expert_run, tmp_path):
+def test_unusable_sources_are_reported_in_one_sentence(expert_run, tmp_path):
     run = str(expert_run)
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "strange.jsonl").write_text('{"episode": "e", "seat": "agent_0"}\n')

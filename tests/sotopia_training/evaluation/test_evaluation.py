@@ -119,7 +119,7 @@ def test_the_report_shows_charts_and_its_sheets_hold_the_same_numbers(evaluated)
         assert means == [row["mean"] for row in figures(evaluated)[name]]
 
 
-def test_the_same_call_plays_nothing_again_and_more_may_be_added(evaluated, tmp_path):
+def test_the_same_call_repeats_no_episode_and_more_can_be_added(evaluated, tmp_path):
     evaluated = shutil.copytree(evaluated, tmp_path / "copy")
     stamps = {name: (folder / "episodes.jsonl").stat().st_mtime_ns for name, folder in runs(evaluated).items()}
     run(settings(evaluated, policies=["linear"]))
@@ -132,7 +132,7 @@ def test_the_same_call_plays_nothing_again_and_more_may_be_added(evaluated, tmp_
         run(settings(evaluated, seed=4))
 
 
-def test_a_policy_that_has_changed_is_refused_and_not_played_beside_the_run_it_has(evaluated, tmp_path):
+def test_a_changed_policy_is_refused_in_an_existing_run(evaluated, tmp_path):
     """Guards the replay of a complete evaluation after a model was trained again or a prompt changed."""
     evaluated = shutil.copytree(evaluated, tmp_path / "copy")
     stamps = {path: path.stat().st_mtime_ns for path in evaluated.glob("runs/*/episodes.jsonl")}
@@ -163,7 +163,7 @@ def test_an_interrupted_evaluation_continues_where_it_was(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_an_evaluation_with_the_code_of_every_script(tmp_path, monkeypatch, number, code):
+def test_a_signal_ends_an_evaluation_with_the_usual_exit_code(tmp_path, monkeypatch, number, code):
     calls = []
 
     class Signalled(VerifiedOutcome):
@@ -196,7 +196,7 @@ def baseline_run(folder: Path, focal: str, *, seed: int = 3, judge: str = "verif
     return folder
 
 
-def test_a_baseline_may_be_a_run_of_its_own(evaluated, tmp_path):
+def test_a_baseline_may_be_a_separate_run(evaluated, tmp_path):
     baseline = baseline_run(tmp_path / "earlier", "linear")
     run(settings(tmp_path / "e", policies=["boulware"], partners=["conceder"], judges=["verified"],
                  baseline=str(baseline)))  # fmt: skip
@@ -238,7 +238,7 @@ def test_a_baseline_with_another_partner_or_with_several_policies_is_refused(eva
         ({"preset": "sotopia-hard", "max_turns": None}, {"field": "tasks"}),
     ],
 )
-def test_what_cannot_be_meant_is_said_before_anything_is_played(tmp_path, changes, fields):
+def test_contradictory_settings_are_refused_before_playing(tmp_path, changes, fields):
     with raises(InvalidValueError, **fields):
         run(settings(tmp_path / "e", **changes))
     assert not (tmp_path / "e").exists()
@@ -272,7 +272,7 @@ def test_a_preset_is_the_whole_of_its_set_unless_a_part_is_asked_for(tmp_path, p
     assert len(read_tasks(config.model_copy(update={"partial": not fits}))) == scenarios * castings
 
 
-def test_a_part_of_a_papers_preset_is_a_file_and_not_the_default_tasks(tmp_path):
+def test_a_partial_preset_needs_a_task_file(tmp_path):
     values = {"output": str(tmp_path), "policies": ["linear"], "partners": ["conceder"], "preset": "sotopia-hard"}
     with raises(InvalidValueError, field="tasks"):
         read_tasks(settings_of({**values, "partial": True}, EvaluationSettings, ""))
@@ -298,7 +298,7 @@ def test_presets_are_those_of_the_papers():
         ({"max_turns": 6}, "max_turns"),
     ],
 )
-def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset, changes, field):
+def test_settings_that_contradict_a_preset_are_refused(preset, changes, field):
     values = {"output": "o", "policies": ["linear"], "partners": ["conceder"], "preset": preset, "tasks": "t.jsonl"}
     with raises(InvalidValueError, field=field, file="e.yaml"):
         settings_of({**values, **changes}, EvaluationSettings, "e.yaml")
@@ -309,7 +309,7 @@ def test_what_contradicts_a_preset_is_refused_when_the_settings_are_read(preset,
     assert verified.max_turns == changes.get("max_turns")
 
 
-def test_a_papers_preset_plays_both_orders_and_to_the_papers_turn_limit(tmp_path):
+def test_presets_of_papers_play_both_orders_with_the_papers_turn_limit(tmp_path):
     """Whatever limit the task file has of its own."""
     task = tasks.generate("bargaining", 1, seed=3)[0]
     short = task.model_copy(update={"scenario": task.scenario.model_copy(update={"max_turns": 4})})

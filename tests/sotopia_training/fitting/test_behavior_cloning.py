@@ -104,7 +104,7 @@ def test_the_loss_is_on_the_json_and_the_end_token_and_on_nothing_else(ask, toke
         assert json.loads(row.completion)["action_type"]
 
 
-def test_no_row_is_cut(tokenizer):
+def test_rows_are_never_truncated(tokenizer):
     """Guards R10: a row that is too long is an error where it is made, never a row without its answer."""
     prompt, answer = [{"role": "user", "content": "Go."}], '{"action_type": "none", "argument": ""}'
     size = len(prompt_ids(tokenizer, prompt)) + len(answer_ids(tokenizer, answer))
@@ -128,7 +128,7 @@ def test_rows_are_shortened_before_they_are_tokenised(ask, tokenizer):
     assert counts.shortened > 0
 
 
-def test_what_is_cloned_is_what_the_policy_could_have_said(ask, tokenizer):
+def test_cloned_answers_are_answers_that_the_policy_could_give(ask, tokenizer):
     """Behind the prompt it would be shown, which leaves room for any answer, and in no more tokens than it may use."""
     whole = training_rows(ask(prompt={"format": "chat"}), tokenizer)[1]
     limit = max(len(tokens.input_ids) for _, tokens in whole)  # the longest row fits, with no room to spare
@@ -145,7 +145,7 @@ def test_what_is_cloned_is_what_the_policy_could_have_said(ask, tokenizer):
     assert (maker.counts.long_answers, maker.counts.longest_answer) == (answers.count(longest), longest)
 
 
-def test_a_row_can_be_looked_at(tokenizer):
+def test_a_row_can_be_printed(tokenizer):
     row = tokenise(tokenizer, [{"role": "user", "content": "Go."}], '{"a": 1}', 100)
     assert marked(tokenizer, row, colour=False).endswith('assistant\n[[{"a": 1}<|im_end|>]]')
     assert "\033[32m{" in marked(tokenizer, row, colour=True)
@@ -173,7 +173,7 @@ def test_conversations_train_the_answers_of_all_their_turns_in_fewer_tokens(ask,
         assert sum(len(row.input_ids) for row in whole) < 0.5 * sum(len(row.input_ids) for row in turns)
 
 
-def test_prompts_that_do_not_continue_each_other_stay_rows_of_their_own(ask, tokenizer):
+def test_prompts_that_do_not_continue_each_other_stay_separate_rows(ask, tokenizer):
     """Those that have lost their oldest turns, and those of the format that renders all anew."""
     _, rows = training_rows(ask(rows="conversations", prompt={"format": "single"}), tokenizer)
     assert len(list(rows)) == 20
@@ -224,7 +224,7 @@ def earlier(tiny_model, tmp_path):
     return tmp_path / "earlier"
 
 
-def test_what_cannot_be_trained_is_said_before_a_model_is_loaded(earlier, tiny_model, tmp_path):
+def test_untrainable_settings_are_refused_before_loading_a_model(earlier, tiny_model, tmp_path):
     base = str(tiny_model)
     start = begin_from(ModelSettings(base="", lora=TINY), str(earlier), BRIEF)
     assert (start.base, start.adapter) == (base, str(earlier / "model"))
@@ -304,7 +304,7 @@ def test_an_argument_of_the_trainer_reaches_it_unchanged(tmp_path):
         ({"report_to": ["wnadb"]}, UnknownNameError, {"nearest": "wandb"}),
     ],
 )
-def test_an_argument_that_cannot_be_is_said_before_anything_is_read_or_written(ask, trainer, error, fields):
+def test_an_invalid_argument_is_refused_before_reading_or_writing(ask, trainer, error, fields):
     from transformers.integrations import is_deepspeed_zero3_enabled
 
     settings = ask("never", trainer=trainer, data=[{"run": "nowhere"}])
@@ -368,7 +368,7 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
 
 
 @pytest.mark.parametrize("lora", [True, False])
-def test_a_run_whose_weights_the_trainer_does_not_load_continues_with_them_or_ends(ask, monkeypatch, lora):
+def test_weights_that_the_trainer_does_not_load_are_loaded_or_refused(ask, monkeypatch, lora):
     """As with transformers before 5.23 and a second adapter, or with another release's fault."""
     from transformers import Trainer
 

@@ -100,7 +100,7 @@ def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, 
 
 
 @pytest.mark.parametrize("source", ["flags", "MULTI_CPU"])
-def test_processes_that_accelerate_does_not_start_are_not_trained_without(tiny_model, expert_run, tmp_path, source):
+def test_missing_processes_of_accelerate_are_refused(tiny_model, expert_run, tmp_path, source):
     (tmp_path / "multi.yaml").write_text(
         "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, num_machines: 1, num_processes: 2, "
         "mixed_precision: 'no', machine_rank: 0, use_cpu: true, debug: false}"

@@ -63,7 +63,7 @@ def resumed_at(log):
 
 @pytest.mark.slow("starts training three times")
 @pytest.mark.timeout(1200)
-def test_a_killed_script_and_one_ended_by_a_batch_system_go_on_where_they_were(stage):
+def test_a_script_continues_after_a_kill_or_sigterm(stage):
     code, log = ended(stage, signal.SIGKILL)
     assert code == -signal.SIGKILL, log
     assert "continuing from" not in log

@@ -32,7 +32,7 @@ def change(model, part):
 
 
 @pytest.mark.parametrize("missing", [".default.", ".ref.", ".", "nothing"])
-def test_adapters_that_were_not_loaded_are(two_adapters, tmp_path, missing):
+def test_missing_adapters_are_loaded(two_adapters, tmp_path, missing):
     two_adapters.save_pretrained(tmp_path)
     saved = copy.deepcopy(two_adapters.state_dict())
     change(two_adapters, missing)

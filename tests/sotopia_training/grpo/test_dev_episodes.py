@@ -37,7 +37,7 @@ def test_dev_episodes_are_sampled_at_their_own_temperature_by_trl_as_well(cloned
     assert valid[5.0] < 0.1 < 0.25 < valid[0.01]
 
 
-def test_a_look_that_is_made_again_cannot_part_the_best_model_from_its_figures(tmp_path, tokenizer):
+def test_a_repeated_dev_evaluation_keeps_the_best_model_with_its_figures(tmp_path, tokenizer):
     """A resumed run plays its last look again; partners on servers may answer otherwise."""
 
     class Trainer:
@@ -77,7 +77,7 @@ def test_dev_episodes_on_scenarios_kept_for_evaluation_are_refused(cloned, tmp_p
         grpo.run(multi_turn_settings(situations=other, evaluation_tasks=str(tmp_path / "kept.jsonl"), **more))
 
 
-def test_dev_episodes_remember_and_give_up(tokenizer, tmp_path):
+def test_dev_episodes_end_training_after_patience(tokenizer, tmp_path):
     """Early stopping counts looks since the best one, over a resumed run as well."""
     settings = DevSettings(situations=SITUATIONS, every=1, patience=2)
     player = TokenPlayer(tokenizer, BRIEF, None)

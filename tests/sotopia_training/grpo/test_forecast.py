@@ -36,7 +36,7 @@ def cloning(cloned, run, out, **trainer):
 
 
 @pytest.mark.slow("trains with three stages")
-def test_what_is_forecast_is_what_training_does(cloned, expert_run, tmp_path):
+def test_training_takes_the_forecast_steps(cloned, expert_run, tmp_path):
     """Steps of a supervised stage, and of GRPO in both modes, over whole epochs."""
     trainer = {**EPOCH, "num_train_epochs": 2, "per_device_train_batch_size": 7, "gradient_accumulation_steps": 3}
     clone = cloning(cloned, expert_run, tmp_path / "bc", **trainer)
@@ -108,7 +108,7 @@ def test_a_probe_is_a_real_step_at_full_length(stage, cloned, expert_run, tmp_pa
 
 
 @pytest.mark.slow("starts two commands that load torch")
-def test_a_dry_run_on_a_cpu_measures_when_it_is_asked_to(cloned, expert_run, tmp_path):
+def test_a_dry_run_on_a_cpu_measures_on_request(cloned, expert_run, tmp_path):
     config = tmp_path / "bc.yaml"
     config.write_text(cloning(cloned, expert_run, tmp_path / "out", max_steps=7).model_dump_json())
     command = [sys.executable, "-m", "sotopia_training", "bc", "--config", str(config), "--dry-run", "--rows", "70"]

@@ -107,7 +107,7 @@ def test_dev_episodes_need_the_dimensions_of_the_reward_too(tmp_path):
         check(settings)
 
 
-def test_too_few_situations_for_a_step_are_said(cloned, tmp_path):
+def test_too_few_situations_for_a_step_are_refused(cloned, tmp_path):
     """TRL would end without a step, and the stage would be complete."""
     few = SITUATIONS.model_copy(update={"count": 1, "both_seats": False})
     with raises(InvalidValueError, field="data", got=1):
@@ -124,7 +124,7 @@ def test_every_process_counts_for_the_groups(monkeypatch):
     check(multi_turn_settings(trainer={"num_generations": 16}))
 
 
-def test_a_model_of_single_prompts_is_not_refused_for_its_format_where_no_whole_episode_is_played(tmp_path, tiny_model):
+def test_single_prompts_are_accepted_if_no_whole_episode_is_played(tmp_path, tiny_model):
     """Mistral's: its chat template preserves no conversation, and single-turn GRPO needs none."""
     shutil.copytree(tiny_model, tmp_path / "bc" / "model")
     write_prompt_settings(tmp_path / "bc" / "model", PromptSettings(format="single", max_length=512, max_answer=24))
@@ -240,9 +240,7 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
     assert grpo.run(settings) == figures
 
 
-def test_a_frozen_model_on_a_server_is_a_partner_that_is_looked_for_before_the_policy_is_loaded(
-    cloned, tmp_path, monkeypatch
-):
+def test_a_frozen_partner_on_a_server_is_checked_before_the_policy_is_loaded(cloned, tmp_path, monkeypatch):
     served = SITUATIONS.model_copy(update={"partners": ("local/tiny",), "count": 2})
     with LoopbackServer() as server:
         access = ModelOptions(api_base=server.api_base)
@@ -346,7 +344,7 @@ def test_a_resumed_run_plays_the_situations_of_an_unbroken_one(killed, cloned, t
     assert losses(tmp_path / "whole") == losses(tmp_path / "broken")
 
 
-def test_bad_data_is_said_before_any_model_is_loaded(cloned, expert_run, tmp_path, monkeypatch):
+def test_bad_data_is_refused_before_loading_a_model(cloned, expert_run, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("a model was loaded")
 

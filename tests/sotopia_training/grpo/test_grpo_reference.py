@@ -22,7 +22,7 @@ from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_set
 
 
 @pytest.mark.parametrize("reference", ["start", "base"])
-def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_path, reference):
+def test_kl_is_measured_against_the_configured_reference(adapted, tiny_model, tmp_path, reference):
     """R15: TRL 0.16 with PEFT measured against the bare base, whatever was cloned before."""
     settings = multi_turn_settings(
         start_from=str(adapted),
@@ -53,7 +53,7 @@ def test_kl_is_measured_against_what_the_config_says(adapted, tiny_model, tmp_pa
     assert torch.allclose(measured, expected[reference], atol=1e-4)
 
 
-def test_a_policy_that_has_not_moved_has_no_kl_to_where_it_began(adapted, cloned, tmp_path):
+def test_an_unchanged_policy_has_zero_kl_to_its_start(adapted, cloned, tmp_path):
     """With dropout on, policy and reference would differ by the masks they draw."""
     still = {"learning_rate": 1e-12, "max_steps": 2, "beta": 0.04}
     table = {"adapter": (adapted, LoraSettings(dropout=0.3)), "weights": (cloned, None)}
@@ -72,7 +72,7 @@ def test_an_adapter_is_trained_on_with_the_dropout_that_was_asked_for(adapted, t
     assert rates == {0.3}
 
 
-def test_a_bare_base_is_no_reference_where_all_weights_are_trained(cloned, tmp_path, monkeypatch):
+def test_the_bare_base_as_reference_is_refused_without_an_adapter(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     with raises(InvalidValueError, field="reference"):
         grpo.run(

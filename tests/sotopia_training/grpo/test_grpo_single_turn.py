@@ -54,7 +54,7 @@ def work_of(cloned, scored_by, run, tokenizer, gate, output):
 
 
 @pytest.mark.parametrize("gate", [True, False])
-def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
+def test_refused_answers_are_counted_and_not_scored_by_the_reward_model(
     cloned, scored_by, expert_run, tokenizer, tmp_path, gate
 ):
     """What the gate refuses has a reward, the penalty, that would hide what the model thinks of the others."""
@@ -71,7 +71,7 @@ def test_refused_answers_are_counted_and_are_no_opinion_of_the_reward_model(
         assert logged["score"] == [values[0], values[1] + 7, values[2]]
 
 
-def test_the_gate_refuses_what_the_environment_would(cloned, scored_by, expert_run, tokenizer, tmp_path):
+def test_the_gate_refuses_the_same_actions_as_the_environment(cloned, scored_by, expert_run, tokenizer, tmp_path):
     work = work_of(cloned, scored_by, expert_run, tokenizer, True, tmp_path)
     group = next(iter(tasks.generate("group_decision", 1, 0)))
     name = group.names[group.agents[1]]
@@ -137,9 +137,7 @@ def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, t
     assert all(entry["reward"] >= -1 for entry in steps)
 
 
-def test_prompts_are_read_from_disk_and_begun_again_where_their_writing_was_cut_off(
-    cloned, expert_run, tokenizer, tmp_path, monkeypatch
-):
+def test_prompts_are_read_from_disk_and_rewritten_if_incomplete(cloned, expert_run, tokenizer, tmp_path, monkeypatch):
     settings = single_turn_settings(
         cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=str(tmp_path / "out")
     )

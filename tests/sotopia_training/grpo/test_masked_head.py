@@ -72,7 +72,9 @@ def answers_in(tokens, answers):
 
 
 @pytest.mark.parametrize("gives_up", [False, True])
-def test_the_learners_log_probabilities_are_the_samplers(gives_up, cloned, tmp_path, sampled, computed, monkeypatch):
+def test_the_learner_and_the_sampler_have_equal_log_probabilities(
+    gives_up, cloned, tmp_path, sampled, computed, monkeypatch
+):
     """Importance ratios of the first step are 1, whichever of sampler, old policy and learner is compared."""
     import llguidance
 
@@ -96,7 +98,7 @@ def test_the_learners_log_probabilities_are_the_samplers(gives_up, cloned, tmp_p
     assert torch.cat(ratios).exp().sub(1).abs().max() < 1e-4
 
 
-def test_without_the_mask_the_log_probabilities_would_be_others(cloned, tmp_path, sampled, computed, monkeypatch):
+def test_without_the_mask_the_log_probabilities_differ(cloned, tmp_path, sampled, computed, monkeypatch):
     monkeypatch.setattr(MaskedHead, "install", lambda self, trainer: None)
     run(cloned, tmp_path, max_steps=1)
     gains = [
@@ -119,7 +121,7 @@ def test_an_adapter_trains_and_its_reference_is_masked_too(adapted, tmp_path):
     assert first["episodes/valid"] > 0.9
 
 
-def test_what_cannot_be_trained_under_a_mask_is_refused_first(monkeypatch):
+def test_training_that_cannot_use_masks_is_refused_first(monkeypatch):
     with pytest.raises(InvalidValueError) as refusal:
         check(single_turn_settings("x", "m", "r", constrained=True))
     assert refusal.value.field == "constrained"

@@ -83,7 +83,7 @@ def test_each_turn_has_its_own_change(player, tokenizer):
     assert sample.prompts == [prompts[0]] * 4 + [prompts[1]] * 4  # exactly what the episode was asked
 
 
-def test_an_impossible_answer_has_its_penalty_and_what_it_cost(player, tokenizer):
+def test_an_invalid_answer_gets_its_penalty_and_the_outcome(player, tokenizer):
     """In place of its reward the penalty would be a prize: a refused move that lost the game would beat a bad one."""
     (episode,) = player.play([selling()], Answers(tokenizer, "hm", DEAL))
     rewards, _ = MeasuredTurns(player, "goal", 2, -0.5).rewards([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
@@ -123,7 +123,7 @@ def test_rewards_that_cannot_be_verified_are_refused(player, scalarisation, task
     assert caught.value.got.endswith(got)
 
 
-def test_a_stage_refuses_it_before_a_model_is_loaded(cloned, tmp_path, monkeypatch):
+def test_the_stage_refuses_counterfactuals_of_unverified_scores_before_loading(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
     reward = RewardSettings(scalarisation="REL", turns="counterfactual")
     with raises(InvalidValueError, field="reward.turns"):

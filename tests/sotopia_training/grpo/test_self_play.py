@@ -69,7 +69,7 @@ def test_the_past_self_that_wins_most_is_drawn_most(tmp_path, monkeypatch):
     assert counts["step_25"] / counts["step_0"] == pytest.approx(25, rel=0.3)  # 0.5² to 0.1²
 
 
-def test_the_pool_keeps_the_newest_and_forgets_what_a_resumed_run_makes_again(tmp_path):
+def test_the_pool_keeps_the_newest_and_drops_members_that_a_resumed_run_repeats(tmp_path):
     pool = pool_of(tmp_path, past={"share": 1, "size": 3})
     for step in (0, 10, 20, 30):
         pool.keep(Saver(), step)
@@ -93,13 +93,13 @@ def test_a_run_killed_long_after_its_last_checkpoint_draws_from_the_pool_of_that
     assert [path.name for path in resumed.members] == ["step_10", "step_20"]
 
 
-def test_a_pool_that_was_lost_begins_again_with_the_policy_of_the_checkpoint(tmp_path):
+def test_a_lost_pool_restarts_with_the_policy_of_the_checkpoint(tmp_path):
     pool = pool_of(tmp_path, past={"share": 1})
     pool.rewind(Saver(), 20)
     assert [path.name for path in pool.members] == ["step_20"]
 
 
-def test_a_loss_is_to_have_less_than_the_others(tmp_path):
+def test_the_seat_with_the_lowest_reward_has_lost(tmp_path):
     pool = pool_of(tmp_path, past={"share": 1})
     (situation,) = situations(SITUATIONS)[:1]
     pool.keep(Saver(), 0)
@@ -132,7 +132,7 @@ def test_a_loss_is_to_have_less_than_the_others(tmp_path):
         ),
     ],
 )
-def test_shares_without_members_are_said_in_one_sentence(values, fields):
+def test_shares_without_members_are_refused_in_one_sentence(values, fields):
     stage = {"mode": "multi-turn", "start_from": "x", "output": "y"}
     situation = {"families": ["bargaining"], "self_play": values}
     with raises(InvalidValueError, **fields) as caught:
@@ -147,7 +147,7 @@ def test_dev_episodes_have_partners_that_stay_the_same():
         settings_of({**values, "dev": dev}, GRPOSettings, "c.yaml")
 
 
-def test_a_pool_without_members_and_partners_of_two_kinds_are_said(tmp_path):
+def test_empty_pools_and_two_kinds_of_partners_are_refused(tmp_path):
     (situation,) = situations(SITUATIONS)[:1]
     with raises(InvalidValueError, field="self_play.past"):
         pool_of(tmp_path / "pool", past={"share": 1}).with_partner(situation, 0, 0)

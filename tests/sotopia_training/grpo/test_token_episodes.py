@@ -199,7 +199,7 @@ def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_noth
         assert episode.vector[-1] == 0
 
 
-def test_a_first_prompt_that_leaves_no_room_is_a_row_that_trains_nothing(play, tokenizer):
+def test_an_overlong_first_prompt_is_a_row_without_loss(play, tokenizer):
     episode = play([speech("Hello?")], prompt=PromptSettings(format="brief", max_length=60, max_answer=40))
     assert episode.too_long
     assert (episode.completion, episode.mask) == ([tokenizer.eos_token_id], [0])

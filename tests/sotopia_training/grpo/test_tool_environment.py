@@ -18,7 +18,7 @@ from sotopia_env.adapters.trl_tools import SeatTools
 TASKS = naming.task_set("bargaining", 1, 0, "easy")
 
 
-def test_a_deal_made_with_tools_is_worth_what_the_evaluator_says():
+def test_a_deal_made_with_tools_has_the_evaluators_reward():
     row = next(rows(TASKS, "conceder:horizon=2"))
     environment = SeatTools()
     opening = environment.reset(**row, prompt="unused")

@@ -51,7 +51,7 @@ def episode_of(*acts, seat=SELLER):
 
 
 @pytest.mark.parametrize(("name", "part"), [("prospect", 1.0), ("acts", 0.5), ("standing", 1.0)])
-def test_a_loss_falls_on_the_turn_that_brought_it_about(name, part):
+def test_a_loss_is_attributed_to_the_turn_that_caused_it(name, part):
     """As in the stage of utterance rewards: with a score below 0, important is what did harm."""
     episode = episode_of(*LOSING)
     score = float(episode.vector[5])  # FIN
@@ -85,7 +85,7 @@ def nothing_is_loaded(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["acts", "prospect"])
-def test_an_attributor_without_a_word_on_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, name):
+def test_an_attributor_without_a_description_of_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, name):
     reward = RewardSettings(scalarisation="REL", turns=name)
     with raises(InvalidValueError, field="reward.turns"):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))

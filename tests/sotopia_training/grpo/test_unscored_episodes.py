@@ -51,7 +51,7 @@ def rollout_of(tokenizer, evaluator, monkeypatch, reward=GOAL, scalarisation="go
     return EpisodeRollout(TokenPlayer(tokenizer, BRIEF, evaluator, scalarisation), situation_list, reward), prompts
 
 
-def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, monkeypatch):
+def test_an_episode_without_a_verdict_has_no_reward_and_training_continues(tokenizer, monkeypatch):
     """It is missing, not 0: TRL leaves a reward of None out of its group."""
     rollout, prompts = rollout_of(tokenizer, Moody(2), monkeypatch)
     output = rollout(prompts, TRAINER)
@@ -67,7 +67,7 @@ def test_an_episode_without_a_verdict_has_no_reward_and_ends_nothing(tokenizer, 
     assert sum(name == "scores/GOAL" for name, _ in log) == missing.count(False)
 
 
-def test_an_evaluator_of_what_the_reward_needs_is_enough(tokenizer, tmp_path, monkeypatch):
+def test_an_evaluator_of_the_rewarded_dimensions_is_enough(tokenizer, tmp_path, monkeypatch):
     """What it does not score is missing in the log, not 0; a reward that needs it is refused before an episode."""
     verified = make_evaluator("verified")
     rollout, prompts = rollout_of(tokenizer, verified, monkeypatch)
@@ -92,7 +92,7 @@ def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatc
         rollout(prompts * 8, TRAINER)
 
 
-def test_a_partner_that_fails_costs_its_episode_and_no_other(tokenizer, monkeypatch):
+def test_a_failing_partner_fails_only_its_own_episode(tokenizer, monkeypatch):
     """No server listens there: a partner that cannot answer is not a reward of 0 for the policy."""
     access = ModelOptions(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
     both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})

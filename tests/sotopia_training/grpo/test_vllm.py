@@ -69,7 +69,7 @@ def test_trl_is_given_its_own_arguments(trainer, installed):
         ({"vllm_mode": "servr"}, {}, {"field": "trainer.vllm_mode", "got": "servr"}),
     ],
 )
-def test_what_cannot_sample_is_said_in_one_sentence(trainer, more, fields, installed):
+def test_models_that_cannot_sample_are_refused_in_one_sentence(trainer, more, fields, installed):
     with raises(InvalidValueError, **fields) as caught:
         checked(trainer, **more)
     assert "\n" not in str(caught.value)
@@ -81,7 +81,7 @@ def free_port():
         return one.getsockname()[1]
 
 
-def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tmp_path, monkeypatch, installed):
+def test_an_unreachable_server_is_reported_before_loading(cloned, tmp_path, monkeypatch, installed):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_: pytest.fail("a model was loaded"))
     trainer = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{free_port()}"}
     settings = multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), trainer=trainer)
@@ -90,7 +90,7 @@ def test_a_server_that_is_not_there_is_said_before_anything_is_loaded(cloned, tm
     assert not (tmp_path / "out").exists()
 
 
-def test_without_the_package_it_is_named(cloned, expert_run, tmp_path, monkeypatch):
+def test_a_missing_package_is_named(cloned, expert_run, tmp_path, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(sampling, "find_spec", lambda name: None if name == "vllm" else find_spec(name))
     scorer = reward_model_of(cloned, tmp_path / "rm")

@@ -58,7 +58,7 @@ def test_the_same_request_gets_the_same_answer_and_a_replicate_another(directory
     assert greedy == complete(model, replace(ASKED, temperature=0.0, replicate=5))[0]
 
 
-def test_what_does_not_fit_is_an_error_and_not_cut(directory):
+def test_overlong_input_is_an_error_and_not_truncated(directory):
     model = load_model(directory, max_length=60)
     with pytest.raises(ContextLengthError, match="leaves no room for an answer of 8 tokens in 60"):
         complete(model, replace(ASKED, messages=(*MESSAGES, {"role": "user", "content": "word " * 60})))
@@ -66,7 +66,7 @@ def test_what_does_not_fit_is_an_error_and_not_cut(directory):
         load_model(directory, max_length=24)
 
 
-def test_a_directory_judges_and_is_interviewed_wherever_a_models_name_may_stand(directory):
+def test_a_directory_can_judge_and_be_interviewed_like_a_model_name(directory):
     def remote(spec, **options):
         pytest.fail(f"{spec} is not a model on a server")
 
@@ -86,7 +86,7 @@ def test_a_directory_judges_and_is_interviewed_wherever_a_models_name_may_stand(
         assert reply.choice in (0, 1)  # constrained, even an untrained model answers
 
 
-def test_options_of_a_directory_go_before_those_of_training(directory):
+def test_options_of_a_directory_override_those_of_training(directory):
     policy = naming.make_policy(f"{directory}:format=chat,max_length=5000,max_tokens=100,temperature=0.5")
     context = load_model(directory).max_length
     assert (policy.format, policy.max_tokens, policy.temperature) == ("chat", 100, 0.5)
@@ -137,7 +137,7 @@ def test_recorded_log_probabilities_are_those_of_the_constrained_distribution(di
 
 
 @needs_llguidance
-def test_a_schema_that_cannot_be_compiled_is_said_once_and_answers_are_free(directory, caplog):
+def test_an_uncompilable_schema_warns_once_and_answers_are_unconstrained(directory, caplog):
     model = load_model(directory, constrained="on")
     odd = replace(ASKED, schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}})
     replies = complete(model, odd, replace(odd, replicate=1), ASKED)
@@ -145,7 +145,7 @@ def test_a_schema_that_cannot_be_compiled_is_said_once_and_answers_are_free(dire
     assert sum("schema cannot be compiled" in record.message for record in caplog.records) == 1
 
 
-def test_constrained_decoding_that_is_not_installed_is_said_before_anything_is_loaded(directory, monkeypatch):
+def test_missing_constrained_decoding_is_reported_before_loading(directory, monkeypatch):
     monkeypatch.setattr(chat_model, "is_available", lambda: False)
     with raises(InvalidValueError, field="constrained"):
         load_model(directory, constrained="on")

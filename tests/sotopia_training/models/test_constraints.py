@@ -32,7 +32,7 @@ def answers(model, tokenizer, schemas, limit=40):
     return generator.generate([[7, 8, 9]] * len(schemas), range(len(schemas)), schemas)
 
 
-def test_rows_of_one_batch_keep_to_schemas_of_their_own_or_to_none(model, tokenizer):
+def test_rows_of_one_batch_follow_their_own_schemas(model, tokenizer):
     schemas = [CHOICE, None, CHOICE, None]
     results = answers(model, tokenizer, schemas)
     assert [answer.ids for answer in results[1::2]] == [a.ids for a in answers(model, tokenizer, [None] * 4)[1::2]]
@@ -42,7 +42,7 @@ def test_rows_of_one_batch_keep_to_schemas_of_their_own_or_to_none(model, tokeni
     assert not any(answer.unconstrained for answer in results)
 
 
-def test_a_schema_that_cannot_be_compiled_leaves_its_answers_free_and_marked(model, tokenizer, caplog):
+def test_an_uncompilable_schema_leaves_answers_unconstrained_and_marked(model, tokenizer, caplog):
     results = answers(model, tokenizer, [BROKEN, CHOICE, BROKEN])
     assert [bool(answer.unconstrained) for answer in results] == [True, False, True]
     free = answers(model, tokenizer, [None] * 3)
@@ -50,9 +50,7 @@ def test_a_schema_that_cannot_be_compiled_leaves_its_answers_free_and_marked(mod
     assert len(caplog.records) == 1
 
 
-def test_an_engine_that_gives_up_within_an_answer_leaves_the_rest_free_and_marked(
-    model, tokenizer, monkeypatch, caplog
-):
+def test_an_engine_failure_leaves_the_rest_of_an_answer_unconstrained_and_marked(model, tokenizer, monkeypatch, caplog):
     """The engine's own limit on the work of a step, set so low that it is met: the answers do not end there."""
     import llguidance
 
@@ -69,7 +67,7 @@ def test_an_engine_that_gives_up_within_an_answer_leaves_the_rest_free_and_marke
     assert len(caplog.records) == 1
 
 
-def test_a_constraint_admits_what_keeps_to_its_schema_and_then_only_the_end(tokenizer):
+def test_a_constraint_allows_valid_tokens_and_then_only_the_end_token(tokenizer):
     constraint = Grammars(tokenizer, len(tokenizer), tokenizer.eos_token_id).constraint(CHOICE)
     for token in tokenizer('{"n": 1}', add_special_tokens=False)["input_ids"]:  # in the form of json.dumps
         allowed = constraint.allowed()

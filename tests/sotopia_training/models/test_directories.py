@@ -71,7 +71,7 @@ def test_a_template_that_no_conversation_can_follow_plays_in_the_format_single(d
     naming.make_policy("./bc:format=single")
 
 
-def test_a_template_that_is_no_template_is_refused(directory):
+def test_an_invalid_template_is_refused(directory):
     directory("{% for m in messages %}{{ m['content'] ")
     with raises(InvalidValueError, field="chat_template", got=..., file="bc"):
         naming.make_policy("./bc")
@@ -96,7 +96,7 @@ def test_other_templates_stay_as_they_are(directory):
     assert load_tokenizer(directory(PLAIN)).chat_template == PLAIN
 
 
-def test_a_directory_without_its_mark_is_offered_with_it(directory):
+def test_a_directory_without_its_prefix_is_suggested_with_it(directory):
     directory()
     for make, name in ((naming.make_policy, "bc:format=brief"), (with_directories(make_model), "bc")):
         with pytest.raises(UnknownNameError) as caught:
@@ -104,7 +104,7 @@ def test_a_directory_without_its_mark_is_offered_with_it(directory):
         assert caught.value.nearest == "./bc"
 
 
-def test_a_directory_that_holds_no_model_is_no_provider(tmp_path, monkeypatch):
+def test_a_directory_without_a_model_is_not_a_provider(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "played").mkdir(parents=True)
     with raises(InvalidValueError, field="policy", got="runs/played"):

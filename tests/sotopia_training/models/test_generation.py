@@ -285,7 +285,7 @@ def turns(generators, first, number=4, seed=0):
     ],
     ids=str,
 )
-def test_answers_with_reuse_are_those_without(model, tokenizer, limits, trains):
+def test_answers_are_the_same_with_and_without_reuse(model, tokenizer, limits, trains):
     ends = list(range(5, 40))  # rows finish at different steps
     group = [prompts(1, seed=7)[0]] * 8
     plain = generator(model, tokenizer, ends, **limits)
@@ -326,7 +326,7 @@ def changed(ids: list[int], draw: random.Random) -> list[int]:
 
 
 @pytest.mark.parametrize("max_tokens", [1 << 17, 800, 200])
-def test_prompts_that_only_begin_alike_are_answered_as_without_reuse(model, tokenizer, max_tokens):
+def test_prompts_with_a_short_common_prefix_are_answered_as_without_reuse(model, tokenizer, max_tokens):
     """Seats act in turn, some are asked twice and episodes come and go: what is stored is found where it fits."""
     draw, ends = random.Random(5), list(range(5, 40))
     stored = Prefixes(max_tokens)
@@ -346,7 +346,7 @@ def test_prompts_that_only_begin_alike_are_answered_as_without_reuse(model, toke
             seats[seat] = changed([*seats[seat], *answer.ids], draw)
 
 
-def test_what_is_stored_counts_against_the_limit(model, tokenizer, monkeypatch):
+def test_stored_tokens_count_against_the_limit(model, tokenizer, monkeypatch):
     small = generator(model, tokenizer, [END], reuse=True, max_tokens=500, max_new_tokens=8)
     withdraw, totals = Prefixes.withdraw, []
 
@@ -389,7 +389,7 @@ def test_without_memory_what_is_stored_is_dropped_first(model, tokenizer, monkey
         ("Lfm2", {"layer_types": ["conv", "full_attention"], "block_ff_dim": 32}),
     ],
 )
-def test_models_without_keys_of_all_tokens_read_all_again(tokenizer, kind, more):
+def test_models_that_do_not_store_all_keys_read_the_whole_prompt_again(tokenizer, kind, more):
     import transformers
 
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -423,7 +423,7 @@ def batcher(**sampling):
     return Batcher(lambda: counting, counting.sampling), counting
 
 
-def test_all_that_wait_are_answered_in_one_batch_whatever_they_do_in_between():
+def test_waiting_prompts_are_answered_in_one_batch():
     gathered, fake = batcher()
 
     async def episode(number):
@@ -457,7 +457,7 @@ def test_batches_are_answered_one_by_one_and_a_failure_stays_in_its_batch():
     ]
 
 
-def test_a_cancelled_caller_is_not_answered_and_another_loop_starts_afresh():
+def test_a_cancelled_caller_gets_no_answer_and_another_loop_works():
     gathered, fake = batcher()
 
     async def given_up():

@@ -94,7 +94,7 @@ def test_the_counter_counts_no_less_than_is_trained_on(tokenizer):
         (NO_SYSTEM, ...),
     ],
 )
-def test_a_tokenizer_that_cannot_be_trained_with_is_refused(tokenizer, template, got):
+def test_a_tokenizer_unsuitable_for_training_is_refused(tokenizer, template, got):
     with raises(InvalidValueError, field="chat_template", got=got, file="some-model"):
         check_tokenizer(with_template(tokenizer, template), "some-model")
 
@@ -175,7 +175,7 @@ def test_a_model_that_can_think_is_trained_with_its_training_template(template, 
     assert load_tokenizer(tmp_path / "trained", prompt).chat_template == loaded.chat_template
 
 
-def test_an_argument_that_a_template_does_not_have_is_said(tiny_model):
+def test_an_unknown_argument_of_a_template_is_refused(tiny_model):
     with raises(InvalidValueError, field="prompt.chat_template_kwargs", got="enable_thnking"):
         load_tokenizer(tiny_model, PromptSettings(chat_template_kwargs={"enable_thnking": False}))
 
@@ -205,7 +205,7 @@ def test_tiny_models_load_as_they_were_made(tiny_model, tokenizer):
     assert 0.24 < model.model.embed_tokens.weight.std().item() < 0.3
 
 
-def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path):
+def test_loading_errors_are_one_sentence(tmp_path):
     (tmp_path / "empty").mkdir()
     for load in (load_tokenizer, lambda path: load_causal_lm(ModelSettings(base=str(path)))):
         with raises(InvalidValueError, file="empty") as caught:
@@ -248,7 +248,7 @@ def test_the_next_stage_finds_what_the_last_one_left(tmp_path):
         find_model(tmp_path)
 
 
-def test_how_a_model_is_prompted_is_kept_beside_it(tmp_path):
+def test_prompt_settings_are_saved_beside_the_model(tmp_path):
     assert read_prompt_settings(tmp_path) == PromptSettings()
     write_prompt_settings(tmp_path, PromptSettings(format="brief", max_length=99))
     assert read_prompt_settings(tmp_path) == PromptSettings(format="brief", max_length=99)
@@ -332,7 +332,7 @@ def test_four_bit_without_support_is_said_before_anything_is_read_or_written(sta
         ({"lora": "q_proj"}, {"field": "model.lora.target_modules", "got": "q_proj"}),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_is_read_or_written(
+def test_impossible_settings_are_refused_before_reading_or_writing(
     stage, options, fields, tiny_model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
@@ -354,7 +354,7 @@ def test_layers_to_adapt_may_be_named_in_all_of_peft_s_ways(targets, tiny_model)
 
 
 @pytest.mark.parametrize("text", ['{"r": 4', "[]", '{"r": 4}', '{"base_model_name_or_path": null}', "\xff"])
-def test_a_damaged_adapter_is_said_in_a_sentence(text, tmp_path):
+def test_a_damaged_adapter_is_reported_in_one_sentence(text, tmp_path):
     (tmp_path / "adapter_config.json").write_text(text, encoding="latin-1")
     with raises(InvalidValueError, expected="JSON with base_model_name_or_path", file="adapter_config.json"):
         start_from(tmp_path, ModelSettings(base=""))
@@ -372,7 +372,7 @@ def test_the_base_of_make_learn_has_at_most_five_million_weights(tmp_path):
     assert settings.vocabulary * settings.hidden < weights <= 5_000_000
 
 
-def test_a_base_is_known_by_its_absolute_path(tiny_model, tmp_path, monkeypatch):
+def test_a_base_is_identified_by_its_absolute_path(tiny_model, tmp_path, monkeypatch):
     """An adapter keeps the name of its base; a relative one would be found from one directory alone."""
     monkeypatch.chdir(tiny_model.parent)
     model = load_causal_lm(ModelSettings(base=tiny_model.name))

@@ -63,7 +63,7 @@ def trained(request, tiny_model, tmp_path):
     ), settings
 
 
-def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
+def test_prompts_in_play_equal_training_prompts_token_by_token(trained):
     policy, settings = trained
     task = tasks.generate("bargaining", 1, 5, "easy")[0]
     rules, partner = Rules(max_turns=2 * len(ANSWERS), max_silent_turns=0), make_policy("stubborn:demand=1")
@@ -94,7 +94,7 @@ def test_a_model_reads_in_play_what_it_was_trained_on_token_by_token(trained):
         assert all(prompt_ids(policy.model.tokenizer, row.prompt) == prompts[turn // 2] for turn, row in rows.items())
 
 
-def test_what_was_unusable_is_marked_and_only_what_the_model_wrote_is_valid(trained):
+def test_unusable_answers_are_marked_and_only_the_models_own_actions_are_valid(trained):
     policy, settings = trained
     task = tasks.generate("bargaining", 1, 5, "easy")[0]
     situation = Situation(task, task.agents[0], make_policy("silent"), 7, Rules(max_turns=14, max_silent_turns=0))

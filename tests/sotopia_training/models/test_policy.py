@@ -105,7 +105,7 @@ def act(policy, observation, seed=1):
     return asyncio.run(policy.act(observation, seed))
 
 
-def test_an_answer_becomes_an_action_with_all_that_is_known_about_it(trained):
+def test_an_answer_becomes_an_action_with_its_tokens_and_reasons(trained):
     policy, batcher = saying(trained, GOOD, logprobs=True)
     observation = observation_after()
     decision = act(policy, observation, seed=11)
@@ -138,7 +138,7 @@ def test_the_prompt_is_the_one_of_training(trained):
     ],
 )
 @pytest.mark.parametrize(("on_unusable", "action"), [("none", ActionType.NONE), ("forfeit", ActionType.LEAVE)])
-def test_unusable_text_has_its_declared_consequence_and_is_recorded(trained, text, reason, on_unusable, action):
+def test_unusable_text_has_its_configured_consequence_and_is_recorded(trained, text, reason, on_unusable, action):
     policy, batcher = saying(trained, text, on_unusable=on_unusable)
     decision = act(policy, observation_after())
     assert decision.action.action_type is action
@@ -146,7 +146,7 @@ def test_unusable_text_has_its_declared_consequence_and_is_recorded(trained, tex
     assert len(batcher.calls) == 1
 
 
-def test_asking_again_tells_what_was_wrong_and_draws_anew(trained):
+def test_asking_again_includes_the_complaint_and_samples_again(trained):
     policy, batcher = saying(trained, "no", "no", GOOD, reasks=3)
     decision = act(policy, observation_after(), seed=5)
     assert decision.action.action_type is ActionType.SPEAK
@@ -159,7 +159,7 @@ def test_asking_again_tells_what_was_wrong_and_draws_anew(trained):
     assert len(last) > len(again)
 
 
-def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instructions(trained, tmp_path):
+def test_long_prompts_keep_the_last_turns_and_the_instructions(trained, tmp_path):
     """Guards R10 and R12 at play: nothing is cut at a token's edge, and an answer always has room."""
     folder = tmp_path / "model"
     shutil.copytree(trained / "model", folder)
@@ -181,7 +181,7 @@ def test_what_does_not_fit_loses_its_oldest_turns_never_the_last_or_the_instruct
         act(saying(folder)[0], observation_after(turns=13))
 
 
-def test_a_complaint_that_has_no_room_is_not_made(trained, tmp_path):
+def test_a_complaint_that_does_not_fit_is_omitted(trained, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(trained / "model", folder)
     policy, _ = saying(trained)
@@ -426,7 +426,7 @@ def test_best_of_n_by_directories_plays_and_resumes_from_the_command_line(traine
     assert "0 played now, 2 before" in rollout(trained, moved).output
 
 
-def test_a_reward_model_is_no_policy_and_a_policy_no_reward_model(trained, reward_model):
+def test_reward_models_and_policies_are_not_interchangeable(trained, reward_model):
     with raises(InvalidValueError, field="policy", got=f"{reward_model}/"):
         naming.make_policy(f"{reward_model}/")
     with raises(InvalidValueError, field="scorer", got=f"{trained}/"):
@@ -445,7 +445,7 @@ def test_a_reward_model_is_no_policy_and_a_policy_no_reward_model(trained, rewar
         ({"config.json": "not an object"}, False),
     ],
 )
-def test_only_directories_of_models_that_write_are_opened(tmp_path, files, opens):
+def test_only_directories_of_generative_models_are_opened(tmp_path, files, opens):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(json.dumps(content))
@@ -469,7 +469,7 @@ def test_invalid_options_are_refused(trained, options, expected):
         load(trained, **options)
 
 
-def test_what_is_no_model_is_refused_in_one_sentence(tmp_path, adapter):
+def test_directories_without_a_model_are_refused_in_one_sentence(tmp_path, adapter):
     with raises(InvalidValueError, file=tmp_path.name):
         load(tmp_path)
     orphan = tmp_path / "orphan"

@@ -16,7 +16,7 @@ def fewest_tokens(rows):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_columns_are_those_with_which_fewest_tokens_are_read(seed):
+def test_the_columns_minimise_the_tokens_that_are_read(seed):
     draw = random.Random(seed)
     beginnings = [[draw.randrange(3) for _ in range(6)] for _ in range(3)]
     rows = [(*draw.choice(beginnings), *(draw.randrange(3) for _ in range(3))) for _ in range(draw.randrange(1, 9))]
@@ -68,7 +68,7 @@ def loss_and_gradients(model, ids, mask):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_log_probabilities_and_gradients_are_those_of_rows_read_one_by_one(model, groups, training, request):
+def test_log_probabilities_and_gradients_equal_those_of_separate_rows(model, groups, training, request):
     model.train(training)
     logps, gradients = loss_and_gradients(model, *groups)
     reader = PromptReader(getattr(model, "get_base_model", lambda: model)())

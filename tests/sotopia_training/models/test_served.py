@@ -85,7 +85,7 @@ def model(base):
     return partial(make_model, api_base=base, timeout=SECONDS, concurrency=1)
 
 
-def test_the_server_reads_and_says_what_the_model_in_this_process_does(base, directory):
+def test_a_server_gives_the_same_answers_as_the_model_in_this_process(base, directory):
     """Without sampling: one prompt, token by token the same, and the same words."""
     messages = (
         {"role": "system", "content": "You are Ada. Answer in one short sentence."},
@@ -122,7 +122,7 @@ def test_it_plays_and_every_turn_is_recorded_with_its_text_and_usage(model, dire
     assert replay(episode).stop is episode.stop
 
 
-def test_it_takes_functions_and_its_text_without_a_call_is_a_failure_with_a_reason(model, directory):
+def test_text_without_a_function_call_is_a_failure_with_a_reason(model, directory):
     """Its template shows no functions, and the server passes them on all the same."""
     policy = naming.make_policy(f"local/{directory}:format=tools,max_tokens=16,reasks=0", model)
     table = Table(tasks.generate("bargaining", 1, seed=3)[0], Rules(max_turns=2), seed=1)
@@ -141,7 +141,7 @@ def test_it_judges_and_a_verdict_is_in_range_or_missing_with_a_reason(model, dir
     assert evaluation.unscored is None or evaluation.unscored.strip()
 
 
-def test_in_the_studio_it_plays_live_and_judges_a_dimension_of_ones_own(base, directory, tmp_path):
+def test_in_the_studio_it_plays_live_and_judges_a_custom_dimension(base, directory, tmp_path):
     pytest.importorskip("sqlalchemy", reason="needs sotopia-env[serve]")
     from tests.sotopia_studio.test_api import studio
 

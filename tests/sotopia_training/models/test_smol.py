@@ -45,7 +45,7 @@ def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
 
 @pytest.mark.slow("loads a real model")
 @pytest.mark.usefixtures("_cache")
-def test_a_stage_trains_it_by_name_and_a_gguf_directory_by_its_path():
+def test_a_stage_trains_smol_by_name_and_a_gguf_directory_by_path():
     """Both are the converted directory, which an adapter names as its base."""
     converted_once = str(find_model(smol_directory()))
     for base in ("smol", str(smol_directory())):
@@ -96,7 +96,7 @@ def test_an_option_that_is_misspelt_is_named():
 
 @pytest.mark.slow("loads a real model")
 @pytest.mark.usefixtures("_cache")
-def test_what_an_answer_takes_is_counted_with_its_own_tokenizer():
+def test_answer_tokens_are_counted_with_the_models_tokenizer():
     """A division of three items in the brief format: more than the 64 tokens of the tiny configurations."""
     task = tasks.generate("campsite", 1, seed=3)[0]
     smol = naming.make_policy("smol:format=brief,max_length=3000,max_tokens=64")
@@ -132,7 +132,7 @@ def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkey
     assert converted(files[0]) == converted(files[0])
 
 
-def test_what_is_no_gguf_file_or_has_no_reader_is_one_sentence(tmp_path, monkeypatch):
+def test_unreadable_gguf_files_are_reported_in_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "x.gguf").write_bytes(b"not a model")
     with raises(InvalidValueError, file="x.gguf"):
         converted(tmp_path / "x.gguf")

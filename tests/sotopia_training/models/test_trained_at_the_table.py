@@ -68,7 +68,7 @@ def test_rollout_takes_the_adapters_directory_for_a_policy(run_directories):
         assert episode.evaluation("verified") is not None
 
 
-def test_compare_sets_its_run_beside_a_scripted_policys(run_directories, tmp_path):
+def test_compare_reads_its_run_and_a_scripted_policys(run_directories, tmp_path):
     comparison = json.loads(sotopia("compare", *run_directories, "--metric", "goal", "--out", tmp_path, "--json"))
     cells = {(cell["policy"], cell["metric"]): cell["estimate"]["n"] for cell in comparison["cells"]}
     assert cells["cloned-adapter", "goal"] == cells["linear", "goal"] == 4

@@ -97,7 +97,7 @@ def names(folder):
     return {info.name for episode in read_run(folder) for info in episode.policies}
 
 
-def test_every_stage_is_a_directory_that_is_done(pipeline_run):
+def test_every_stage_has_a_complete_directory(pipeline_run):
     config, trainer = pipeline_run
     stages = Pipeline(config, trainer, play).steps()
     assert [stage.name for stage in stages] == STAGES
@@ -173,7 +173,7 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(pipeli
     assert not keys & reserved
 
 
-def test_the_table_has_a_line_for_everything_measured(pipeline_run):
+def test_the_table_has_a_line_for_every_measurement(pipeline_run):
     config, _ = pipeline_run
     text = (Path(config.output) / "summary.txt").read_text()
     lines = [line.split()[0] for line in text.splitlines()[4:] if line]
@@ -188,7 +188,7 @@ def stamps(folder):
     return {str(file): file.stat().st_mtime_ns for file in Path(folder).rglob("done.json")}
 
 
-def test_a_pipeline_that_died_continues_where_it_was(tmp_path):
+def test_a_killed_pipeline_continues(tmp_path):
     config = settings(tmp_path)
     with pytest.raises(SotopiaError, match="the machine went down"):
         run(config, Trainer("2-sr"), play)
@@ -205,7 +205,7 @@ def test_a_pipeline_that_died_continues_where_it_was(tmp_path):
     assert stamps(config.output) == after
 
 
-def test_more_updates_may_be_added_but_nothing_changed_in_what_is_done(pipeline_run):
+def test_updates_can_be_added_but_complete_ones_cannot_change(pipeline_run):
     config, _ = pipeline_run
     more = config.model_copy(update={"updates": (*config.updates, "sr")})
     before = stamps(config.output)
@@ -239,7 +239,7 @@ run(settings(Path(sys.argv[1])), Trainer(), slow)
 
 
 @pytest.mark.slow("plays three pipelines")
-def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
+def test_a_collection_continues_after_kill_minus_nine(tmp_path):
     """No episode is lost and none is doubled; the end is that of an unbroken run."""
     config = settings(tmp_path)
     episodes = Path(config.output) / "2-sr" / "episodes" / "episodes.jsonl"
@@ -266,7 +266,7 @@ def test_kill_minus_nine_in_the_middle_of_a_collection(tmp_path):
 
 
 # --- settings ------------------------------------------------------------------------------------------------------
-def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
+def test_only_the_agents_turns_are_learnt(tmp_path):
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": False, "expert": False})
     sr = {"updates": ("sr",), "sr_partner": "conceder:horizon=2", "sr_filter": {"kind": "sr", "ratio": 1}}
     config = settings(tmp_path, evaluation=evaluation, **sr)
@@ -290,7 +290,7 @@ def test_of_agent_and_partner_only_the_agent_is_learnt_from(tmp_path):
         ({"tasks": {"families": {"names": ["barganing"]}}}, UnknownNameError, {"nearest": "bargaining"}),
     ],
 )
-def test_mistakes_are_found_before_anything_is_played(changes, error, fields, tmp_path):
+def test_mistakes_are_found_before_playing(changes, error, fields, tmp_path):
     with raises(error, **fields):
         run(settings(tmp_path, **changes), Trainer(), play)
     assert not (tmp_path / "out").exists()
@@ -305,7 +305,7 @@ def test_mistakes_are_found_before_anything_is_played(changes, error, fields, tm
         ({}, None),
     ],
 )
-def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, field, tmp_path):
+def test_a_base_that_plays_is_checked_before_anything_is_written(changes, field, tmp_path):
     """A hub name can be trained, and what was trained can play; the name itself cannot."""
     evaluation = settings(tmp_path).evaluation.model_copy(update={"base": changes.pop("base", False)})
     config = settings(tmp_path, model=ModelSettings(base="org/model"), evaluation=evaluation, **changes)
@@ -325,7 +325,7 @@ def test_a_base_that_has_to_play_is_looked_for_before_anything_is_made(changes, 
     assert not (tmp_path / "out").exists()
 
 
-def test_training_can_be_launched_in_processes_of_its_own(tmp_path):
+def test_training_can_be_launched_in_separate_processes(tmp_path):
     """The command gets the settings as a file; that it ended is not enough, the stage must be complete."""
     writes = "import pathlib, sys, yaml; s = yaml.safe_load(open(sys.argv[2])); o = pathlib.Path(s['output']); "
     writes += "o.mkdir(parents=True); (o / 'done.json').write_text('{}')"
@@ -353,7 +353,7 @@ def test_shipped_configurations_can_be_read(file):
 
 
 # --- with a real model ---------------------------------------------------------------------------------------------
-def test_with_a_real_model_made_from_nothing(tmp_path):
+def test_the_pipeline_runs_with_a_tiny_model(tmp_path):
     """Behaviour cloning and play of a model of 0.4 M parameters, a few steps: the wiring, not the learning."""
     trainer = {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3}
     config = settings(
@@ -381,7 +381,7 @@ def test_with_a_real_model_made_from_nothing(tmp_path):
     assert stamps(out) == before
 
 
-def test_a_base_from_nothing_is_made_once(tmp_path):
+def test_the_base_is_created_once(tmp_path):
     config = TinyBaseStage(base=TinyBaseSettings(count=2, hidden=64), output=str(tmp_path / "base"))
     tiny_base.run(config)
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "base").rglob("*")}

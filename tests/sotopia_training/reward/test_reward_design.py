@@ -82,7 +82,7 @@ def test_the_combination_is_the_mean_of_weighted_dimensions(weights, combined):
     assert design.combined({GOAL: 3.0, REL: 0.0}) == pytest.approx(combined)
 
 
-def test_a_constant_dimension_counts_half_everywhere_and_is_said(caplog):
+def test_a_constant_dimension_counts_half_and_logs_a_warning(caplog):
     constant = rewards(("a", {GOAL: 1.0, REL: 0.0}), ("a", {GOAL: 2.0, REL: 0.0}), ("c", {GOAL: 1.0, REL: 3.0}))
     with caplog.at_level(logging.WARNING):
         design = fit_design(constant, {"a"})
@@ -100,7 +100,7 @@ def test_a_constant_dimension_counts_half_everywhere_and_is_said(caplog):
         (THREE, TRAIN, {}, InvalidValueError, "weights"),
     ],
 )
-def test_what_cannot_be_fitted(rewards, train, weights, error, field):
+def test_invalid_fits_are_refused(rewards, train, weights, error, field):
     with raises(error, field=field):
         fit_design(rewards, train, weights)
 
@@ -153,7 +153,7 @@ def row_settings(folder, output, **fields):
     return RewardRowSettings(**{**values, **fields})
 
 
-def test_episodes_of_the_same_plan_that_went_otherwise_are_refused(attributed, tmp_path):
+def test_episodes_of_the_same_plan_with_other_turns_are_refused(attributed, tmp_path):
     """R5: a key says what was planned; the rewards would fall on words without an attribution."""
     others = []
     for episode in read_run(attributed / "run"):

@@ -177,7 +177,7 @@ def test_the_split_is_by_scenario_or_as_the_rows_say(
         prepare(config, tmp_path / "kept.d", tokenizer)
 
 
-def test_a_batch_is_padded_on_the_right_with_a_token_no_row_ends_with(tokenizer):
+def test_a_batch_is_padded_on_the_right_with_a_token_that_ends_no_row(tokenizer):
     rows = [{"input_ids": [5, 6, 7], "labels": 0.5}, {"input_ids": [8], "labels": -1.0}]
     batch = collate(rows, 0)
     assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
@@ -204,7 +204,7 @@ def test_the_figures_against_a_worked_example():
 # --- the model ----------------------------------------------------------------------------------------------------
 
 
-def test_it_learns_and_says_how_well_on_scenarios_it_has_not_seen(trained):
+def test_it_learns_and_reports_figures_on_unseen_scenarios(trained):
     _, figures = trained
     held_out = figures["held_out"]
     assert held_out["mse"] < 0.5 * held_out["constant_mse"]
@@ -247,7 +247,7 @@ def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
-def test_scores_do_not_depend_on_the_company_they_are_in(scorer, sample_rows):
+def test_scores_do_not_depend_on_the_batch(scorer, sample_rows):
     pairs = [(row.prompt, row.completion) for row in random.Random(0).sample(sample_rows, 20)]
     together = scorer.rate(pairs)
     assert together == pytest.approx([scorer.rate([pair])[0] for pair in pairs], abs=1e-5)
@@ -345,12 +345,12 @@ def test_a_reward_model_continues_from_a_language_models_adapter(adapted, tiny_m
     assert loaded.rate([(sample_rows[0].prompt, sample_rows[0].completion)]) != [0]
 
 
-def test_an_adapter_as_a_beginning_is_for_an_adapter(adapted, tiny_model, rows_file, tmp_path):
+def test_starting_from_an_adapter_needs_adapter_training(adapted, tiny_model, rows_file, tmp_path):
     with raises(InvalidValueError, field="model.lora"):
         run(ask(tiny_model, rows_file, tmp_path / "rm", {"lora": None}, start_from=str(adapted)))
 
 
-def test_an_adapter_of_what_a_reward_model_does_not_have_is_refused(tiny_model, rows_file, tmp_path):
+def test_an_adapter_of_layers_missing_in_a_reward_model_is_refused(tiny_model, rows_file, tmp_path):
     from peft import get_peft_model
 
     config = lora_config(LoraSettings(dropout=0))
@@ -362,7 +362,7 @@ def test_an_adapter_of_what_a_reward_model_does_not_have_is_refused(tiny_model, 
         run(adapter_start(tmp_path / "bc", rows_file, tmp_path / "rm", tiny_model))
 
 
-def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, sample_rows, tmp_path):
+def test_rows_without_a_validation_part_train_without_validation(tiny_model, sample_rows, tmp_path):
     """What design_rewards leaves with ``validation: 0``."""
     common = {"value": 1.0, "split": "train", "format": BRIEF.format}
     lines = [
@@ -379,7 +379,7 @@ def test_rows_that_hold_nothing_out_train_without_validation(tiny_model, sample_
         run(ask(tiny_model, tmp_path, tmp_path / "chat", trainer=one, prompt=other))
 
 
-def test_no_evaluation_is_no_evaluation(tiny_model, rows_file, tmp_path, monkeypatch):
+def test_evaluator_none_does_not_evaluate(tiny_model, rows_file, tmp_path, monkeypatch):
     from transformers import Trainer
 
     monkeypatch.setattr(Trainer, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
@@ -396,14 +396,14 @@ def messages(text):
     return [{"role": "assistant", "content": text}]
 
 
-def test_it_is_a_reward_function_of_grpo(scorer, sample_rows):
+def test_the_scorer_is_a_reward_function_of_grpo(scorer, sample_rows):
     prompts = [list(row.prompt) for row in sample_rows[:3]]
     plain = scorer.rate([(prompt, GOOD) for prompt in prompts])
     assert scorer(prompts=prompts, completions=[messages(GOOD)] * 3, task=["t"] * 3, trainer_state=None) == plain
     assert scorer.__name__ == "reward_model"
 
 
-def test_an_answer_that_was_cut_off_is_judged_without_the_end_it_never_had(scorer, sample_rows):
+def test_a_truncated_answer_is_scored_without_an_end_token(scorer, sample_rows):
     prompts = [list(sample_rows[0].prompt)] * 3
     end = scorer.tokenizer.eos_token_id
     rewards = scorer(prompts, [messages(GOOD)] * 3, completion_ids=[[5, end], [5], []])
@@ -435,7 +435,7 @@ class Candidates:
         return Decision(action, Generation(text=to_json(action)))
 
 
-def test_it_is_a_scorer_of_best_of_n(scorer, expert_run):
+def test_the_scorer_works_in_best_of_n(scorer, expert_run):
     episode = next(read_run(expert_run))
     state = initial_state(episode.task, episode.rules, episode.seed)
     for item in episode.turns[:4]:
@@ -455,7 +455,7 @@ def test_it_is_a_scorer_of_best_of_n(scorer, expert_run):
         asyncio.run(scorer.score(observation, [long]))
 
 
-def test_what_is_scored_in_grpo_is_what_was_trained_on(scorer, sample_rows):
+def test_grpo_scores_the_text_that_the_reward_model_was_trained_on(scorer, sample_rows):
     """The tokens of the policy's prompt and answer are those the reward model reads, up to the template's end."""
     row = sample_rows[5]
     read = scored_ids(scorer.tokenizer, row.prompt, row.completion)

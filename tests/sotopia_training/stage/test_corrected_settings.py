@@ -111,7 +111,7 @@ def with_paths(values, paths):
 
 
 @pytest.mark.parametrize("case", STAGES)
-def test_corrected_settings_are_taken_in_the_same_place(case, paths):
+def test_corrected_settings_are_accepted_in_the_same_directory(case, paths):
     work, kind, good, wrong, fields = STAGES[case]
     with raises(InvalidValueError, **fields):
         (behavior_cloning.run if work is cloned else work)(settings_of(with_paths(good | wrong, paths), kind, "c"))
@@ -128,9 +128,7 @@ def test_corrected_settings_are_taken_in_the_same_place(case, paths):
         ("filter_episodes", {"runs": ["RUN"]}, "filter: none of 2 episodes has been evaluated; evaluate the run first"),
     ],
 )
-def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(
-    script, changes, message, tiny_model, tokenizer, tmp_path
-):
+def test_a_script_reports_an_error_in_one_sentence_and_exits(script, changes, message, tiny_model, tokenizer, tmp_path):
     paths = {name: tmp_path / name for name in ("MODEL", "RUN", "OUT", "EARLIER")}
     if script == "filter_episodes":
         play_run(paths["RUN"], 1, evaluator=None)
@@ -162,7 +160,7 @@ def test_a_script_says_what_is_wrong_in_one_sentence_and_ends(
 
 
 # --- what may be spent -----------------------------------------------------------------------------------------------
-def test_a_collection_whose_budget_is_spent_continues_with_a_higher_one_and_elsewhere(tmp_path):
+def test_a_collection_with_a_spent_budget_continues_with_a_higher_budget_and_another_server(tmp_path):
     """No episode is lost and none is doubled; what was paid for is not asked again."""
 
     def settings_for(server, limit, turns=4):

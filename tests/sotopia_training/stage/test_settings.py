@@ -74,7 +74,7 @@ def test_the_defaults_are_those_of_the_paper(tmp_path):
         (GOOD + "validation: many\n", InvalidValueError, {"field": "validation"}),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, error, fields):
+def test_errors_are_one_sentence(tmp_path, text, error, fields):
     with raises(error, file="c.yaml", **fields) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)

@@ -64,7 +64,7 @@ def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, mo
         stage(tmp_path).open()
 
 
-def test_where_models_are_and_how_fast_and_what_may_be_spent_may_differ_at_any_depth(tmp_path):
+def test_addresses_speed_and_budgets_of_models_may_differ_at_any_depth(tmp_path):
     def nested(cost, turns=3):
         return Nested(plays=(Play(models={"max_cost": cost}, turns=turns, concurrency=8 * cost),))
 
@@ -79,7 +79,7 @@ def test_where_models_are_and_how_fast_and_what_may_be_spent_may_differ_at_any_d
     StageDirectory(tmp_path, "small", nested(2)).open()
 
 
-def test_a_setting_that_was_not_there_yet_had_its_default(tmp_path):
+def test_a_setting_added_later_had_its_default(tmp_path):
     stage(tmp_path).open()
     (tmp_path / "rows.jsonl").write_text("{}")
     noted = json.loads((tmp_path / "stage.json").read_text())
@@ -141,7 +141,7 @@ def test_a_stage_is_complete_when_it_has_its_figures(tmp_path):
         ({}, False),
     ],
 )
-def test_a_checkpoint_that_was_cut_short_is_passed_over(tmp_path, files, complete):
+def test_an_incomplete_checkpoint_is_skipped(tmp_path, files, complete):
     one = stage(tmp_path)
     assert one.last_checkpoint() is None
     for step, contents in ((9, {"trainer_state.json": '{"global_step": 9}', "rng_state.pth": ""}), (30, files)):
@@ -203,7 +203,7 @@ def test_a_script_ends_with_a_sentence_and_a_code(tmp_path, capsys, raised, code
     assert message in capsys.readouterr().err
 
 
-def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
+def test_out_of_memory_names_existing_checkpoints_only(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"output: {tmp_path}\n")
 
     def run(settings):
@@ -220,7 +220,7 @@ def test_what_is_kept_when_memory_runs_out_is_what_is_there(tmp_path, capsys):
         assert "No checkpoint" not in errors
 
 
-def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid_for_is_kept(tmp_path, capsys):
+def test_out_of_memory_in_a_pipeline_names_the_running_stage_and_keeps_paid_results(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(f"output: {tmp_path}/out\nplays: []\n")
     for part, complete in (("1-bc", True), ("2-sr", False)):
         one = stage(tmp_path / "out" / part / "training")
@@ -245,7 +245,7 @@ def test_in_a_pipeline_it_is_the_stage_under_way_that_is_named_and_what_was_paid
     assert "lower processes" in capsys.readouterr().err
 
 
-def test_sigterm_ends_a_script_as_ctrl_c_does_and_means_afterwards_what_it_meant_before(tmp_path, capsys):
+def test_sigterm_ends_a_script_like_ctrl_c_and_its_handler_is_restored(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text("size: 4\n")
     events = []
 

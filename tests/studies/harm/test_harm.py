@@ -155,7 +155,7 @@ def test_a_classifier_without_the_label_is_refused(classifier):
     assert caught.value.field == "classifier.label"
 
 
-def test_texts_with_other_ends_of_lines_are_read_back(tmp_path):
+def test_texts_with_other_line_endings_are_read_back(tmp_path):
     text = "one\u2028two\x85three\nfour"
     sample = benchmarks.BenchmarkSample("own_lamps", 0, {"toxic": 0.0}, text, (text,), (0.0,))
     stage._write(tmp_path / "samples.jsonl", "weights", [sample])

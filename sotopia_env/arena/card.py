@@ -28,11 +28,15 @@ class FailedEpisode(Record):
         policies: the identities of the policies whose turn it was, or the names of all in the episode if the record
             does not say whose turn it was.
         kind: the kind of failure.
+        task: the id of the task; ``None`` in cards of earlier versions.
+        seats: the name of the policy in every seat; empty in cards of earlier versions.
     """
 
     key: str
     policies: tuple[str, ...]
     kind: Line
+    task: str | None = None
+    seats: tuple[str, ...] = ()
 
 
 class LeftOut(Record):
@@ -145,9 +149,11 @@ class Card(Record):
 
 
 def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[CardRow]) -> tuple[FailedEpisode, ...]:
-    """Returns each failed episode once, without those that were played after all."""
+    """Returns each failed episode once, without those that were played after all, in the order of their keys."""
     done = {row.key for row in rows}
-    return tuple({item.key: item for item in failures if item.key not in done}.values())
+    # Of two records of one episode, the one that says where the policy failed is kept.
+    kept = sorted((item for item in failures if item.key not in done), key=lambda item: (item.key, bool(item.seats)))
+    return tuple({item.key: item for item in kept}.values())
 
 
 def merged_cards(cards: Sequence[Card]) -> Card:

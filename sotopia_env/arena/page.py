@@ -127,7 +127,7 @@ def _charts(tables: PoolTables) -> dict[str, Figure]:
     """The strengths, and the matrix."""
     alone = len(tables.order) == 1
     values = tables.rating.means if alone else tables.rating.strengths
-    lines = [(f"{tables.rating.groups[p]}: {tables.label[p]}", values[p]) for p in tables.order]
+    lines = [(f"{tables.rating.groups.get(p, 'n/a')}: {tables.label[p]}", values[p]) for p in tables.order]
     suite = tables.card.suite
     heading = f"Arena {suite.name} {suite.version}: against the pool (group: policy)"
     unit = suite.metric if alone else f"{suite.metric} minus the mean of the rated policies"

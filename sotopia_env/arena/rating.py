@@ -1,9 +1,11 @@
 r"""Ratings from continuous payoffs, with intervals over tasks.
 
-A payoff is the sum of the effects of the policy, its opponent, the task, the seat and the order, and a rest:
-:math:`y = \alpha_{policy} + \beta_{opponent} + \gamma_{task} + \delta_{seat} + \epsilon_{first} + u`. The
-**strength** of a policy is its effect minus the mean effect of the rated policies. The estimand is the mean over *this*
-pool of opponents and these kinds of task; it says nothing about other opponents.
+The payoff of a policy beside an opponent is the effect of this pair plus the effects of the task, the seat and the
+order: :math:`y = \mu_{policy, opponent} + \gamma_{task} + \delta_{seat} + \epsilon_{first} + u`. A policy's mean is the
+mean of its pair effects, so that every opponent has the same weight, however many seats beside it have a payoff. A
+pair that never met is filled in by least squares over the pairs that did, as the sum of an effect of the policy and one
+of the opponent. The **strength** of a policy is its mean minus the mean of the rated policies. The estimand is the mean
+over *this* pool of opponents and these kinds of task; it says nothing about other opponents.
 
 Payoffs of one task resemble each other, and policies differ in which tasks suit them. The variance is therefore the
 cluster-robust sandwich over tasks (Liang and Zeger 1986), times G / (G - 1), and intervals use Student's t with G - 1
@@ -12,16 +14,20 @@ variances): all of them if every policy played all, and few for a policy that pl
 (``tests/sotopia_env/arena/test_rating.py``) such intervals cover the true strength as often as they promise, unlike
 those of least squares. Every task has the same weight, whatever the number of its seats.
 
-Policies are **ranked** only as far as the differences allow: the intervals of all differences hold together
-(Bonferroni), so that the probability of any wrong rank is at most 5 %.
+Policies are **ranked** only as far as the differences allow: the intervals of all differences between ranked policies
+hold together (Bonferroni), so that the probability of any wrong rank is at most 5 %. Seats without a payoff are rarely
+a random sample, so two rules protect the ranks: a policy with a payoff in less than 95 % of its seats has none, and two
+policies are told apart only if they also are when their failures count as the worst payoff
+(:mod:`sotopia_env.arena.missing`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +38,8 @@ from sotopia_env.reports.differences import Rank, ranking
 from sotopia_env.reports.intervals import Estimate, critical_value, estimate, two_sided_p
 
 TASKS = "tasks"
+LEAST_SCORED = 0.95
+"""The share of a policy's seats that must have a payoff for it to have a rank."""
 _LEVEL, _POWER = 0.05, 0.8
 _DIGITS = 9  # payoffs are shares
 _FEWEST = 1.5  # effective tasks; with one, there is no variation to measure
@@ -47,10 +55,12 @@ class Rating:
         means: the mean payoff of each policy, with equal weights for opponents, tasks, seats and orders.
         strengths: the strength of each policy: its mean minus that of all rated policies.
         gaps: the difference of every two policies, the first minus the second.
-        ranks: the ranks and ties that the simultaneous intervals of the differences leave open.
-        groups: the number of the group of each policy, from 1. A group ends before the first policy that is worse than
-            the first policy of the group.
+        ranks: the ranks and ties that the simultaneous intervals of the differences leave open; without the policies
+            that have too few payoffs.
+        groups: the number of the group of each ranked policy, from 1. A group ends before the first policy that is
+            worse than the first policy of the group.
         tasks: the number of tasks.
+        simultaneous: the differences of ranked policies, in both directions, with the intervals that decide the ranks.
     """
 
     policies: tuple[str, ...]
@@ -60,10 +70,18 @@ class Rating:
     ranks: Mapping[str, Rank]
     groups: Mapping[str, int]
     tasks: int
+    simultaneous: Mapping[tuple[str, str], Estimate] = field(default_factory=dict, repr=False)
 
 
-def rate(rows: Sequence[CardRow]) -> Rating:
+def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, second: Rating | None = None) -> Rating:
     """Returns the rating of the policies in scored rows.
+
+    Args:
+        rows: the results of seats.
+        shares: the share of each policy's seats that have a payoff; a policy below 95 % gets no rank. By default the
+            share of its rows.
+        second: the rating in which failures count as the worst payoff, from the same ``shares``. Two policies are told
+            apart only if they are in both ratings.
 
     Raises:
         InvalidValueError: there are fewer than two tasks, or two policies have no opponents in common, even through
@@ -73,49 +91,86 @@ def rate(rows: Sequence[CardRow]) -> Rating:
     policies, count = sorted({row.policy for row in scored}), len({row.task for row in scored})
     if count < 2:
         raise InvalidValueError("intervals are over tasks", field="tasks", expected="at least 2", got=count)
-    y = np.array([row.payoff for row in scored], dtype=float)
-    columns = [
-        _one_hot([row.policy for row in scored], policies),
-        *(
-            _one_hot(list(values))
-            for values in zip(*[(row.opponent, row.task, row.seat) for row in scored], strict=True)
-        ),
-        np.array([[float(row.first)] for row in scored]),
-    ]
-    clusters = np.unique([row.task for row in scored], return_inverse=True)[1]
-    # Seats and orders of a task, once each: the last columns are the task's, the seat's and the order's.
-    cells = np.unique(np.hstack(columns[2:]), axis=0)
-    shares = 1 / (cells[:, :count] @ cells[:, :count].sum(axis=0))
-    opponents = np.unique(columns[1], axis=0).mean(axis=0)
-    level = np.concatenate([np.zeros(len(policies)), opponents, shares @ cells / count])
-    in_task = cells[:, :count].sum(axis=0)[clusters]
-    fit = _fit(np.hstack(columns), y, clusters, 1 / in_task)
-    effects = np.hstack([np.eye(len(policies)), np.zeros((len(policies), len(level) - len(policies)))])
-    means = (effects + level) @ fit.beta
-    centred = effects - effects.mean(axis=0)
-    if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
-        raise InvalidValueError(
-            "two policies have no opponent in common, even through others",
-            field="results",
-            hint="play all of them against the pool of the suite",
-        )
-    n = {policy: sum(row.policy == policy for row in scored) for policy in policies}
-    strengths = {p: fit.estimate(c, n[p], _LEVEL) for p, c in zip(policies, centred, strict=True)}
+    n, total = Counter(row.policy for row in scored), Counter(row.policy for row in rows)
+    shares = {p: n[p] / total[p] for p in policies} if shares is None else shares
+    fit, contrasts = _fitted(scored, policies)
+    strengths = {
+        p: fit.estimate(contrasts[p] - sum(contrasts.values()) / len(policies), n[p], _LEVEL) for p in policies
+    }
     order = sorted(policies, key=lambda p: (-round(strengths[p].mean, _DIGITS), p))
-    pairs = list(itertools.combinations(order, 2))
-    at = {policy: effects[index] for index, policy in enumerate(policies)}
-    gaps = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL) for a, b in pairs}
-    strict = {(a, b): fit.estimate(at[a] - at[b], n[a] + n[b], _LEVEL / len(pairs)) for a, b in pairs}
-    ranks = {rank.policy: rank for rank in ranking(strengths, strict)}
+    ranked = [p for p in order if shares.get(p, 1.0) >= LEAST_SCORED]
+
+    def gap(first: str, second: str, level: float) -> Estimate:
+        return fit.estimate(contrasts[first] - contrasts[second], n[first] + n[second], level)
+
+    level = _LEVEL / max(1, math.comb(len(ranked), 2))
+    strict = {pair: gap(*pair, level) for pair in itertools.permutations(ranked, 2)}
+    if second is not None:
+        strict = {pair: _hull(item, second.simultaneous[pair]) for pair, item in strict.items()}
+    ranks = {rank.policy: rank for rank in ranking({p: strengths[p] for p in ranked}, strict)}
     return Rating(
         policies=tuple(order),
-        means={p: _mean(scored, p, mean) for p, mean in zip(policies, means.tolist(), strict=True)},
+        means={p: _mean(scored, p, float(contrasts[p] @ fit.beta)) for p in policies},
         strengths=strengths,
-        gaps=gaps,
+        gaps={pair: gap(*pair, _LEVEL) for pair in itertools.combinations(order, 2)},
         ranks=ranks,
-        groups=_groups(order, ranks),
+        groups=_groups(ranked, ranks),
         tasks=count,
+        simultaneous=strict,
     )
+
+
+def _hull(first: Estimate, second: Estimate) -> Estimate:
+    """The first estimate with an interval that contains both: it excludes 0 only if both lie on one side of it."""
+    if None in (first.low, first.high, second.low, second.high):
+        return replace(first, low=None, high=None)
+    ends = [end for item in (first, second) for end in (item.low, item.high) if end is not None]
+    return replace(first, low=min(ends), high=max(ends))
+
+
+def _fitted(rows: Sequence[CardRow], policies: Sequence[str]) -> tuple[_Fit, dict[str, Matrix]]:
+    """The fit of pairs, tasks, seats and orders, and the contrast of its coefficients that is each policy's mean."""
+    pairs = sorted({(row.policy, row.opponent) for row in rows})
+    tasks = sorted({row.task for row in rows})
+    # Rows × coefficients: pairs, then what a task, a seat and acting first add.
+    played = _one_hot([(row.policy, row.opponent) for row in rows], pairs)
+    task, seat = _one_hot([row.task for row in rows], tasks), _one_hot([row.seat for row in rows])
+    around = np.hstack([task, seat, np.array([[float(row.first)] for row in rows])])
+    # Repeats and seats of a task share one weight within a pair, so that neither a task nor an opponent with many rows
+    # outweighs another.
+    together = Counter((row.policy, row.opponent, row.task) for row in rows)
+    weights = np.array([1 / together[row.policy, row.opponent, row.task] for row in rows])
+    y = np.array([row.payoff for row in rows], dtype=float)
+    fit = _fit(np.hstack([played, around]), y, task.argmax(axis=1), weights)
+    # The average circumstances, the same for all policies: each task once, with the seats and orders it has.
+    cells = np.unique(around, axis=0)
+    shares = 1 / (cells[:, : len(tasks)] @ cells[:, : len(tasks)].sum(axis=0))
+    average = np.tile(shares @ cells / len(tasks), (len(policies), 1))
+    contrasts = np.hstack([_over_opponents(pairs, policies), average])
+    centred = contrasts - contrasts.mean(axis=0)
+    if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
+        raise _apart("two policies have no task in common, even through others")
+    return fit, dict(zip(policies, contrasts, strict=True))
+
+
+def _over_opponents(pairs: Sequence[tuple[str, str]], policies: Sequence[str]) -> Matrix:
+    """The weights of pairs in each policy's mean over all opponents; policies × pairs.
+
+    Where all pairs met, they are 1 / opponents for a policy's own pairs. Else a missing pair is the sum of an effect of
+    the policy and one of the opponent, fitted to the pairs that met with the same weight for each.
+    """
+    parts = np.hstack([_one_hot([p for p, _ in pairs], policies), _one_hot([o for _, o in pairs])])
+    inverse = np.linalg.pinv(parts, rcond=1e-10)
+    own = np.eye(len(policies), parts.shape[1])
+    centred = own - own.mean(axis=0)
+    if not np.allclose(centred @ inverse @ parts, centred, atol=1e-6):
+        raise _apart("two policies have no opponent in common, even through others")
+    opponents = inverse[len(policies) :].mean(axis=0)
+    return np.asarray(own @ inverse + opponents)
+
+
+def _apart(reason: str) -> InvalidValueError:
+    return InvalidValueError(reason, field="results", hint="play all of them against the pool of the suite")
 
 
 def _mean(rows: Sequence[CardRow], policy: str, mean: float) -> Estimate:
@@ -147,6 +202,7 @@ class _Fit:
         scores: of each cluster on each coefficient; clusters × columns.
         estimable: the projection on estimable contrasts.
         clusters: the cluster of each row.
+        reach: the greatest possible difference of two payoffs, taken to be the greatest in the rows, at least 1.
     """
 
     beta: Matrix
@@ -154,10 +210,11 @@ class _Fit:
     scores: Matrix
     estimable: Matrix
     clusters: NDArray[np.intp]
+    reach: float
 
     def estimate(self, contrast: Matrix, n: int, level: float) -> Estimate:
         """The interval of a contrast at ``1 - level``."""
-        # Rounded, because equal payoffs differ by rounding errors, which would else be a difference without variance.
+        # Equal payoffs differ by rounding errors, which without this would be a difference without variance.
         mean = round(float(contrast @ self.beta), _DIGITS)
         weights = np.bincount(self.clusters, (self.influence @ contrast) ** 2)
         # The strength of a single policy is 0 by definition and has no weights.
@@ -166,7 +223,10 @@ class _Fit:
             return Estimate(n, 1, mean, None, None, None, TASKS)
         error = float(((self.scores @ contrast) ** 2).sum() * effective / (effective - 1)) ** 0.5
         if error < 10**-_DIGITS:
-            return Estimate(n, round(effective), mean, mean, mean, None, TASKS)
+            # Other tasks may lie anywhere within reach of the payoffs: what never varied is not certain.
+            unseen, reach = _unseen(effective, level), max(self.reach, abs(mean))
+            middle, half = (1 - unseen) * mean, unseen * reach
+            return Estimate(n, round(effective), mean, middle - half, middle + half, None, TASKS)
         half = critical_value(level, effective - 1) * error
         p = two_sided_p(mean / error, effective - 1)
         return Estimate(n, round(effective), mean, mean - half, mean + half, p, TASKS)
@@ -174,13 +234,19 @@ class _Fit:
 
 def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], weights: Matrix) -> _Fit:
     """Weighted least squares. The sandwich is the sum over clusters of the squares of their scores."""
+    reach = max(1.0, float(np.ptp(y)))
     x, y = x * np.sqrt(weights)[:, None], y * np.sqrt(weights)
     gram = x.T @ x
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     beta, influence = inverse @ (x.T @ y), x @ inverse
     scores = np.zeros((clusters.max() + 1, x.shape[1]))
     np.add.at(scores, clusters, influence * (y - x @ beta)[:, None])
-    return _Fit(beta, influence, scores, inverse @ gram, clusters)
+    return _Fit(beta, influence, scores, inverse @ gram, clusters, reach)
+
+
+def _unseen(tasks: float, level: float) -> float:
+    """The upper end for the share of other tasks where ``tasks`` are all alike (Clopper and Pearson 1934)."""
+    return float(1 - (level / 2) ** (1 / tasks))
 
 
 def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -> Matrix:
@@ -206,8 +272,8 @@ def superiority(rows: Sequence[CardRow], first: str, second: str) -> Estimate | 
     share = estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
     if share.mean not in (0, 1) or share.low is None:
         return share
-    far = (_LEVEL / 2) ** (1 / share.clusters)
-    return replace(share, low=far if share.mean else 0.0, high=1.0 if share.mean else 1 - far)
+    unseen = _unseen(share.clusters, _LEVEL)
+    return replace(share, low=max(0.0, share.mean - unseen), high=min(1.0, share.mean + unseen))
 
 
 def _match(row: CardRow) -> tuple[object, ...]:
@@ -224,7 +290,7 @@ def bradley_terry(rows: Sequence[CardRow], policies: Sequence[str]) -> dict[str,
 
     Two policies are compared as in :func:`superiority`. A virtual tie of every pair keeps ratings finite, and pulls a
     policy that wins or loses almost always towards the others. Intervals are by the jackknife over tasks; a policy that
-    won or lost every match has none.
+    won or lost every match, or did equally well in all tasks, has none.
     """
     index = {policy: number for number, policy in enumerate(policies)}
     tasks = sorted({row.task for row in rows})
@@ -242,10 +308,11 @@ def bradley_terry(rows: Sequence[CardRow], policies: Sequence[str]) -> dict[str,
     count = len(tasks)
     errors = np.sqrt((count - 1) / count * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
     half = critical_value(_LEVEL, count - 1) * errors if count > 1 else errors
-    n, one_sided = int(total.sum()), (total.sum(axis=0) == 0) | (total.sum(axis=1) == 0)
+    # What never varied is not certain, and the jackknife sees only what varied.
+    n, unknown = int(total.sum()), (total.sum(axis=0) == 0) | (total.sum(axis=1) == 0) | (half < 10**-_DIGITS)
     return {
-        policy: Estimate(n, count, float(r), None if one else float(r - h), None if one else float(r + h), None, TASKS)
-        for policy, r, h, one in zip(policies, ratings, half, one_sided, strict=True)
+        policy: Estimate(n, count, float(r), None if no else float(r - h), None if no else float(r + h), None, TASKS)
+        for policy, r, h, no in zip(policies, ratings, half, unknown, strict=True)
     }
 
 

@@ -170,7 +170,13 @@ class _Selection:
         """The failures in the suite's tasks, and the number of others by reason; in another run, by the tasks' ids."""
         records = read_failures(self.path) if self.path.is_dir() else ()
         failures = [
-            FailedEpisode(key=item.key, policies=item.culprits or item.policies, kind=item.kind)
+            FailedEpisode(
+                key=item.key,
+                policies=item.culprits or item.policies,
+                kind=item.kind,
+                task=item.task,
+                seats=item.policies,
+            )
             for item in records
             if self.is_arena_run or item.task in tasks
         ]

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sotopia_env.arena.card import Card, label_of
+from sotopia_env.arena.missing import RatedPlay, rated_play
+from sotopia_env.arena.opponents import alike
 from sotopia_env.arena.process import PROCESS
-from sotopia_env.arena.rating import TASKS, Rating, bradley_terry, needs, rate, superiority
+from sotopia_env.arena.rating import LEAST_SCORED, TASKS, bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import HUMAN, CardRow, policy_name
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.intervals import Estimate, estimate
@@ -23,7 +25,8 @@ class PoolTables:
     Attributes:
         card: the card.
         rows: the rows of the rated policies against the pool.
-        rating: their rating.
+        play: their rating, also with their failures as the worst payoff.
+        rating: that of the seats with a payoff.
         order: the rated policies, the strongest first.
         label: the label of every policy.
         pool: the members of the pool that were met.
@@ -32,7 +35,8 @@ class PoolTables:
     def __init__(self, card: Card) -> None:
         self.card, self.label = card, labels(card)
         self.rows = card.of_play("pool")
-        self.rating = rate(self.rows)
+        self.play = rated_play(card, "pool")
+        self.rating = self.play.rating
         self.order = self.rating.policies
         self.pool = [identity for identity in card.suite.pool_identities if identity in self.label]
 
@@ -47,20 +51,24 @@ class PoolTables:
         return _ratings(
             "ratings",
             "Ratings",
-            self.rating,
+            self.play,
             self.rows,
             clean,
             self.label,
             "n: seats. strength: mean payoff minus that of all rated policies. rank: what the differences leave open, "
             "all of them together at 95 %. elo: Bradley-Terry from wins beside the same opponent, task and seat.",
+            *_alike_notes(self.rows, self.label),
         )
 
     def beats(self) -> Sheet:
         """How often each policy gets more than each other."""
-        rows = [
-            (self.label[a], self.label[b], superiority(self.rows, a, b) or Missing("no matched seats"), gap, gap.p)
-            for (a, b), gap in list(self.rating.gaps.items())[:_MOST_PAIRS]
-        ]
+        rows: list[tuple[Value, ...]] = []
+        for (a, b), gap in list(self.rating.gaps.items())[:_MOST_PAIRS]:
+            # Without the seats that failed, a difference can have the wrong sign.
+            known = {a, b} <= {*self.rating.ranks}
+            difference = (gap, gap.p) if known else (_too_few(self.play, a, b), None)
+            wins = superiority(self.rows, a, b) or Missing("no matched seats")
+            rows.append((self.label[a], self.label[b], wins, *difference))
         return Sheet(
             "pairs",
             ("policy", "other", "beats", "difference", "p"),
@@ -184,36 +192,69 @@ def labels(card: Card) -> dict[str, str]:
     return label_of({*(row.policy for row in card.rows), *(row.opponent for row in card.rows)})
 
 
+def _alike_notes(rows: Sequence[CardRow], label: Mapping[str, str]) -> list[str]:
+    """That the mean counts opponents that moved alike several times, for the policies of which this is so."""
+    notes = []
+    for opponents, policies in alike(rows).items():
+        names, who = (", ".join(sorted(label[item] for item in items)) for items in (opponents, policies))
+        times = f"count one opponent {len(opponents)} times"
+        notes.append(f"Same results beside {names} in every seat: the means {times} for {who}.")
+    return notes
+
+
+def _too_few(play: RatedPlay, *policies: str) -> Missing:
+    """The reason why a policy has no rank, or a pair no difference."""
+    share = min(play.shares[policy] for policy in policies)
+    return Missing(f"{100 * share:.0f} % of its seats scored, needs {100 * LEAST_SCORED:.0f} %")
+
+
 def _ratings(
     name: str,
     title: str,
-    rating: Rating,
+    play: RatedPlay,
     rows: Sequence[CardRow],
     clean: Sequence[CardRow],
     label: Mapping[str, str],
-    note: str,
+    *notes: str,
 ) -> Sheet:
     """The strengths in one kind of play; ``clean`` are the rows without those whose opponent failed."""
-    alone, order = Missing("one policy"), rating.policies
+    rating, alone = play.rating, Missing("one policy")
+    order = rating.policies
     elo = bradley_terry(rows, order) if len(order) > 1 else {}
     clean_means = _clean_means(rows, clean)
     lines: list[tuple[Value, ...]] = []
     for policy in order:
-        strength = rating.strengths[policy] if elo else alone
-        values = (rating.groups[policy], rating.ranks[policy].places, rating.means[policy], strength)
-        lines.append((label[policy], *values, clean_means.get(policy), _elo(elo[policy]) if elo else alone))
+        rank = rating.ranks.get(policy)
+        place = (_too_few(play, policy),) * 2 if rank is None else (rating.groups[policy], rank.places)
+        strengths = [item.strengths[policy] if elo else alone for item in (rating, play.at_worst)]
+        points = _elo(elo[policy]) if elo else alone
+        means = (rating.means[policy], strengths[0], play.at_worst.means[policy].mean, strengths[1])
+        lines.append((label[policy], *place, *means, clean_means.get(policy), points))
     return Sheet(
         name,
-        ("policy", "group", "rank", "mean", "strength", "clean_mean", "elo"),
+        ("policy", "group", "rank", "mean", "strength", "worst_mean", "worst_strength", "clean_mean", "elo"),
         lines,
         title=title,
         labels={
             "strength": "strength [95 %] n",
             "mean": "mean payoff [95 %] n",
+            "worst_mean": "mean with failures",
+            "worst_strength": "strength with failures [95 %] n",
             "clean_mean": "without opponents' failures",
         },
-        notes=(note,),
+        notes=(*notes, *_failure_notes(play, label)),
+        hidden=() if play.failures else ("worst_mean", "worst_strength"),
     )
+
+
+def _failure_notes(play: RatedPlay, label: Mapping[str, str]) -> list[str]:
+    if not play.failures:
+        return []
+    counts = ", ".join(f"{label[policy]} {n}" for policy, n in sorted(play.failures.items()))
+    return [
+        f"Own failures ({counts}) are left out of mean, strength and elo, and have the worst payoff in the two columns "
+        "with failures. Ranks and groups separate only policies that both ratings separate."
+    ]
 
 
 def _clean_means(rows: Sequence[CardRow], clean: Sequence[CardRow]) -> Mapping[str, float]:
@@ -222,16 +263,11 @@ def _clean_means(rows: Sequence[CardRow], clean: Sequence[CardRow]) -> Mapping[s
                         for name in ("opponent", "task"))  # fmt: skip
     if opponents[0] != opponents[1] or tasks[0] != tasks[1]:
         return {}  # easier opponents would pass for what the policy owes to no failures
-    rating = _estimable(clean)
-    return {} if rating is None else {policy: item.mean for policy, item in rating.means.items()}
-
-
-def _estimable(rows: Sequence[CardRow]) -> Rating | None:
-    """The rating of the rows; ``None`` if they do not determine one."""
     try:
-        return rate(rows)
+        rating = rate(clean)
     except InvalidValueError:
-        return None
+        return {}
+    return {policy: item.mean for policy, item in rating.means.items()}
 
 
 def play_tables(card: Card) -> list[Sheet]:
@@ -247,14 +283,15 @@ def _mirror(card: Card, label: Mapping[str, str]) -> Sheet:
 def _cross(card: Card, label: Mapping[str, str]) -> Sheet:
     """Cross play, rated where the policies have met enough others to tell apart a policy from its opponent."""
     name, title, rows = "cross", "Cross play (rated policies against each other)", card.of_play("cross")
-    rating = _estimable(rows)
-    if rating is None:
+    try:
+        play = rated_play(card, "cross")
+    except InvalidValueError:
         note = "Not rated: strengths in cross play need two tasks, and three policies that have met each other."
         return _plain(name, title, rows, label, note)
     return _ratings(
         name,
         title,
-        rating,
+        play,
         rows,
         card.of_play("cross", clean=True),
         label,

@@ -113,6 +113,75 @@ def test_intervals_of_cross_play_cover_the_true_strengths():
     assert 0.93 <= covered / (arenas * len(strengths)) <= 0.97
 
 
+def unevenly_lost(seed: int, tasks: int, strengths=STRENGTHS[:4], opponents: int = 4):
+    """An arena in which policies suit opponents, and lose 60 to 80 % of the seats beside some; with the true means."""
+    fixed = np.random.default_rng(0)
+    suits = fixed.normal(0, 0.25, (len(strengths), opponents))
+    lost = fixed.choice([0, 0, 0.6, 0.8], suits.shape)
+    rng, rows = np.random.default_rng(seed), []
+    for row in arena(seed, tasks, strengths, opponents):
+        pair = int(row.policy[-1]), int(row.opponent[-1])
+        if rng.random() >= lost[pair]:
+            rows.append(row.model_copy(update={"payoff": row.payoff + suits[pair]}))
+    return rows, np.array(strengths) + suits.mean(axis=1)
+
+
+@pytest.mark.parametrize("tasks", [8, 20])
+def test_opponents_weigh_the_same_however_many_seats_are_lost(tasks):
+    covered, arenas = 0, 60
+    for seed in range(arenas):
+        rows, means = unevenly_lost(seed, tasks)
+        strengths = rate(rows).strengths
+        for p, truth in enumerate(means - means.mean()):
+            covered += strengths[f"policy-{p}"].low <= truth <= strengths[f"policy-{p}"].high
+    # With the weight of their rows, it would be 0.87 with 20 tasks, and less with more.
+    assert 0.93 <= covered / (arenas * len(means)) <= 0.98
+
+
+def test_rows_lost_beside_one_opponent_do_not_move_a_mean():
+    rows = [
+        row.model_copy(update={"payoff": 0.1 * int(row.opponent[-1]) + 0.01 * int(row.task[-2:])})
+        for row in arena(0, 8, (0.0, 0.0), 3)
+    ]
+    lost = [row for row in rows if (row.policy, row.opponent) != ("policy-0", "opponent-2") or row.task < "task-02"]
+    means = rate(lost).means
+    assert means["policy-0"].mean == pytest.approx(rate(rows).means["policy-0"].mean)
+    assert means["policy-0"].mean == pytest.approx(means["policy-1"].mean)
+
+
+@pytest.mark.parametrize("share", [0.049, 0.2])
+def test_a_policy_that_fails_where_it_goes_badly_is_not_ranked_wrongly(share):
+    """Equal policies, of which two fail in the seats with the least payoffs: a rank among them is wrong."""
+    wrong, arenas, failing = 0, 60, ("policy-0", "policy-1")
+    shares = dict.fromkeys(failing, 1 - share)
+    for seed in range(arenas):
+        rows = arena(seed, 16, (0.0,) * 4, 2)
+        least = {p: np.quantile([row.payoff for row in rows if row.policy == p], share) for p in failing}
+        failed = [row for row in rows if row.payoff < least.get(row.policy, -np.inf)]
+        kept = [row for row in rows if row.payoff >= least.get(row.policy, -np.inf)]
+        worst = min(row.payoff for row in kept)
+        second = rate([*kept, *[row.model_copy(update={"payoff": worst}) for row in failed]], shares)
+        rating = rate(kept, shares, second)
+        wrong += len(set(rating.groups.values())) > 1 or any(rank.best > 1 for rank in rating.ranks.values())
+        assert set(rating.ranks) & set(failing) == (set() if share > 0.05 else set(failing))
+        assert set(failing) < set(rating.strengths)
+    assert wrong / arenas <= 0.06
+
+
+def test_what_did_not_vary_has_an_interval():
+    """Three tasks with the same difference leave room for others; 40 leave less."""
+    widths = []
+    for tasks in (3, 40):
+        rows = [
+            row.model_copy(update={"payoff": float(row.policy == "policy-0")}) for row in arena(1, tasks, (0, 0), 2)
+        ]
+        gap = rate(rows).gaps["policy-0", "policy-1"]
+        assert gap.low < gap.mean == 1 == gap.high
+        widths.append(gap.high - gap.low)
+        assert set(rate(rows).groups.values()) == ({1} if tasks == 3 else {1, 2})
+    assert widths[1] < widths[0] / 5
+
+
 def test_strengths_are_recovered_where_policies_met_different_opponents():
     rows = arena(3, 60)
     # Without its strongest opponents, the plain mean of a policy would rise.

@@ -35,7 +35,7 @@ def row(policy: str, opponent: str, task: int, seat: int = 0, **fields: object) 
         "seed": task,
         "policy": identity(policy),
         "opponent": identity(opponent),
-        "payoff": strength + 0.01 * ((task * 7 + seat) % 5),
+        "payoff": strength + 0.01 * ((task * 7 + seat + round(10 * strength) * task) % 5),
         "opponent_payoff": 0.4,
         "values": {"success": 1.0},
         "turns": 5,

@@ -56,7 +56,7 @@ class Rating:
         strengths: the strength of each policy: its mean minus that of all rated policies.
         gaps: the difference of every two policies, the first minus the second.
         ranks: the ranks and ties that the simultaneous intervals of the differences leave open; without the policies
-            that have too few payoffs.
+            that have too few payoffs, and without a policy that no other can be ranked with.
         groups: the number of the group of each ranked policy, from 1. A group ends before the first policy that is
             worse than the first policy of the group.
         tasks: the number of tasks.
@@ -99,6 +99,8 @@ def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, sec
     }
     order = sorted(policies, key=lambda p: (-round(strengths[p].mean, _DIGITS), p))
     ranked = [p for p in order if shares.get(p, 1.0) >= LEAST_SCORED]
+    if len(ranked) == 1 < len(order):
+        ranked = []  # a rank is a place among others
 
     def gap(first: str, second: str, level: float) -> Estimate:
         return fit.estimate(contrasts[first] - contrasts[second], n[first] + n[second], level)
@@ -123,9 +125,10 @@ def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, sec
 def _hull(first: Estimate, second: Estimate) -> Estimate:
     """The first estimate with an interval that contains both: it excludes 0 only if both lie on one side of it."""
     if None in (first.low, first.high, second.low, second.high):
-        return replace(first, low=None, high=None)
+        return replace(first, low=None, high=None, p=None)
     ends = [end for item in (first, second) for end in (item.low, item.high) if end is not None]
-    return replace(first, low=min(ends), high=max(ends))
+    p = max(first.p or 0.0, second.p or 0.0) if first.mean * second.mean > 0 else 1.0
+    return replace(first, low=min(ends), high=max(ends), p=p)
 
 
 def _fitted(rows: Sequence[CardRow], policies: Sequence[str]) -> tuple[_Fit, dict[str, Matrix]]:
@@ -202,7 +205,6 @@ class _Fit:
         scores: of each cluster on each coefficient; clusters × columns.
         estimable: the projection on estimable contrasts.
         clusters: the cluster of each row.
-        reach: the greatest possible difference of two payoffs, taken to be the greatest in the rows, at least 1.
     """
 
     beta: Matrix
@@ -210,7 +212,6 @@ class _Fit:
     scores: Matrix
     estimable: Matrix
     clusters: NDArray[np.intp]
-    reach: float
 
     def estimate(self, contrast: Matrix, n: int, level: float) -> Estimate:
         """The interval of a contrast at ``1 - level``."""
@@ -223,10 +224,8 @@ class _Fit:
             return Estimate(n, 1, mean, None, None, None, TASKS)
         error = float(((self.scores @ contrast) ** 2).sum() * effective / (effective - 1)) ** 0.5
         if error < 10**-_DIGITS:
-            # Other tasks may lie anywhere within reach of the payoffs: what never varied is not certain.
-            unseen, reach = _unseen(effective, level), max(self.reach, abs(mean))
-            middle, half = (1 - unseen) * mean, unseen * reach
-            return Estimate(n, round(effective), mean, middle - half, middle + half, None, TASKS)
+            # Payoffs have no lowest value, so nothing bounds what other tasks would show.
+            return Estimate(n, round(effective), mean, None, None, None, TASKS)
         half = critical_value(level, effective - 1) * error
         p = two_sided_p(mean / error, effective - 1)
         return Estimate(n, round(effective), mean, mean - half, mean + half, p, TASKS)
@@ -234,19 +233,13 @@ class _Fit:
 
 def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], weights: Matrix) -> _Fit:
     """Weighted least squares. The sandwich is the sum over clusters of the squares of their scores."""
-    reach = max(1.0, float(np.ptp(y)))
     x, y = x * np.sqrt(weights)[:, None], y * np.sqrt(weights)
     gram = x.T @ x
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     beta, influence = inverse @ (x.T @ y), x @ inverse
     scores = np.zeros((clusters.max() + 1, x.shape[1]))
     np.add.at(scores, clusters, influence * (y - x @ beta)[:, None])
-    return _Fit(beta, influence, scores, inverse @ gram, clusters, reach)
-
-
-def _unseen(tasks: float, level: float) -> float:
-    """The upper end for the share of other tasks where ``tasks`` are all alike (Clopper and Pearson 1934)."""
-    return float(1 - (level / 2) ** (1 / tasks))
+    return _Fit(beta, influence, scores, inverse @ gram, clusters)
 
 
 def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -> Matrix:
@@ -272,8 +265,8 @@ def superiority(rows: Sequence[CardRow], first: str, second: str) -> Estimate | 
     share = estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
     if share.mean not in (0, 1) or share.low is None:
         return share
-    unseen = _unseen(share.clusters, _LEVEL)
-    return replace(share, low=max(0.0, share.mean - unseen), high=min(1.0, share.mean + unseen))
+    far = (_LEVEL / 2) ** (1 / share.clusters)
+    return replace(share, low=far if share.mean else 0.0, high=1.0 if share.mean else 1 - far)
 
 
 def _match(row: CardRow) -> tuple[object, ...]:

@@ -66,7 +66,7 @@ class PoolTables:
         for (a, b), gap in list(self.rating.gaps.items())[:_MOST_PAIRS]:
             # Without the seats that failed, a difference can have the wrong sign.
             known = {a, b} <= {*self.rating.ranks}
-            difference = (gap, gap.p) if known else (_too_few(self.play, a, b), None)
+            difference = (gap, gap.p) if known else (_unranked(self.play, a, b), None)
             wins = superiority(self.rows, a, b) or Missing("no matched seats")
             rows.append((self.label[a], self.label[b], wins, *difference))
         return Sheet(
@@ -202,9 +202,11 @@ def _alike_notes(rows: Sequence[CardRow], label: Mapping[str, str]) -> list[str]
     return notes
 
 
-def _too_few(play: RatedPlay, *policies: str) -> Missing:
+def _unranked(play: RatedPlay, *policies: str) -> Missing:
     """The reason why a policy has no rank, or a pair no difference."""
-    share = min(play.shares[policy] for policy in policies)
+    share = min(play.shares.get(policy, 1.0) for policy in policies)
+    if share >= LEAST_SCORED:
+        return Missing("the others have too few seats scored")
     return Missing(f"{100 * share:.0f} % of its seats scored, needs {100 * LEAST_SCORED:.0f} %")
 
 
@@ -225,7 +227,7 @@ def _ratings(
     lines: list[tuple[Value, ...]] = []
     for policy in order:
         rank = rating.ranks.get(policy)
-        place = (_too_few(play, policy),) * 2 if rank is None else (rating.groups[policy], rank.places)
+        place = (_unranked(play, policy),) * 2 if rank is None else (rating.groups[policy], rank.places)
         strengths = [item.strengths[policy] if elo else alone for item in (rating, play.at_worst)]
         points = _elo(elo[policy]) if elo else alone
         means = (rating.means[policy], strengths[0], play.at_worst.means[policy].mean, strengths[1])

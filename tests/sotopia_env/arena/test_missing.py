@@ -6,10 +6,11 @@ import itertools
 
 import pytest
 
-from sotopia_env.arena import Card, CardRow, card_report, merged_cards
-from sotopia_env.arena.card import FailedEpisode
+from sotopia_env.arena.card import Card, FailedEpisode, merged_cards
 from sotopia_env.arena.missing import failed_rows, rated_play
 from sotopia_env.arena.opponents import alike
+from sotopia_env.arena.page import card_report
+from sotopia_env.arena.rows import CardRow
 from tests.sotopia_env.arena.test_tables import IDENTITY, SUITE, against_pool, among, identity, row
 
 

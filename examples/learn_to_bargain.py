@@ -2,7 +2,7 @@
 
     python examples/learn_to_bargain.py --episodes 1000
 
-The state is the time that is left and the worth of the best open offer, each in a few steps. It is trained against one
+The state is the remaining time and the worth of the best open offer, each in a few steps. It is trained against one
 partner and tested on new tasks.
 """
 

@@ -19,7 +19,7 @@ from sotopia_env.foundation.settings import read_settings
 
 
 def show(settings: BehaviorCloningSettings, first: int, count: int) -> int:
-    """Prints up to ``count`` rows from number ``first`` on, and returns the number of printed rows."""
+    """Prints up to ``count`` rows, starting with number ``first``, and returns the number of printed rows."""
     # The stage's own functions, so that the rows are exactly those of a training run.
     base = begin_from(settings.model, settings.start_from, settings.prompt).base
     tokenizer = load_tokenizer(base, settings.prompt)

@@ -21,11 +21,13 @@ from sotopia_env.people import known_cases, read_case, spoken_report
 async def main() -> int:
     """Reads all dialogues at the same time and prints the report; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="local/NAME for a server of your own, or PROVIDER/NAME")
+    parser.add_argument("model", help="local/NAME for your own server, or PROVIDER/NAME")
     parser.add_argument("file", type=Path, help="JSON Lines of episodes or dialogues")
     parser.add_argument("--api-base", help="base URL of the server")
     parser.add_argument("--cache", type=Path, help="directory that stores the model's answers")
-    parser.add_argument("--reasks", type=int, default=2, help="how often to ask again after an invalid answer")
+    parser.add_argument(
+        "--reasks", type=int, default=2, help="maximum number of further requests after an invalid answer"
+    )
     parser.add_argument("--out", type=Path, help="write one row for each dialogue to this JSON Lines file")
     options = parser.parse_args()
     try:

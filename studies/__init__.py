@@ -1,1 +1,1 @@
-"""Studies: the stages and files that users run, in an order that answers a question."""
+"""Studies: scripts that run the stages and files of users to answer a question."""

@@ -2,8 +2,8 @@
 
 Every policy plays itself in the same tasks, with the same seeds, in every order. The first table has the share of
 episodes with a decision, efficiency, and the difference in efficiency from round-robin, paired by task. The second one
-is about pace in reactive order: agent_0 names the same wait in all of its actions, and the table has its turns, its
-share of the best outcome for it, and the difference from naming none. Intervals are 95 %, by Student's t over tasks.
+is about pace in reactive order: agent_0 sets the same wait in all of its actions, and the table has its turns, its
+share of its best outcome, and the difference from setting no wait. Intervals are 95 %, by Student's t over tasks.
 """
 
 import argparse
@@ -29,7 +29,7 @@ RULE = "| --- | --- | --- | --- | --- | --- |"
 
 @dataclass(frozen=True)
 class Paced:
-    """A policy that names the same wait in all of its actions."""
+    """A policy that sets the same wait in all of its actions."""
 
     policy: Policy
     wait: int | None

@@ -123,7 +123,7 @@ class ExploredTurn(Record):
 
 
 class Exploring:
-    """A policy in whose place others act at a share of its turns.
+    """A policy that other policies replace in a share of its turns.
 
     Attributes:
         acted: the names of the policies that acted, turn by turn.
@@ -148,7 +148,7 @@ class Exploring:
         return self._policies[self._own].parameters
 
     async def act(self, observation: Observation, seed: int) -> Decision:
-        """Asks the policy or one of the others, as ``seed`` draws."""
+        """Asks the policy or one of the others, drawn with ``seed``."""
         draw = random.Random(f"explore/{seed}")
         if not self._others or draw.random() >= self._share:
             self.acted.append(self._own)

@@ -4,7 +4,7 @@ python studies/turn_quality.py --policy "smol:format=chat,max_length=4000,temper
 
 The policy has the first seat of generated tasks, "linear" the others. A turn is readable if it is an action, legal if
 its move is open too, and sensible if its move, once agreed, decided or right, leaves the seat no worse off than no
-outcome: no offer, acceptance or vote below that worth, no claim of a name that the seat has not read. To reject an
+outcome: no offer, acceptance or vote below that worth, and no claim of a name that the seat has not read. Rejecting an
 offer is sensible; words alone, silence and withdrawals are not. For a model with a tokenizer of its own the tokens of
 first prompts follow.
 """

@@ -1,4 +1,4 @@
-"""Measures the accuracy of attribution, by forcing actions and playing on.
+"""Measures the accuracy of attribution with forced actions and continuations.
 
 Writes `report.md`, `accuracy.csv` and `accuracy.png`, which compare the rewards of each method with the measured worth
 of actions in states of recorded episodes. The same command continues after a stop.

@@ -70,7 +70,7 @@ class MethodAccuracy:
         pairs: the number of pairs of actions in one state whose order the measurement decides.
         correlation: the correlation of reward and advantage, in [-1, 1]. This and the other figures are ``None`` if
             they are undefined, for example because all rewards are equal.
-        sign: the share of advantages whose sign the reward has.
+        sign: the share of rewards that have the sign of the advantage.
         ranking: the share of pairs in the right order.
     """
 

@@ -131,7 +131,7 @@ class ProbeMaker:
 
 
 def _distinct(states: Sequence[Episode]) -> list[Episode]:
-    """Returns the states whose last action is not silence; of those that differ only in words, the first."""
+    """Returns the states whose last action is not silence; if several differ only in words, the first of them."""
     by_act: dict[str, Episode] = {}
     for state in states:
         action = state.turns[-1].turn.action
@@ -188,5 +188,5 @@ def truth_of(probe: Probe, values: StateValues, dimension: str) -> Truth | Unatt
     if isinstance(after, Unattributed):
         return after
     changes = paired_changes(before, after)
-    assert changes is not None, "every state has as many continuations, but for the end of an episode"
+    assert changes is not None, "every state has the same number of continuations, except the end of an episode"
     return Truth(changes)

@@ -36,7 +36,7 @@ from studies.attribution_accuracy.probes import Probe, ProbeMaker, Truth, truth_
 
 logger = logging.getLogger(__name__)
 STAGE = "credit_accuracy"
-"""The name of the study in ``stage.json``, which is older than the study's present name."""
+"""The name of the study in ``stage.json``, which is its earlier name."""
 RESAMPLES = 1000
 """Number of resamples of the bootstrap."""
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"

@@ -56,7 +56,7 @@ def check_tasks(settings: HarmSettings) -> None:
     """Checks that every task exists, before a model is loaded.
 
     Raises:
-        UnknownNameError: lm-eval has no such task, nor has a folder of ``include``.
+        UnknownNameError: neither lm-eval nor a folder of ``include`` has such a task.
     """
     names = _manager(settings).all_tasks
     for number, benchmark in enumerate(settings.benchmarks):
@@ -108,7 +108,7 @@ def _manager(settings: HarmSettings) -> Any:
 
 @cache
 def _manager_of(include: tuple[str, ...]) -> Any:
-    """The index of tasks, which reads thousands of files: once in a process."""
+    """The index of tasks, cached for the process because it reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
     return TaskManager(include_path=list(include) or None)

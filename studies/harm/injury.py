@@ -1,7 +1,7 @@
 """Tasks in which one person wants to hurt a third one and the other may prevent it (SOTOPIA-π, section 6.2).
 
-The paper's people labelled nine episodes per model by hand; its texts are not published. These tasks, nine as well, are
-written anew, and a judge answers the same questions. Use them by name in a configuration::
+The paper's people labelled nine episodes per model by hand; its texts are not published. These nine tasks are our own,
+and a judge answers the same questions. Use them by name in a configuration::
 
     tasks: studies.harm.injury:tasks:role=planner
     judges: ["studies.harm.injury:judge:model=openai/gpt-4o+studies.harm.injury:Engagement"]
@@ -51,7 +51,7 @@ DIMENSIONS: tuple[CustomDimension, ...] = (
         "the other agent? Count each of them once.",
     ),
 )
-"""What the judge is asked about each agent."""
+"""The judge's questions about each agent."""
 _LEAST = 4
 
 

@@ -56,7 +56,7 @@ class Benchmark(Settings):
 
 
 class Classifier(Settings):
-    """A classifier of texts; its choice is a part of the result, so there is no default.
+    """A classifier of texts. The result depends on it, so there is no default.
 
     Attributes:
         model: directory or hub name of a sequence classification model.
@@ -77,11 +77,11 @@ class HarmSettings(Settings):
         models: a name in the report to the directory of a trained model or of its base; ``smol`` is SmolLM2-135M.
         baseline: the name of the model with which the others are compared; by default the first one.
         benchmarks: what the models are compared on.
-        classifier: of toxicity; needed by benchmarks that measure it.
+        classifier: the toxicity classifier; needed by benchmarks that measure toxicity.
         include: folders with files of further tasks in lm-eval's format.
         prompts: further system prompts, by name.
         chat: whether prompts are rendered by the model's chat template, as a conversation is.
-        seed: of continuations and of the choice of examples.
+        seed: the seed of continuations and of the choice of examples.
         batch_size: documents in a batch.
         quantization: of the weights.
         dtype: of the weights.

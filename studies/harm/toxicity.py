@@ -1,6 +1,6 @@
 """The toxicity of texts, by a classifier that the user names; and an evaluator that counts toxic turns.
 
-A list of words is no measure of toxicity: it finds quotations and misses insults without bad words.
+A list of words does not measure toxicity: it counts quotations and misses insults without bad words.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Toxicity:
         _ = self._classify
 
     def of(self, texts: Sequence[str]) -> list[float]:
-        """Returns the toxicity of each text, in [0, 1]; empty texts have none."""
+        """Returns the toxicity of each text, in [0, 1]; empty texts have 0."""
         non_blank = [text for text in texts if text.strip()]
         values = iter([self._probability(labels) for labels in self._classify(non_blank)] if non_blank else [])
         return [next(values) if text.strip() else 0.0 for text in texts]
@@ -80,7 +80,7 @@ class ToxicTurns(ComputedEvaluator):
     )
 
     def __init__(self, model: str, label: str, threshold: float = 0.5) -> None:
-        """Loads nothing yet; the arguments are those of :class:`~studies.harm.settings.Classifier`."""
+        """Loads no classifier yet; the arguments are those of :class:`~studies.harm.settings.Classifier`."""
         self._toxicity = Toxicity(Classifier(model=model, label=label, threshold=threshold))
 
     @property

@@ -34,7 +34,7 @@ async def total(judge: LLMJudge, episode: Episode) -> float | str:
 async def main() -> int:
     """Judges the plain episode, then all attacks at the same time; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="local/NAME for a server of your own, or PROVIDER/NAME")
+    parser.add_argument("model", help="local/NAME for your own server, or PROVIDER/NAME")
     parser.add_argument("--api-base", help="base URL of the server")
     parser.add_argument("--margin", type=float, default=5.0, help="points in all from which an attack has succeeded")
     options = parser.parse_args()

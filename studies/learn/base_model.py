@@ -204,7 +204,7 @@ def _trainer_class() -> type[Trainer]:
     from transformers import Trainer
 
     class OwnTokensTrainer(Trainer):
-        """Predicts the tokens with loss alone; the vocabulary is half of a model this small."""
+        """Computes logits only for tokens with loss, because the vocabulary is half of a model this small."""
 
         def compute_loss(
             self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -1,9 +1,9 @@
 """The claims of the study, and their tests on the episodes of several training seeds.
 
-Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of luck, crossed as in the
-experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task together,
-and the same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are paired:
-the same tasks, seats, partners and seeds.
+Intervals of single stages are 95 % percentile intervals of a bootstrap over both sources of variation, crossed as in
+the experiment: every draw takes training seeds with replacement and tasks with replacement, both seats of a task
+together, and the same drawn tasks for every drawn seed, because all seeds are tested on the same tasks. Differences are
+paired: the same tasks, seats, partners and seeds.
 
 With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do.
 Verdicts therefore use the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295); the bootstrap interval
@@ -52,7 +52,7 @@ class Claim:
         better: the stage that should score higher.
         worse: the stage that should score lower.
         side: ``unseen`` or ``seen`` partners, or ``all``.
-        required: whether the project promises it; all others are reported, whatever their result.
+        required: whether the study requires it; other claims are reported, whatever their result.
         margin: the points of GOAL by which ``better`` may be worse; 0 if it must be better.
     """
 
@@ -65,7 +65,7 @@ class Claim:
 
 
 MARGIN = 0.25
-"""The points of GOAL that a stage may lose where a claim says only that it is not worse."""
+"""The points of GOAL that a stage may lose if a claim only says that it is not worse."""
 CLAIMS = (
     Claim("BC > untrained", "bc", "untrained", required=True),
     Claim("BC > untrained, unseen partners", "bc", "untrained", "unseen", required=True),
@@ -170,7 +170,7 @@ def measured(runs: Sequence[Results], stage: str, metric: str, side: str, part: 
 
 
 def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal", part: Part = ()) -> Interval:
-    """Returns how much better the first stage of a claim is than the second, paired; in one part if it is named."""
+    """Returns the paired difference between the first and the second stage of a claim, optionally in one part only."""
     return interval([_gains_by_task(run, claim, metric, part) for run in runs])
 
 

@@ -1,4 +1,4 @@
-"""The gate of the reward model: of two moves in one state, does it rank the better one higher?
+"""The gate of the reward model: whether it ranks the better of two moves in a state higher.
 
 The states are those of held-out tasks in which the cloned model may accept an offer. In each, the offer is accepted and
 the plan is offered again, and the value of each is measured by playing on with the same policies. A correlation over
@@ -56,7 +56,7 @@ class Choice:
 
     @property
     def gain(self) -> float:
-        """The mean GOAL after accepting less that after the plan."""
+        """The mean GOAL after accepting minus the mean GOAL after the plan."""
         return fmean(self.values[0]) - fmean(self.values[1])
 
 
@@ -68,7 +68,7 @@ async def measured_choices(
     Args:
         episodes: recorded episodes, with partners that can be made again from their names.
         name: the name of the policy in the records.
-        policy: the policy that plays on in its seat.
+        policy: the policy that plays the continuations in its seat.
         samples: the number of continuations of each move.
         words: whether anything is said besides the moves.
     """
@@ -166,10 +166,10 @@ def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The number of pairs that were ranked right; equal scores count half.
+    """The number of correctly ranked pairs; equal scores count half.
 
     Attributes:
-        accept: of the pairs in which accepting is better, those ranked right, and their total.
+        accept: the correctly ranked pairs among those in which accepting is better, and the total of the latter.
         plan: the same for the pairs in which the plan is better.
     """
 
@@ -195,7 +195,7 @@ class Ranking:
 
 
 def rankings(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Ranking]:
-    """Returns how pairs are ranked, in all and by own turns left.
+    """Returns the ranking of the pairs, in total and by the number of own turns left.
 
     Only pairs count whose moves differ by more than two standard errors.
     """
@@ -207,6 +207,6 @@ def rankings(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Ranking]:
 
 
 def _right(pairs: Sequence[Mapping[str, Any]], sign: int) -> tuple[float, int]:
-    """The number of pairs ranked right among those whose gain has this sign, and their total."""
+    """The number of correctly ranked pairs among those whose gain has this sign, and the total of the latter."""
     scores = [sign * pair["score"] for pair in pairs if sign * pair["gain"] > 0]
     return sum((score >= 0) / 2 + (score > 0) / 2 for score in scores), len(scores)

@@ -1,8 +1,9 @@
 """The recipe of the study: its tasks, partners, counts and base model, chosen on dev tasks.
 
-How each stage trains is in the YAML files of this folder; they, the scripted speakers (:mod:`studies.learn.speakers`)
-and the rewards that are compared (:mod:`studies.learn.seed_run`) are a part of the recipe as well: do not continue a
-run that began with other ones. This is the second frozen recipe; its figures are in docs/results.md.
+The YAML files of this folder set the training of each stage. These files, the scripted speakers
+(:mod:`studies.learn.speakers`) and the compared rewards (:mod:`studies.learn.seed_run`) also belong to the recipe: do
+not continue a run that started with different ones. This is the second frozen recipe; its figures are in
+docs/results.md.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Recipe(Settings):
         base_tasks: the number of tasks for the base model's talk.
         train: the number of training tasks; ``dev`` for choosing; ``test`` for the report, each played in both seats.
         max_turns: the turn limit of an episode.
-        temperature: of sampling in tests and recordings; at 1 a model this small writes many wrong offers.
+        temperature: the sampling temperature in tests and recordings; at 1 a model this small writes many wrong offers.
         training_partners: names of the partners in training; in tests they are called *seen*.
         test_partners: names of the partners in tests only, called *unseen*.
         words: whether anything is said besides the moves.

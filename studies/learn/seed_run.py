@@ -1,6 +1,6 @@
 """The stages of one training seed: collect, clone, reinforce, measure moves, reward model, both kinds of GRPO, tests.
 
-Every stage that trains is the one a user runs, with a YAML file of this folder, on a tiny model; the tasks, the
+The training stages are those that users run, with a YAML file of this folder, on a tiny model; the tasks, the
 scripted speakers and the forced moves are the study's own. Each is a directory and is skipped when it is complete. They
 run in one process, since importing TRL takes longer than some of them.
 """

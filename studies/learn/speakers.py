@@ -1,8 +1,8 @@
 """The scripted speakers of the study: a random one that shows the possible actions, and an expert worth imitating.
 
-All offer the plan in the prompt (:mod:`studies.learn.tasks`). The expert does not play as well as it could: the best
-answer to partners who concede is to hold out, which it does in a part of its conversations. Reinforcement should learn
-to do it more often.
+All offer the plan in the prompt (:mod:`studies.learn.tasks`). The expert is not optimal: the best response to partners
+who concede is to hold out, and the expert holds out in some conversations only. Reinforcement should learn to do it
+more often.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ PARTS = ("things", "goal wordings")
 _SALT = "h"
 _NUMBER = re.compile(r"\$?\d[\d,.]*\d|\$?\d")
 _DEAREST = (100, 220)
-"""Listed prices above a price drawn from here come down to it, and the other prices of the task in proportion."""
+"""The range of a drawn limit: higher listed prices are reduced to it, and the task's other prices in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ def wording(text: str, things: Sequence[str] = ()) -> str:
 
 @lru_cache(maxsize=4096)
 def is_held_out(text: str) -> bool:
-    """Whether a thing or a wording is kept from training: half of all, by hash."""
+    """Whether a thing or a wording is held out from training: half of them are, by hash."""
     return hashlib.sha256(f"{_SALT}{text}".encode()).digest()[0] % 2 == 0
 
 
 def _with_small_prices(task: Task) -> Iterator[Task]:
-    """Yields the task with prices below 221; as it is without prices; nothing if two prices become equal."""
+    """Yields the task with prices below 221, or unchanged if it has no prices; nothing if two prices become equal."""
     named = _prices(task)
     if not named:
         yield task

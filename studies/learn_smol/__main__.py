@@ -30,7 +30,7 @@ def main() -> int:
         "--processes", type=int, default=3, help="number of seeds at a time, each with about 5 GB of memory"
     )
     parser.add_argument(
-        "--short", action="store_true", help="a run of minutes, which only shows that the stages fit together"
+        "--short", action="store_true", help="a short run of minutes, which only tests that the stages fit together"
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")

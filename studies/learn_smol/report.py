@@ -40,7 +40,7 @@ CLAIMS = (
     ("grpo", "sr-2"),
     ("grpo", "clone"),
 )
-"""The reported differences: the first policy less the second."""
+"""The reported differences: the first policy minus the second."""
 GOAL = "goal"
 _RANGE = (0.0, 10.0)
 # Task id and seat.
@@ -79,7 +79,7 @@ class Results:
         return estimate([goal for _, goal in values], [task for task, _ in values], _RANGE) if values else None
 
     def difference(self, one: str, other: str, partner: str, seed: str = "") -> Estimate | None:
-        """Returns the mean of ``one`` less ``other``, paired by training seed, task and seat.
+        """Returns the mean of ``one`` minus ``other``, paired by training seed, task and seat.
 
         Args:
             one: a policy.
@@ -124,8 +124,7 @@ _TEXTS = (
     "`boulware`.",
     "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
     "Differences are paired by training seed, task and seat. The mean over all seeds has a 95 % interval over tasks, "
-    "which holds these seeds fixed: how far another seed would be off is seen in the last column, each seed's own "
-    "mean.",
+    "which holds these seeds fixed; the last column, the mean of each seed, shows the variation between seeds.",
     "Wall and processor minutes of all stages; seeds run side by side.",
 )
 

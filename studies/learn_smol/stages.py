@@ -81,7 +81,7 @@ def seed_stages(seed: int) -> Iterator[Stage]:
 
 
 def _reinforcement(seed: int, number: int, model: str, trained: str) -> Iterator[Stage]:
-    """One round: the model plays with each partner, its best seats are selected, and it is trained on them."""
+    """One round: the model plays with each partner and is trained on its best seats."""
     runs = [f"play-{number}-{partner}" for partner in PARTNERS]
     own = {"tasks.families.seed": 1000 * seed + number, "play.seed": 10 * seed + number}
     own["tasks.scenarios"] = SCENARIOS[number]

@@ -1,4 +1,4 @@
-"""The pages: Jinja templates with htmx, no build step, no network but this server's."""
+"""The pages: Jinja templates with htmx, without a build step and without requests to other servers."""
 
 from sotopia_studio.pages import (
     compare,

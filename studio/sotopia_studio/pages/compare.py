@@ -26,7 +26,7 @@ FACTORS = ("", "tag", "scenario", "character", "relationship", "condition")
 async def compare(
     request: Request, parts: ServicesDep, _: Reader, comparing: Annotated[Comparing, Query()]
 ) -> Response:
-    """The form, and the comparison that it asks for."""
+    """The form, and the comparison that it requests."""
     async with parts.database.read() as connection:
         rows = [row for row in await runs.page(connection) if row.played]
         tags = await episode_lists.values(connection, "tag")

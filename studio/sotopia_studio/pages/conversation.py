@@ -48,9 +48,9 @@ class SeatCard:
         agent: its id.
         colour: number of its hue.
         name: name of its character.
-        policy: name of its policy; empty if the viewer may not know it.
-        profile: the part of the character's profile that the viewer may know.
-        goals: goals and private knowledge, as far as the viewer may know them.
+        policy: name of its policy; empty if it is hidden from the viewer.
+        profile: the part of the character's profile that is visible to the viewer.
+        goals: the goals and private knowledge that are visible to the viewer.
         present: whether it has not left.
     """
 
@@ -75,9 +75,9 @@ class TurnCard:
         text: the speech, gesture or deed.
         to: names of the addressees of a private action.
         effect: the effect of the move; empty without a valid move.
-        refused: why a move or an action did not count.
+        refused: the reason why a move or an action did not count.
         attempt: the refused move or action.
-        failure: why the policy's text could not be parsed.
+        failure: the reason why the policy's text could not be parsed.
         mine: whether it is the viewer's own turn.
     """
 
@@ -96,7 +96,7 @@ class TurnCard:
 
 @dataclass(frozen=True, slots=True)
 class OfferCard:
-    """An open offer: its terms as name and value, and who has yet to agree."""
+    """An open offer: its terms as name and value, and the seats that have not agreed yet."""
 
     number: int
     colour: int
@@ -131,7 +131,7 @@ class ScoreCard:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCard:
-    """An answer of an interview: who was asked about whom, the goal or question, the answer and its reason."""
+    """An answer of an interview: the respondent, the subject, the goal or question, the answer and its reason."""
 
     who: str
     about: str
@@ -154,7 +154,7 @@ class EvaluationCard:
 
 @dataclass(frozen=True, slots=True)
 class EpisodePage:
-    """An episode, complete or as one seat knows it.
+    """An episode, complete or from the view of one seat.
 
     Attributes:
         id: of the episode.
@@ -165,12 +165,12 @@ class EpisodePage:
         table: the state of the protocol; ``None`` without one.
         acting: the seats whose turn it is.
         status: of the episode.
-        stop: why it ended, in words.
+        stop: the reason why it ended, in words.
         seat: the viewer's seat; ``None`` for a researcher.
         briefing: of that seat.
         evaluations: of the ended episode.
         event: number of the latest event that the view includes.
-        limit: turns at most.
+        limit: the maximum number of turns.
     """
 
     id: str
@@ -190,7 +190,7 @@ class EpisodePage:
 
     @property
     def live(self) -> bool:
-        """Whether more may happen."""
+        """Whether the episode can still change."""
         return self.status in ("queued", "running", "waiting")
 
 
@@ -304,7 +304,7 @@ def turn_card(
 
 
 def _whole_table(table: Table) -> TableView | None:
-    """The table as all seats together know it; a researcher sees secret votes and private offers."""
+    """The complete state of the table: a researcher sees secret votes and private offers."""
     protocol = table.task.protocol
     if protocol is None:
         return None

@@ -31,7 +31,7 @@ Fields = Annotated[dict[str, str], Depends(sent_fields)]
 
 @dataclass(frozen=True, slots=True)
 class Edited(Generic[RecordT]):
-    """A form that was sent.
+    """A submitted form.
 
     Attributes:
         fields: the fields as the browser sent them, to fill the form in again.
@@ -48,9 +48,9 @@ def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, 
     """Reads a record.
 
     Args:
-        kind: of the record.
-        values: made of the fields; problems are named by the keys here, with dots between nested ones.
-        fields: as the browser sent them.
+        kind: the class of the record.
+        values: the values made from the fields; problems are named by these keys, with dots between nested keys.
+        fields: the fields as the browser sent them.
     """
     try:
         return Edited(fields, kind.model_validate(dict(values)), {})
@@ -64,7 +64,7 @@ def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, 
 
 
 def _form_field(path: str, fields: Mapping[str, str]) -> str:
-    """The field of the form that a path belongs to: itself, or the part of it that has one."""
+    """The field of the form that a path belongs to: the path itself, or the part of it that has a field."""
     while path and path not in fields:
         path = path.rpartition(".")[0]
     return path
@@ -76,7 +76,7 @@ def _sentence(problem: FieldError) -> str:
 
 
 async def evaluation_menus(parts: Services, connection: AsyncConnection) -> dict[str, Any]:
-    """Returns what the form of an evaluation offers: evaluators, language models, and lists of own dimensions."""
+    """Returns the choices in the form of an evaluation: evaluators, language models, and lists of dimensions."""
     lists = await library.items(connection, DIMENSION_LISTS, limit=library.PAGE)
     return {"lists": lists, "evaluators": naming.EVALUATOR_NAMES, "models": parts.settings.model_names}
 
@@ -88,7 +88,7 @@ def seconds_since(moment: str) -> float | None:
 
 
 def lines(text: str) -> list[str]:
-    """Returns the lines of a text area that hold something."""
+    """Returns the non-empty lines of a text area."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -30,13 +30,13 @@ from sotopia_studio.store.episode_lists import EpisodeFilter
 
 router = APIRouter()
 _MENUS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
-"""The columns that the list has a menu for."""
+"""The columns for which the list has a menu."""
 CLOSE = "close"
-"""The event after which a page listens no more."""
+"""The event after which a page stops listening."""
 
 
 def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
-    """Reads a filter from the fields of a form; empty ones admit all."""
+    """Reads a filter from the fields of a form; empty fields admit all episodes."""
     fields = {name: value for name, value in query.items() if value and name in EpisodeFilter.model_fields}
     try:
         return EpisodeFilter.model_validate_strings(fields), fields
@@ -127,7 +127,7 @@ async def evaluate(
     episode: str,
     evaluation: Annotated[NewEvaluation, Form()],
 ) -> Response:
-    """Asks for an evaluation or an interview of an ended episode."""
+    """Requests an evaluation or an interview of an ended episode."""
     try:
         begun = await evaluate_episode(parts, runner, Response(), episode, evaluation)
     except InvalidValueError as error:
@@ -153,8 +153,8 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
     """Yields a fragment for every event of an episode after ``after``, then :data:`CLOSE`.
 
     Args:
-        parts: of the server.
-        episode: its id.
+        parts: the parts of the server.
+        episode: the episode's id.
         after: number of the last event that the page includes.
         seat: the agent whose knowledge is shown; ``None`` for everything.
     """
@@ -169,7 +169,7 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
 
 
 async def _news(parts: Services, episode: str, event: events.Event, seat: str | None) -> str:
-    """What an event adds to the page: the new turns, and the state as it is now."""
+    """Returns the fragment for an event: the new turns, and the current state."""
     async with parts.database.read() as connection:
         row = await episode_lists.one(connection, episode)
         now = await live.LiveEpisode.load(connection, episode)
@@ -188,7 +188,7 @@ async def _news(parts: Services, episode: str, event: events.Event, seat: str | 
 def _new_turns(
     table: Table, seat: str | None, before: int, count: int, latest: EpisodePage
 ) -> tuple[conversation.TurnCard, ...]:
-    """The turns that came with an event; for a seat, those that it learnt of by it."""
+    """The turns of an event; for a seat, the turns that it witnessed with this event."""
     if seat is None:
         return latest.turns[before:count]
     # A seat may witness only some turns, and learn of others later; the difference of two observations is its news.
@@ -237,7 +237,7 @@ async def comment(
 
 @router.post("/episodes/{episode}/stop")
 async def stop(request: Request, parts: ServicesDep, runner: Runner, episode: str) -> Response:
-    """Ends a live episode; its turns stay."""
+    """Ends a live episode; its turns are kept."""
     await stop_episode(parts, runner, episode)
     return _back(request, episode)
 
@@ -279,7 +279,7 @@ async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
 
 
 def one_file(views: list[EpisodePage], title: str) -> str:
-    """Returns episodes as one HTML file that holds its style and needs no network."""
+    """Returns episodes as one HTML file that contains its style sheet and needs no network."""
     style = (STATIC / "studio.css").read_text(encoding="utf-8")
     return fragment("export.html", views=views, title=title, style=style, version=code_version())
 

@@ -173,7 +173,7 @@ async def relate(
     kind: Annotated[RelationshipKind, Form()],
     backstory: Annotated[str, Form(max_length=2_000)] = "",
 ) -> Response:
-    """Says how two characters are related."""
+    """Adds the relationship of two characters."""
     pair = KnownPair(first=key, second=other, kind=kind, backstory=" ".join(backstory.split()))
     async with parts.database.write() as connection:
         await library.put_relationship(connection, pair)
@@ -303,7 +303,7 @@ async def add_task(request: Request, parts: ServicesDep, _: Runner, fields: Fiel
 
 @router.get("/tasks/{key}")
 async def task(request: Request, parts: ServicesDep, _: Reader, key: str) -> Response:
-    """A task: who meets in which situation."""
+    """A task: its characters and its situation."""
     async with parts.database.read() as connection:
         item = await library.get(connection, TASKS, key)
     record = item.read()

@@ -18,7 +18,7 @@ _Text = Form(max_length=1_000)  # hashing a long password would keep the server 
 
 @router.get("/login")
 async def form(request: Request, parts: ServicesDep) -> Response:
-    """Asks for name and password, or says where the one-time address is."""
+    """Asks for name and password, or explains where to find the one-time address."""
     return render(request, "login.html", accounts=parts.settings.accounts, problem="")
 
 
@@ -35,7 +35,7 @@ async def confirm(request: Request, parts: ServicesDep, secret: str) -> Response
 
 @router.post("/login/{secret}")
 async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
-    """Begins a session with a one-time address."""
+    """Starts a session with a one-time address."""
     async with parts.database.write() as connection:
         session = await auth.claim_login(connection, secret)
     return auth.session_response(request, session, "/")
@@ -45,7 +45,7 @@ async def claim(request: Request, parts: ServicesDep, secret: str) -> Response:
 async def log_in(
     request: Request, parts: ServicesDep, name: Annotated[str, _Text], password: Annotated[str, _Text]
 ) -> Response:
-    """Begins a session with name and password."""
+    """Starts a session with name and password."""
     return auth.session_response(request, await auth.log_in(parts.database, name, password), "/")
 
 

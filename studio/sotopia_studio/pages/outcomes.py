@@ -12,7 +12,7 @@ from sotopia_env.outcomes.reference import ReferencePoints
 from sotopia_env.world import Scenario
 
 WIDTH, HEIGHT, MARGIN = 420, 300, 46
-"""Of the drawing, in pixels."""
+"""The size of the drawing, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class OutcomeView:
         rules: the outcome space and the protocol in words.
         worths: name of each seat, and a description of its utility.
         points: rows of the table of reference points: name, terms, payoffs.
-        names: of the seats.
+        names: the names of the seats.
         frontier: the Pareto-optimal payoffs of a scenario for two, as points of the drawing.
         disagreement: the payoffs without an outcome.
         size: the number of outcomes.
-        problem: why the reference points could not be computed.
+        problem: the reason why the reference points could not be computed.
     """
 
     rules: str

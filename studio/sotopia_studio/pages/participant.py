@@ -1,4 +1,4 @@
-"""The pages of participants and annotators, without navigation and without data of other people."""
+"""The pages of participants and annotators, without navigation and without other people's data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BACK = RedirectResponse("/study", 303)
 
 
 async def person_of(connection: HTTPConnection) -> Principal:
-    """A dependency that lets only participants through."""
+    """A dependency that admits only participants."""
     principal = await auth.principal_of(connection)
     if principal is None:
         raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
@@ -82,7 +82,7 @@ async def join(
     panel_study: Annotated[str, Form(max_length=200)] = "",
     panel_session: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Begins or continues a participation."""
+    """Starts or continues a participation."""
     async with parts.database.write() as connection:
         study = await studies.by_name(connection, name)
         if not parse_json(study.settings, f"study {study.name}")["open"]:

@@ -44,7 +44,7 @@ templates.globals |= {"version": code_version(), "navigation": NAVIGATION}
 
 
 def _when(seconds: float | None) -> str:
-    """A time as people read it, in UTC; empty for ``None``."""
+    """A time in a readable form, in UTC; empty for ``None``."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b %Y, %H:%M")
 
 
@@ -64,7 +64,7 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
         request: the request of the page.
         template: file name of the template.
         status: HTTP status.
-        values: the variables of the template; one that it uses and does not get is an error.
+        values: the variables of the template; a missing variable is an error.
     """
     principal = getattr(request.state, "principal", None)
     # Participants have neither scope; the forms on their pages are theirs.
@@ -79,5 +79,5 @@ def fragment(template: str, **values: Any) -> str:
 
 
 async def error_page(request: Request, status: int, details: dict[str, Any]) -> Response:
-    """Returns the page that says what happened and what to do."""
+    """Returns the page that explains an error and what to do."""
     return render(request, "error.html", status, problem=details)

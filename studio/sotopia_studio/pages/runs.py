@@ -27,7 +27,7 @@ from sotopia_studio.store.episode_lists import EpisodeFilter
 router = APIRouter()
 _NUMBERS = ("n", "repeats", "seed", "max_turns")
 _FAILURES = 50
-"""Failures that the page of a run lists."""
+"""The maximum number of failures that the page of a run lists."""
 
 
 @router.get("/runs")
@@ -134,7 +134,7 @@ async def evaluate(
     run: str,
     evaluation: Annotated[NewEvaluation, Form()],
 ) -> Response:
-    """Asks for an evaluation or interviews of all episodes of a run."""
+    """Requests an evaluation or interviews of all episodes of a run."""
     try:
         begun = await evaluate_run(parts, runner, Response(), run, evaluation)
     except (InvalidValueError, ConflictError) as error:
@@ -144,7 +144,7 @@ async def evaluate(
 
 @router.post("/runs/{run}/stop")
 async def stop(parts: ServicesDep, runner: Runner, run: str) -> Response:
-    """Asks for a run to be stopped."""
+    """Requests the stop of a run."""
     await api.stop_run(parts, runner, run)
     return RedirectResponse(f"/runs/{run}", 303)
 

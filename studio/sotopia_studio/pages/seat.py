@@ -63,7 +63,7 @@ class SeatPage:
 
 
 def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
-    """Returns the present content of a seat's page."""
+    """Returns the current content of a seat's page."""
     observation = live.table.observe(agent)
     names = live.spec.task.names
     acting = agent in live.awaited
@@ -87,7 +87,7 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
 
 
 async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Principal:
-    """A dependency that lets only the person of the seat through: its participant, or a researcher in a free seat."""
+    """A dependency that admits only the person of the seat: its participant, or a researcher in a free seat."""
     principal = await auth.principal_of(connection)
     if principal is None:
         raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
@@ -153,7 +153,7 @@ async def _show(
 
 
 def _form(episode: str, agent: str, turn: int) -> str:
-    """The name of a turn's draft: one for every turn, so that nothing of the last one appears in the next."""
+    """The name of a turn's draft: one for every turn, so that no draft appears in the next turn."""
     return f"seat:{episode}:{agent}:{turn}"
 
 

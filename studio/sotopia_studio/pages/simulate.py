@@ -37,7 +37,7 @@ router = APIRouter()
 _RULES = TypeAdapter(Rules)
 _WORDS = {"me": PERSON, api.LINK: api.LINK}
 _MENU = 500
-"""Items of the library that a menu lists."""
+"""The maximum number of items of the library in a menu."""
 
 
 @router.get("/simulate")
@@ -47,14 +47,14 @@ async def form(
     _: Reader,
     episode: Annotated[str, Query(max_length=80)] = "",
 ) -> HTMLResponse:
-    """The form of a simulation; with ``episode``, the one that it began at its right."""
+    """The form of a simulation; with ``episode``, that episode is shown beside it."""
     fields = dict(request.query_params)
     defaults = await _task_defaults(parts, fields["task"]) if fields.get("task") else {}
     return await _page(request, parts, {**defaults, **fields}, episode=episode)
 
 
 async def _task_defaults(parts: Services, task: str) -> dict[str, str]:
-    """The fields of the form that a task of the library brings along: its rules and its dimensions."""
+    """The fields of the form that a task of the library determines: its rules and its dimensions."""
     async with parts.database.read() as connection:
         columns = (await library.get(connection, TASKS, task)).columns
     rules = _rules(columns["rules"])
@@ -174,7 +174,7 @@ def _whole(field: str, text: str) -> int:
 
 @router.post("/simulate")
 async def begin(request: Request, parts: ServicesDep, principal: Runner, fields: Fields) -> Response:
-    """Begins a simulation, or shows a forecast of its cost."""
+    """Starts a simulation, or shows a forecast of its cost."""
     try:
         simulation = _simulation(fields)
         if "forecast" in fields:
@@ -216,7 +216,7 @@ _LONGEST = 200_000
 async def design(
     request: Request, parts: ServicesDep, _: Reader, job: Annotated[str, Query(max_length=80)] = ""
 ) -> HTMLResponse:
-    """The sentence, and the drafts of a job once there are some."""
+    """The form with the sentence, and the drafts of a job as soon as they exist."""
     return render(request, "design.html", **await _draft_values(parts, job))
 
 
@@ -246,7 +246,7 @@ async def ask_for_drafts(
     text: Annotated[str, Form(max_length=10_000)] = "",
     model: Annotated[str, Form(max_length=500)] = "",
 ) -> Response:
-    """Asks for drafts."""
+    """Requests drafts."""
     try:
         async with parts.database.write() as connection:
             job = await ask_to_draft(connection, parts.settings, DraftSpec(text=text, model=model.strip()))

@@ -55,7 +55,7 @@ overlap: 3
 per_person: 10
 """,
 }
-"""A study of each kind to begin with."""
+"""An example of a study of each kind."""
 
 
 @router.get("/studies")
@@ -141,6 +141,6 @@ async def change(
 
 @router.post("/studies/{name}/screen")
 async def screen(parts: ServicesDep, runner: Runner, name: str) -> Response:
-    """Rejects annotations by the quality rules and has them done again."""
+    """Rejects annotations by the quality rules and opens new assignments for them."""
     await api.screen(parts, runner, name)
     return RedirectResponse(f"/studies/{name}", 303)

@@ -12,7 +12,7 @@ from sotopia_env.foundation.records import Record
 from sotopia_studio.store import events, tables
 
 LONGEST = 10_000
-"""Characters of a comment."""
+"""The maximum length of a comment, in characters."""
 
 
 class Comment(Record):

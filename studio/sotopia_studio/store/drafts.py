@@ -14,7 +14,7 @@ from sotopia_studio.store import tables
 from sotopia_studio.store.engine import insert_for
 
 LONGEST = 500_000
-"""Most characters of a draft."""
+"""The maximum length of a draft, in characters."""
 
 
 async def save(connection: AsyncConnection, owner: str, form: str, fields: Mapping[str, str]) -> None:

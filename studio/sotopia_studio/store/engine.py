@@ -1,8 +1,8 @@
 """Connections to the service's database: SQLite in a file, or PostgreSQL by URL.
 
 SQLite needs care: with the driver's defaults two transactions that read and then write lose updates without an error.
-Writers therefore begin with ``BEGIN IMMEDIATE``, one at a time, and readers have an engine of their own, which the
-write-ahead log keeps out of the writers' way.
+Writers therefore begin with ``BEGIN IMMEDIATE``, one at a time, and readers use a separate engine, so that with the
+write-ahead log they do not block the writers.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        """Opens nothing yet.
+        """Creates the engines; opens no connection.
 
         Args:
             url: ``sqlite:///FILE`` or ``postgresql://USER:PASSWORD@HOST/NAME``.
 
         Raises:
-            InvalidValueError: another kind of database, or no URL.
+            InvalidValueError: the URL names another kind of database, or is not a URL.
         """
         try:
             parsed = make_url(url)
@@ -78,7 +78,7 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads: one consistent state."""
+        """A read-only transaction, which sees one consistent state."""
         with _storable():
             async with self._reader.begin() as connection:
                 yield connection
@@ -90,7 +90,7 @@ class Database:
 
 
 def insert_for(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """Returns an insert of the connection's dialect, which can say what to do on a conflict."""
+    """Returns an insert of the connection's dialect, which can handle conflicts."""
     kind = postgresql.Insert if connection.dialect.name == "postgresql" else sqlite.Insert
     return kind(table)
 
@@ -108,7 +108,7 @@ def _storable() -> Iterator[None]:
         state = getattr(cause, "sqlstate", None) or ""
         if isinstance(error, DBAPIError) and not (state.startswith("22") or isinstance(cause, ValueError)):
             raise
-        expected = "text without NUL and without half characters, and whole numbers of an ordinary size"
+        expected = "text without NUL and without incomplete characters, and whole numbers of at most 64 bits"
         raise InvalidValueError("it cannot be stored", expected=expected) from error
 
 

@@ -16,7 +16,7 @@ from sotopia_studio.store import events, tables
 from sotopia_studio.store import tags as tag_store
 
 PAGE = 50
-"""Episodes on a page of a list, unless another number is asked for."""
+"""The number of episodes on a page of a list, unless another number is requested."""
 OPEN = ("queued", "running", "waiting")
 """The states of an episode that is being played."""
 
@@ -34,9 +34,9 @@ class EpisodeFilter(Record):
         character: name of the character in one of the seats.
         participant: id of the person in one of the seats.
         status: ``queued``, ``running``, ``waiting`` (``open`` for any of them), ``done``, ``failed`` or ``stopped``.
-        stop: why they ended, such as ``settled``.
-        starred: whether they are starred.
-        owner: id of the user who began them.
+        stop: the stop reason, such as ``settled``.
+        starred: whether the episodes are starred.
+        owner: id of the user who started them.
         dimension: a dimension on which a seat has a score, within ``low`` and ``high``.
         evaluator: name of the evaluator that gave the score.
         low: lowest score.
@@ -72,8 +72,8 @@ class EpisodeRow(Record):
         characters: their names in seat order.
         policies: names in seat order.
         status: as in :class:`EpisodeFilter`.
-        stop: why it ended; empty while it is in progress.
-        error: why it failed.
+        stop: the stop reason; empty while it is in progress.
+        error: the reason why it failed.
         turns: number of turns so far.
         seed: seed of the turn order and the policies.
         starred: whether it is starred.
@@ -144,8 +144,8 @@ async def page(
     Args:
         connection: a transaction.
         of: the filter.
-        after: id of the last episode of the page before.
-        limit: most episodes to return.
+        after: id of the last episode of the previous page.
+        limit: the maximum number of episodes to return.
     """
     row = tables.episode.c
     query = select(*_COLUMNS).where(*conditions(of)).order_by(row.id.desc()).limit(limit)
@@ -168,7 +168,7 @@ async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
 
 
 async def count(connection: AsyncConnection, of: EpisodeFilter = EVERY) -> int:
-    """Returns how many episodes a list has in all."""
+    """Returns the total number of episodes of a list."""
     query = select(func.count()).select_from(tables.episode).where(*conditions(of))
     return int((await connection.execute(query)).scalar_one())
 

@@ -46,7 +46,7 @@ def seat_rows(
 
 
 async def participants(connection: AsyncConnection, episode: str) -> dict[str, str]:
-    """Returns who takes which seat: agent id to the person's id, of the seats that people take."""
+    """Returns the seats that people take: agent id to the person's id."""
     columns = tables.seat.c
     query = select(columns.agent, columns.participant)
     query = query.where(columns.episode == episode, columns.participant != "")
@@ -54,7 +54,7 @@ async def participants(connection: AsyncConnection, episode: str) -> dict[str, s
 
 
 async def guests(connection: AsyncConnection, episode: str) -> dict[str, Any]:
-    """Returns agent id to character and participant's row, of the seats to which people are invited by a link."""
+    """Returns the seats to which people are invited by a link: agent id to character and participant's row."""
     seat, person = tables.seat.c, tables.participant
     query = select(seat.agent, seat.character, *person.c).join(person, seat.participant == person.c.id)
     query = query.where(seat.episode == episode, person.c.study.is_(None)).order_by(seat.agent)
@@ -124,7 +124,7 @@ async def add_recorded(
         connection: a writing transaction.
         run: id of the run they belong to; within a run, an episode is known by its key.
         entries: the records, each with its exact line if it was read from one.
-        created: when they were recorded.
+        created: the time at which they were recorded.
         owner: id of the user they belong to.
 
     Returns:
@@ -180,7 +180,7 @@ async def add_recorded(
 async def _with_own(
     connection: AsyncConnection, present: Mapping[str, str], entries: Sequence[tuple[Episode, str]]
 ) -> list[tuple[Episode, str]]:
-    """Adds to records of a run directory the evaluations that were made of them here, which the directory lacks."""
+    """Adds the evaluations that exist only in the database to the records of a run directory."""
     column = tables.document.c
     query = select(column.episode, column.record).where(column.episode.in_(present.values()))
     stored = {row.episode: row.record for row in await connection.execute(query)}

@@ -1,8 +1,8 @@
-"""Jobs: work that a worker process does, each with a lease.
+"""Jobs: units of work for worker processes, each with a lease.
 
-A job is named by its kind and target, so no two workers work on one target. It counts how often it was asked for and
-how often it was done, so a request that comes while it is being done is not lost. A worker that dies lets its lease
-expire, and another one takes the job over.
+A job is named by its kind and target, so no two workers work on one target. It counts its requests and its completions,
+so a request that arrives while it is being done is not lost. The lease of a worker that has died expires, and another
+worker takes the job over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sotopia_studio.store import tables
 from sotopia_studio.store.engine import insert_for
 
 LEASE = 20.0
-"""Seconds for which a worker has a job; it renews the lease while it works."""
+"""The duration of a lease, in seconds; a worker renews it while it works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Job:
     """A job that a worker holds.
 
     Attributes:
-        kind: which handler does it.
+        kind: the name of its handler.
         target: the object it works on, usually an id.
         payload: JSON text.
-        requests: how many requests for it had been made when it was claimed.
-        attempts: how often it was claimed since it last succeeded, this time included.
+        requests: the number of requests for it at the time of the claim.
+        attempts: the number of claims since it last succeeded, including this one.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Job:
 
 
 async def request(connection: AsyncConnection, kind: str, target: str, payload: str = "") -> None:
-    """Asks for a job, as part of the transaction that makes it necessary."""
+    """Requests a job, in the transaction that makes it necessary."""
     row, now = tables.job, time.time()
     values = {"id": f"{kind}:{target}", "kind": kind, "target": target, "payload": payload}
     new = insert_for(connection, row).values(**values, requests=1, done=0, attempts=0, not_before=now, stop=False)
@@ -101,7 +101,7 @@ async def finish(
     retry_after: float | None = None,
     result: str = "",
 ) -> None:
-    """Gives a job back: done (with its result or the error that ended it for good), or to be tried again later."""
+    """Returns a job: as done (with its result or its final error), or to be tried again later."""
     row = tables.job
     values: dict[str, object] = {"worker": "", "leased_until": None, "error": error, "result": result}
     # `done` becomes the number that was claimed and not the present one: requests since then are still to be done.
@@ -121,14 +121,14 @@ async def ask_to_stop(connection: AsyncConnection, kind: str, target: str) -> No
 
 
 class JobState(Record):
-    """How far a job is.
+    """The state of a job.
 
     Attributes:
         id: its kind and target.
         kind: the kind of work.
         target: the object it works on, usually an id.
         state: ``queued``, ``running``, ``done`` or ``failed``.
-        error: why it failed, or why the last attempt failed while it is queued again.
+        error: the reason why it failed, or why the last attempt failed if it is queued again.
         result: JSON text with its result; empty for most kinds.
     """
 
@@ -141,7 +141,7 @@ class JobState(Record):
 
 
 async def state_of(connection: AsyncConnection, job: str) -> JobState:
-    """Returns how far a job is.
+    """Returns the state of a job.
 
     Raises:
         MissingError: the job does not exist.

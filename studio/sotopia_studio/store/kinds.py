@@ -27,7 +27,7 @@ class KnownPair(Record):
     Attributes:
         first: id of a character.
         second: id of the other one.
-        kind: of the relationship.
+        kind: the kind of the relationship.
         backstory: known to these two only.
         facts: the backstory as key-value pairs, for the constraints of scenarios.
     """
@@ -47,16 +47,16 @@ class KnownPair(Record):
         return self
 
     def between(self, first: int, second: int) -> Relationship:
-        """The same relationship of two seats, or of two characters of a cast by index."""
+        """Returns the same relationship between two seats, or between two characters of a cast by index."""
         seats = (min(first, second), max(first, second))
         return Relationship(seats=seats, kind=self.kind, backstory=self.backstory, facts=self.facts)
 
 
 class DimensionList(Record):
-    """Dimensions of a researcher's own that a judge scores together.
+    """Dimensions that a researcher defines and a judge scores together.
 
     Attributes:
-        name: of the list, unique among those in use.
+        name: the name of the list, unique among the lists in use.
         dimensions: each with its range and the instruction for the judge.
     """
 

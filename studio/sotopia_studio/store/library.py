@@ -41,13 +41,13 @@ from sotopia_studio.store.kinds import (
 )
 
 PAGE = 50
-"""Items on a page of a list, unless another number is asked for."""
+"""The number of items on a page of a list, unless another number is requested."""
 _SHORTEST_PREFIX = 6
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryItem(Generic[RecordT]):
-    """An item of the library, its record unread.
+    """An item of the library, with its record as JSON text.
 
     Attributes:
         kind: its kind.
@@ -58,7 +58,7 @@ class LibraryItem(Generic[RecordT]):
         tags: in alphabetical order.
         record: the exact JSON of the record.
         created: seconds since the epoch.
-        archived: when it was archived; ``None`` while it is in use.
+        archived: the time at which it was archived; ``None`` while it is in use.
     """
 
     kind: Kind[RecordT]
@@ -106,7 +106,7 @@ async def put_all(
     kind: Kind[RecordT],
     entries: Sequence[tuple[RecordT, Iterable[str], Iterable[tuple[str, str]]]],
 ) -> list[tuple[str, bool]]:
-    """Adds records, each with its tags and the items that it uses, as :func:`put` does; few statements for all."""
+    """Adds records, each with its tags and the items that it uses, as :func:`put` does, in few statements."""
     if not entries:
         return []
     row = kind.table
@@ -188,7 +188,7 @@ async def put_task(
         connection: a writing transaction.
         task: the task.
         tags: tags of the task.
-        rules: the rules of play that its simulations begin with, as JSON text.
+        rules: the default rules of play of its simulations, as JSON text.
         dimensions: its own dimensions, which are added as a list with the task's name.
 
     Returns:
@@ -313,8 +313,8 @@ async def items(
         filters: values of indexed columns (``kind.filters``).
         tags: tags that the items must all have.
         text: part of the name, case-insensitive.
-        after: id of the last item of the page before.
-        limit: most items to return.
+        after: id of the last item of the previous page.
+        limit: the maximum number of items to return.
 
     Raises:
         UnknownNameError: lists of this kind cannot be filtered by a given column.
@@ -333,7 +333,7 @@ async def count(
     tags: Iterable[str] = (),
     text: str = "",
 ) -> int:
-    """Returns how many items a list has in all; the arguments are those of :func:`items`."""
+    """Returns the total number of items of a list; the arguments are those of :func:`items`."""
     query = _filtered(select(func.count()).select_from(kind.table), kind, filters, tags, text)
     return int((await connection.execute(query)).scalar_one())
 

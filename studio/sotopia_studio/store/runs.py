@@ -32,18 +32,18 @@ class RunRow(Record):
         kind: ``batch``.
         status: ``queued``, ``running``, ``done``, ``failed`` or ``stopped``.
         directory: its run directory.
-        planned: how many episodes it has in all.
-        played: how many of these are recorded.
-        failed: how many could not be played.
-        unscored: how many of the played ones could not be evaluated.
+        planned: the total number of its episodes.
+        played: the number of recorded episodes.
+        failed: the number of episodes that could not be played.
+        unscored: the number of played episodes that could not be evaluated.
         tokens: read and written by models; ``None``: unknown.
         cost: in US dollars; ``None``: unknown.
-        error: why it failed or was stopped.
+        error: the reason why it failed or was stopped.
         owner: who began it.
         tags: in alphabetical order.
         created: seconds since the epoch.
-        started: when a worker began it last.
-        finished: when it ended.
+        started: the time at which a worker last started it.
+        finished: the time at which it ended.
     """
 
     id: str
@@ -89,7 +89,7 @@ async def add(
         directory: its run directory.
         planned: how many episodes it has.
         owner: who began it.
-        status: its status; set for a run that was played elsewhere.
+        status: its status; set it for a run that was played elsewhere.
     """
     identity = identity or tables.new_id()
     values = {"name": name, "kind": "batch", "spec": spec, "status": status, "directory": directory}
@@ -131,9 +131,9 @@ async def page(
         connection: a transaction.
         status: of the runs; ``""`` for all.
         owner: who began them.
-        tag: one that they have.
-        after: id of the last run of the page before.
-        limit: most runs to return.
+        tag: a tag of the runs.
+        after: id of the last run of the previous page.
+        limit: the maximum number of runs to return.
     """
     query = _filtered(select(*_COLUMNS), status, owner, tag).order_by(tables.run.c.id.desc()).limit(limit)
     # Ids sort by time of creation, so paging by id stays stable while new runs are added.
@@ -144,7 +144,7 @@ async def page(
 
 
 async def count(connection: AsyncConnection, *, status: str = "", owner: str = "", tag: str = "") -> int:
-    """Returns how many runs a list has in all; the arguments are those of :func:`page`."""
+    """Returns the total number of runs of a list; the arguments are those of :func:`page`."""
     query = _filtered(select(func.count()).select_from(tables.run), status, owner, tag)
     return int((await connection.execute(query)).scalar_one())
 
@@ -171,7 +171,7 @@ async def change(connection: AsyncConnection, run: str, **columns: Any) -> None:
 
 
 async def ask_to_play(connection: AsyncConnection, run: str) -> None:
-    """Asks for a run to be played, or continued.
+    """Requests that a run is played or continued.
 
     Raises:
         MissingError: the run does not exist or was imported without its settings.
@@ -187,7 +187,7 @@ async def ask_to_play(connection: AsyncConnection, run: str) -> None:
 
 
 async def ask_to_stop(connection: AsyncConnection, run: str) -> None:
-    """Asks for a run to be stopped; its episodes are kept, and it can be resumed.
+    """Requests the stop of a run; its episodes are kept, and it can be resumed.
 
     Raises:
         MissingError: the run does not exist.
@@ -199,4 +199,4 @@ async def ask_to_stop(connection: AsyncConnection, run: str) -> None:
     await jobs.ask_to_stop(connection, PLAY, run)
     # No worker has begun it: none would ever write that it was stopped.
     if row.status == "queued":
-        await change(connection, run, status="stopped", error="stopped before it began", finished=time.time())
+        await change(connection, run, status="stopped", error="stopped before it started", finished=time.time())

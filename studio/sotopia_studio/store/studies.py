@@ -33,7 +33,7 @@ async def add(connection: AsyncConnection, name: str, kind: str, settings: str, 
 
 
 async def by_name(connection: AsyncConnection, name: str, *, lock: bool = False) -> Any:
-    """Returns the row of a study, by its name or id; with ``lock``, others that want to lock it wait.
+    """Returns the row of a study, by its name or id; ``lock`` locks it for this transaction.
 
     Raises:
         MissingError: the study does not exist.
@@ -94,7 +94,7 @@ async def participant(connection: AsyncConnection, identity: str) -> Any:
 async def enter(connection: AsyncConnection, identity: str) -> tuple[Any, Any]:
     """Returns the rows of a participant and of the study, locked until the end of the transaction.
 
-    Two requests of one person, or of two partners, would otherwise each see the state before the other.
+    Otherwise two concurrent requests of one person, or of two partners, would not see each other's changes.
 
     Raises:
         MissingError: the participant does not exist.
@@ -136,7 +136,7 @@ FINISHED = ("done", "declined", "no_partner", "not_qualified", "dropped")
 
 
 async def add_assignments(connection: AsyncConnection, study: str, items: Sequence[tuple[str, int]]) -> None:
-    """Adds open assignments: items, and the slots of each."""
+    """Adds open assignments, one for each item and slot."""
     rows = [
         {"id": tables.new_id(), "study": study, "item": item, "slot": slot, "state": "open", "answers": "{}"}
         for item, slot in items
@@ -190,7 +190,7 @@ async def current(connection: AsyncConnection, study: str, person: str) -> Any:
 
 
 async def done_by(connection: AsyncConnection, study: str, person: str) -> int:
-    """Returns how many assignments a person has done."""
+    """Returns the number of assignments that a person has done."""
     row = tables.assignment
     query = select(func.count()).where(row.c.study == study, row.c.participant == person, row.c.state == "done")
     return int((await connection.execute(query)).scalar_one())
@@ -229,7 +229,7 @@ async def assignments(
 
 
 async def progress(connection: AsyncConnection, study: str) -> dict[str, int]:
-    """Returns how many assignments of a study are in each state."""
+    """Returns the number of assignments of a study in each state."""
     row = tables.assignment
     query = select(row.c.state, func.count().label("n")).where(row.c.study == study).group_by(row.c.state)
     return {item.state: item.n for item in await connection.execute(query)}

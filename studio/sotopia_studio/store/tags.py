@@ -1,4 +1,4 @@
-"""Tags of anything in the database: free words by which people find it again."""
+"""Tags of any object in the database: free words by which people find it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sotopia_studio.store.engine import insert_for
 
 
 async def add(connection: AsyncConnection, kind: str, item: str, tags: Iterable[str]) -> None:
-    """Adds tags to an item; those that it has already are left alone.
+    """Adds tags to an item; existing tags are kept.
 
     Args:
         connection: a writing transaction.

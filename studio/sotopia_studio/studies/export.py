@@ -33,7 +33,7 @@ CODEBOOK = {
     "item": "what was played or judged: a conversation, or the id of an episode or a task; empty for the questionnaire",
     "slot": "which of the people who judge this item, from 0; -1 for the qualification; a seat in a conversation",
     "state": "done, rejected (by a quality rule) or dropped (no answer in time)",
-    "seconds": "how long the person took for the item",
+    "seconds": "time that the person took for the item, in seconds",
     "agent": "the seat that the answer is about; empty for the whole item",
     "question": "name of the question; a dimension, or a dimension with .reasoning; after a conversation, "
     "interview. and the name",

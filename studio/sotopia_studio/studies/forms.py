@@ -12,7 +12,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings
 
 LONGEST_ANSWER = 10_000
-"""Characters of a text."""
+"""The maximum length of a text, in characters."""
 
 
 class FormQuestion(Settings):
@@ -89,7 +89,7 @@ class Section(Settings):
 
     Attributes:
         title: the heading.
-        note: below it.
+        note: a text below the title.
         questions: in order.
     """
 
@@ -114,7 +114,7 @@ class Answers:
 
 
 def read_form(sections: tuple[Section, ...], sent: Mapping[str, str]) -> Answers:
-    """Reads the answers to all questions; fields that belong to no question are ignored."""
+    """Reads the answers to all questions; other fields are ignored."""
     values: dict[str, str | int | bool | None] = {}
     problems: dict[str, str] = {}
     for question in (question for section in sections for question in section.questions):

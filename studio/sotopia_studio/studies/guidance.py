@@ -29,7 +29,7 @@ class ExampleSeat(Record):
 
 
 class ExampleTurn(Record):
-    """A turn of the worked example: what the character in a seat said or did."""
+    """A turn of the worked example: the words or the action of the character in a seat."""
 
     seat: int
     text: str = ""

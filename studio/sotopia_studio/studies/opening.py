@@ -95,7 +95,7 @@ async def claim(connection: AsyncConnection, secret: str) -> str:
 
 
 async def _arrive(connection: AsyncConnection, person: str) -> None:
-    """Records that the person of a seat has come."""
+    """Records that the person of a seat has arrived."""
     is_first = (await studies.participant(connection, person)).seen is None
     await studies.change_participant(connection, person, state="active")
     episode, _ = await episodes.seat_of(connection, person)

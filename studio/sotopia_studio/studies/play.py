@@ -1,4 +1,4 @@
-"""Conversations of a play study: planning them, matching partners, and recording how they ended."""
+"""Conversations of a play study: planning them, matching partners, and recording their ends."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def _release(connection: AsyncConnection, assignment: str) -> None:
 
 
 async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> bool:
-    """Begins the conversation once all its seats for people are occupied."""
+    """Starts the conversation as soon as all its seats for people are occupied."""
     seats = await _seats(connection, study_id, assignment.item)
     if any(seat.state != "leased" for seat in seats):
         return False

@@ -1,4 +1,4 @@
-"""Settings of studies: one YAML document for each, of one of three kinds that share all but the task."""
+"""Settings of studies: one YAML document for each study. The three kinds differ only in their task."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Study(Settings):
         title: the title on the participants' pages.
         consent: the text of the consent form.
         instructions: the text shown before the first assignment; empty lines separate paragraphs.
-        open: whether everyone with the study's address may join, and not only people with a personal link.
-        per_person: the most conversations, episodes or scenarios for one person.
+        open: whether everyone with the study's address may join; otherwise only people with a personal link.
+        per_person: the maximum number of conversations, episodes or scenarios for one person.
         questionnaire: questions at the end.
         codes: completion codes for a panel.
         seed: seed of the order of assignments.
@@ -88,12 +88,12 @@ class PlayStudy(Study):
         level: difficulty of generated tasks.
         partner: the policy in the other seats, such as ``local/my-model``; ``person`` for other participants.
         seats: which seat people take: ``first``, ``second``, or ``both``, each once per task.
-        repeats: how many people play each task and seat.
+        repeats: the number of people who play each task and seat.
         max_turns: the turn limit of a conversation.
         evaluator: the evaluator of the episodes.
-        turn_seconds: how long a person may take for a turn.
-        on_timeout: the consequence of no answer: the person's character leaves, or the turn passes.
-        wait_seconds: how long a person waits for a partner.
+        turn_seconds: the time limit of a person's turn.
+        on_timeout: the consequence if a person does not answer: the character leaves, or the turn passes.
+        wait_seconds: the time for which a person waits for a partner.
         interview: questions to a person after each conversation. A question with ``{partner}`` in its text is asked
             about each partner, by the character's name.
         scenario_interview: whether people also say which of their goals they reached, and answer the scenario's own
@@ -145,7 +145,7 @@ class AnnotateStudy(Study):
         buttons: whether a score is one of 11 buttons and not a slider.
         min_words: the fewest words of a rationale.
         gold: the episodes that a new annotator scores first.
-        tolerance: how far from the gold a score may be, in points.
+        tolerance: the allowed distance of a score from the gold, in points.
         pass_share: the share of scores that must be within the tolerance.
     """
 

@@ -1,1 +1,1 @@
-"""What workers do, one module for each kind of job: batch runs, evaluations, drafts."""
+"""The work of workers, with one module for each kind of job: batch runs, evaluations, drafts."""

@@ -40,7 +40,7 @@ class _Count:
         self.failed = 0
 
     def turn(self, plan: EpisodePlan, turn: RecordedTurn) -> None:
-        """Does nothing."""
+        """Creates a watcher with a count of 0."""
 
     def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
         """Counts an episode without a record."""
@@ -48,7 +48,7 @@ class _Count:
 
 
 async def play_run(settings: ServiceSettings, database: Database, job: Job, stop: Stop) -> None:
-    """Plays or resumes a run until it ends or is asked to stop."""
+    """Plays or resumes a run until it ends or a stop is requested."""
     async with database.write() as connection:
         row = await runs.one(connection, job.target)
         # Stopped while it was queued.

@@ -37,7 +37,7 @@ class DraftSpec(Record):
 
 
 async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, spec: DraftSpec) -> str:
-    """Asks for drafts and returns the id of the job.
+    """Requests drafts and returns the id of the job.
 
     Raises:
         InvalidValueError: the text is empty or too long, the number is out of range, or no model is configured.

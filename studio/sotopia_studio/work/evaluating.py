@@ -1,4 +1,4 @@
-"""Evaluations and interviews of ended episodes, by any evaluator and on a researcher's own dimensions."""
+"""Evaluations and interviews of ended episodes, with any evaluator, also on a researcher's own dimensions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EvaluationSpec(Record):
 
 
 async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings, spec: EvaluationSpec) -> str:
-    """Asks for an evaluation and returns the id of its job.
+    """Requests an evaluation and returns the id of its job.
 
     Raises:
         MissingError: the episode or run does not exist, or the episode has not ended.

@@ -31,7 +31,7 @@ from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.episodes import PERSON
 
 _OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
-"""What makes a name read a file, or send prompts and keys to an address."""
+"""The options that make a name read a file, or send prompts and keys to an address."""
 _FILES = frozenset({"examples", "template"})
 _MOST_EPISODES = 200_000
 _OF_A_RUN = frozenset({"max_cost", "max_tokens"})

@@ -99,7 +99,7 @@ def test_a_lost_pool_restarts_with_the_policy_of_the_checkpoint(tmp_path):
     assert [path.name for path in pool.members] == ["step_20"]
 
 
-def test_the_seat_with_the_lowest_reward_has_lost(tmp_path):
+def test_a_seat_below_the_mean_of_the_others_has_lost(tmp_path):
     pool = pool_of(tmp_path, past={"share": 1})
     (situation,) = situations(SITUATIONS)[:1]
     pool.keep(Saver(), 0)

@@ -136,6 +136,7 @@ class LLMAttributor:
             top=str(top),
             form='{"weights": {' + ", ".join(f'"{number}": <0 to {top}>' for number in numbers) + "}}",
         )
+        # The numbers of all turns are required keys, so that a constrained model cannot leave one out.
         weight = {"type": "integer", "minimum": 0, "maximum": top}
         schema = closed_object({"weights": closed_object({str(number): weight for number in numbers})})
         return system, _closing("attribution_closing", seat, score, numbers), schema
@@ -164,6 +165,7 @@ def _description(score: SeatScore) -> str:
 
 def _fingerprint(scale: str) -> str:
     """A hash (16 hex digits) of all prompt texts, without the episode."""
+    # The parameters in records contain this hash, so that answers to other wordings are not reused.
     names = ["attribution", f"attribution_scale_{scale}", "attribution_particulars_goal", "attribution_closing"]
     names += ["attribution_key", "attribution_key_closing", *(f"attribution_{d.value}" for d in Dimension)]
     return fingerprint(*map(load, names), *map(judge_text, ("judge_data", "judge_reask")))

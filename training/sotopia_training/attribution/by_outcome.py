@@ -117,7 +117,9 @@ def _acts(episode: Episode, seat: str, score: SeatScore, blame: bool) -> Importa
     importance = dict.fromkeys(attributable_turns(episode, seat), 0.0)
     for turn, premature in course.acts().items():
         if turn in importance:
+            # For a loss, the turn that conceded prematurely carries the blame; for a gain, the turn that did not.
             weight = premature if blame else 1.0 - premature
+            # Both halves are at most 0.5, so A stays in [0, 1].
             importance[turn] = 0.5 * (turn == closing) + 0.5 * share * weight
     return Importance(importance)
 
@@ -161,7 +163,8 @@ class SilenceAttributor:
         return Importance.of_rewards(rewards, blame)
 
     def _score(self, episode: Episode, turn: int | None, seat: str, name: str) -> float | None:
-        """Returns the score when the exchange from ``turn`` on is removed; the full score if ``turn`` is ``None``."""
+        """Returns the score without the exchange that starts with ``turn``; the full score for ``None``."""
+        # Compared by identity, because comparing the content of whole episodes is slow.
         if episode is not self._episode:
             self._episode, self._evaluations = episode, {}
         if turn not in self._evaluations:
@@ -204,6 +207,7 @@ def make_attributor(name: str) -> Attributor:
     kind, _, which = name.partition(":")
     if name in _BY_OUTCOME:
         return OutcomeAttributor(name, _BY_OUTCOME[name])
+    # A judge would be asked once per turn, and ``attribute`` must not ask a model.
     if kind == "silence" and not which.startswith("judge"):
         return SilenceAttributor(name, make_evaluator(which or "verified"))
     raise UnknownNameError(
@@ -257,6 +261,7 @@ class _Course:
         self._outcomes: dict[int, OutcomeResult] = {}
         self._points = references(episode.task)
         state = replay(episode)
+        # The seat's own turns are its decision points: one moment before each of them, and one after the last turn.
         own = [turn.index for turn in self._turns if turn.actor == seat]
         self._own = [self._turns[index] for index in own]
         self._moments = [self._moment(state.tables[index], index) for index in own]
@@ -308,9 +313,11 @@ class _Course:
         assert protocol is not None
         low, high = self._points.disagreement[self._number], self._points.best[self._number]
         gain = spec.worth[self._number].value(protocol.space, terms, self._seat) - low
+        # If no outcome is better than none, no offer has a value.
         return min(1.0, max(0.0, gain / (high - low))) if high > low else 0.0
 
     def _share(self, outcome: OutcomeResult) -> float:
+        # A share above 1 is possible if another seat accepted a loss.
         return min(1.0, max(-1.0, outcome.shares[self._number]))
 
     @property

@@ -84,10 +84,12 @@ class Measurement(Continuations):
                 got=Verbatim(f"{episode.key!r} of task {episode.task.id!r}, which has no outcome"),
                 hint="use an attributor that is a language model",
             )
+        # A record that does not replay would fail only after other states were paid for.
         replay(episode)
         self.seats(episode)
 
     def _policy(self, info: PolicyInfo) -> Policy:
+        # Policies with equal names may differ in their parameters.
         identity = canonical_json([info.name, info.parameters])
         if identity not in self._policies:
             try:
@@ -151,11 +153,13 @@ class StateValues:
         values = list(self._journal.values())
         turns = sum(value.turns for value in values)
         unknown = any(value.tokens is None for value in values)
+        # An unknown count makes the sum unknown: it is not counted as 0.
         tokens = None if unknown else sum(value.tokens or 0 for value in values)
         return {"states": len(values), "turns": turns, "tokens": tokens}
 
     def _identity(self, state: Episode) -> str:
         seats = [[info.agent, info.name, info.parameters] for info in state.policies]
+        # Without the key and the evaluations: equal states of different episodes share a value.
         record = state.model_dump_json(include={"rules", "seed", "turns"})
         text = canonical_json([state.task.content_hash, seats, record, self._continuations.identity])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -188,11 +192,12 @@ class StateValues:
             if of in under_way or (value is not None and value.missing is None):
                 progress.advance(1)
             else:
-                under_way.add(of)
+                under_way.add(of)  # not in the journal before it is measured
                 yield state, of
 
     async def _work(self, pending: tuple[Episode, str]) -> bool:
         value = await self._measured(*pending)
+        # Failed measurements are recorded, too, so that their reason is known; they are repeated on continuation.
         self._journal.append(value)
         return value.missing is None
 
@@ -204,7 +209,7 @@ class StateValues:
             raise
         except SotopiaError as error:  # a model failed, or a judge could not score
             return value.model_copy(update={"missing": str(error)})
-        played = [item for end in ends for item in end.turns[value.turn :]]
+        played = [item for end in ends for item in end.turns[value.turn :]]  # only the added turns
         usage = sum((item.generation.usage for item in played if item.generation is not None), Usage())
         scores = _scores(end.evaluations[-1] for end in ends)
         return value.model_copy(update={"scores": scores, "turns": len(played), "tokens": usage.tokens})

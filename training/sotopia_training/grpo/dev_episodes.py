@@ -43,6 +43,7 @@ def generator_sample(
 ) -> Sample:
     """Returns a function that samples from a model with fixed seeds: the same calls give the same answers."""
     sampling = Sampling(max_answer, temperature, max_batch=128)
+    # The stored prefixes live as long as this sampler: the weights do not change during an evaluation.
     generator = BatchedGenerator(model, tokenizer, sampling, prefixes=Prefixes(sampling.max_tokens))
     calls = 0
 
@@ -123,6 +124,7 @@ class DevEpisodes:
         # With equal figures, all processes make the same decisions to stop and to save, even if a partner on a server
         # is not deterministic.
         accelerator = trainer.accelerator
+        # Every process plays another part of the episodes.
         part = self.situations[accelerator.process_index :: accelerator.num_processes]
         if samples_through_trl(trainer):
             sample = through_trl(trainer, self._sampling[1])
@@ -135,6 +137,7 @@ class DevEpisodes:
     def _note(
         self, episodes: Sequence[TokenSeat], step: int, gather: Callable[[list[Any]], list[Any]] = list
     ) -> Figures:
+        # The mean over all processes' episodes, not the mean of the processes' means.
         record = {"step": float(step), **means(gather([figures(episode) for episode in episodes]))}
         if self._score is not None:
             scored = [episode for episode in episodes if not episode.failure]
@@ -175,6 +178,7 @@ class DevEpisodes:
 
         class Look(TrainerCallback):
             def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                # The first evaluation, before any step, is the baseline that training must improve on.
                 if not dev.looks:
                     dev._look(trainer, state.global_step)
 
@@ -194,6 +198,7 @@ class DevEpisodes:
             trainer.save_model(str(unfinished))  # in every process: sharded weights are gathered
             if trainer.is_world_process_zero():
                 write_text_atomically(unfinished / LOOK, json.dumps(record) + "\n")
+                # Written under another name and then renamed, so that a kill never leaves an incomplete best model.
                 shutil.rmtree(self._best, ignore_errors=True)
                 unfinished.rename(self._best)
             trainer.accelerator.wait_for_everyone()

@@ -109,7 +109,8 @@ def _rollout(
             news = [row[len(ids) : room * turn // turns] for ids, row in zip(played, texts, strict=True)]
             played = [[*ids, *more] for ids, more in zip(played, news, strict=True)]
             answers, _ = sample(played)
-            played = [[*ids, *answer] for ids, answer in zip(played, answers, strict=True)]
+            played = [[*ids, *answer] for ids, answer in zip(played, answers, strict=True)]  # answers may end early
+        # The first prompt ends here; everything after it is completion.
         start = room // turns
         completions = [[*ids, *row[len(ids) :]][start:] for ids, row in zip(played, texts, strict=True)]
         logprobs = [[0.0] * len(ids) for ids in completions] if trainer.use_vllm else None

@@ -64,6 +64,7 @@ class MaskedHead:
             self._replace(base, trainer.temperature)
 
     def _replace(self, model: PreTrainedModel, temperature: float) -> None:
+        # TRL has patched this forward pass already; calls outside the loss still use it.
         through_trl: Callable[..., Any] = model.forward
 
         @functools.wraps(type(model).forward)  # callers inspect its signature
@@ -97,6 +98,7 @@ class MaskedHead:
         masked = list(self._masks(model, input_ids, attention_mask))
         if masked:
             positions, masks = zip(*masked, strict=True)
+            # Only the states of trained tokens reach the head: their number is a fraction of all columns.
             index = tuple(torch.tensor(positions, device=states.device).T)  # rows and columns, each (tokens,)
             parts = _in_tiles(model, states[index], input_ids[:, 1:][index], masks, temperature)
             log_probs, entropy = (log_probs.index_put(index, part) for part in parts)
@@ -110,11 +112,13 @@ class MaskedHead:
 
         vocabulary = model.get_output_embeddings().weight.shape[0]
         end = int(self._tokenizer.eos_token_id)
+        # Cached with the tokenizer: sampling has compiled the same schemas already.
         grammars = grammars_of(self._tokenizer, vocabulary, end)
+        # A vocabulary of 150,000 tokens takes 19 kB per trained token as bits, and 150 kB as booleans.
         free = np.packbits(np.ones(vocabulary, dtype=bool), bitorder="little")
         for row, (ids, mask) in enumerate(zip(input_ids.tolist(), attention_mask.tolist(), strict=True)):
             tokens = [token for token, is_read in zip(ids, mask, strict=True) if is_read]
-            start, turns = self._turns[tuple(tokens)]
+            start, turns = self._turns[tuple(tokens)]  # start: the length of the prompt
             first = mask.index(1) - 1  # prompts are padded on the left, completions on the right
             for turn in turns:
                 constraint = None if turn.schema is None else grammars.constraint(turn.schema)
@@ -122,6 +126,7 @@ class MaskedHead:
                     allowed = None if constraint is None else constraint.allowed()
                     yield (row, first + number), free if allowed is None else np.packbits(allowed, bitorder="little")
                     assert allowed is None or allowed[tokens[number]], "sampled under another mask"
+                    # The end token is allowed by the grammar, but is not part of its text.
                     if constraint is not None and tokens[number] != end:
                         constraint.take(tokens[number])
 
@@ -166,6 +171,7 @@ def _check_head(model: PreTrainedModel) -> None:
     """Checks that logits are just the head's product with the hidden states, neither scaled nor capped."""
     import torch
 
+    # (1, 3): any tokens do, because only two ways to the same logits are compared.
     ids, training = torch.tensor([[0, 1, 2]], device=model.device), model.training
     model.eval()
     with torch.no_grad():

@@ -140,6 +140,7 @@ class EpisodeRollout:
 
         ``None`` if it has no scores: TRL then leaves it out of its group and gives it no advantage.
         """
+        # The penalty is added, not substituted: the score already contains the cost of a refused answer.
         return None if episode.reward is None else episode.reward + self._penalty(episode)
 
     def _penalty(self, episode: TokenSeat) -> float:
@@ -231,6 +232,7 @@ def trainer_class() -> type[GRPOTrainer]:
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             self._sampled += int((output["completion_mask"] * output.get("tool_mask", 1)).sum())
+            # TRL's advantages are (batch,), one per row; its loss also takes one per token.
             if TURN_REWARDS in inputs[0]:
                 size = self.num_generations or 1
                 width = output["completion_ids"].size(1)
@@ -262,6 +264,7 @@ def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
     """Returns the readers' token counts for a report, and resets them to 0."""
     figures = {"tokens/rows": sum(r.tokens for r in readers), "tokens/read": sum(r.read for r in readers)}
     for reader in readers:
+        # The next report counts from here.
         reader.tokens = reader.read = 0
     return figures if readers else {}
 

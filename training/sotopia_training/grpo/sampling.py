@@ -58,6 +58,7 @@ def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sampl
             raise InvalidValueError(field="constrained", expected="false with vLLM and with sharded weights", got=True)
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
+        # Answers are sampled without dropout, which the loss may use.
         model.eval()
         try:
             with _at_temperature(trainer, temperature):
@@ -73,6 +74,7 @@ def through_trl(trainer: GRPOTrainer, temperature: float | None = None) -> Sampl
 def _at_temperature(trainer: GRPOTrainer, temperature: float | None) -> Iterator[None]:
     engine = trainer.vllm_generation if trainer.use_vllm else trainer.generation_config
     previous = engine.temperature
+    # TRL has no argument for it: one engine serves training and dev episodes.
     engine.temperature = previous if temperature is None else temperature
     try:
         yield
@@ -103,6 +105,7 @@ def largest_count(count: int, trainer: GRPOTrainer) -> int:
         return count
     import torch
 
+    # A collective operation: every process must call it equally often.
     counts = trainer.accelerator.gather(torch.tensor([count], device=trainer.accelerator.device))  # (processes,)
     return int(counts.max())
 
@@ -155,6 +158,7 @@ def check_sampling(settings: GRPOSettings, arguments: Any, prompt: PromptSetting
 
 
 def _check_batches(arguments: Any) -> None:
+    # A value equal to TRL's default has no effect, so only other values are refused.
     defaults = {field.name: field.default for field in fields(arguments)}
     for name in _VLLM_ALONE:
         if getattr(arguments, name) != defaults[name]:

@@ -88,6 +88,7 @@ class SelfPlay:
         Raises:
             InvalidValueError: a past self was drawn, and the pool is empty.
         """
+        # Not Python's hash(), which differs between processes.
         digest = hashlib.sha256(f"{self._settings.seed}:{step}:{number}".encode()).digest()
         return replace(situation, partner=self._drawn(random.Random(digest)))
 
@@ -132,6 +133,7 @@ class SelfPlay:
         """Saves the policy as a past self, and removes those that are no longer needed; called by every process."""
         path = self._folder / f"step_{step}"
         unfinished = path.with_suffix(".unfinished")
+        # In every process, because sharded weights are gathered.
         trainer.save_model(str(unfinished))
         if trainer.is_world_process_zero():
             shutil.rmtree(unfinished / "ref", ignore_errors=True)  # the KL reference, which TRL saves as well
@@ -157,6 +159,7 @@ class SelfPlay:
 
     def rewind(self, trainer: Any, step: int) -> None:
         """Removes results and past selves that are later than the resumed step; saves the policy if none is left."""
+        # A resumed run plays its later steps again and would count them twice.
         self.results = [row for row in self.results if row["step"] < step]
         if trainer.is_world_process_zero():
             for path in self._saved_selves():

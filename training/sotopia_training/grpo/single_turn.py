@@ -100,6 +100,7 @@ class SingleTurn:
     def answer(self, prompts: Sequence[Sequence[ChatMessage]], trainer: GRPOTrainer) -> dict[str, Any]:
         """Returns one answer to each prompt; TRL's ``rollout_func``."""
         ids = [prompt_ids(self._tokenizer, prompt) for prompt in prompts]
+        # No reuse: an answer is not continued, so its keys and values are of no further use.
         answers, logprobs = trainer_sample(trainer, reuse=False)(ids)
         # The importance correction compares the sampler's log-probabilities with those of the model in training.
         return {"prompt_ids": ids, "completion_ids": answers, "logprobs": logprobs if trainer.use_vllm else None}
@@ -130,6 +131,7 @@ class SingleTurn:
         opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in scored])
         values: list[float | None] = [reward.invalid] * len(answers)
         for index, opinion in zip(scored, opinions, strict=True):
+            # ``None`` stays ``None``: TRL leaves the answer out of its group.
             values[index] = opinion if fine[index] or opinion is None else opinion + reward.invalid
             if opinion is not None:
                 log_metric("reward_model/score", opinion)

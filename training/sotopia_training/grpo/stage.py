@@ -123,6 +123,7 @@ def _train(settings: GRPOSettings, frame: TrainingRun, models: _Models) -> dict[
     dev = _dev(settings, player, frame, mode.score, models.maker)
     rows = frame.rows(lambda: mode.rows(stage.path / "rows"))
     check_rows(len(rows), frame.arguments)
+    # After the rows, so that mistakes in the data are found before a server is contacted.
     models.check()
     trainer = make_trainer(settings, frame, rows, mode.parts())
     if mode.head is not None:

@@ -90,7 +90,7 @@ class TokenPlayer:
         wait(all_at_once(seat.play() for seat in seats))
         while True:
             acting = [seat for seat in seats if seat.acting]
-            rows = row_count(len(acting))
+            rows = row_count(len(acting))  # 0 only if no process has a seat that acts
             if not rows:
                 break
             prompts = [seat.sequence for seat in acting]

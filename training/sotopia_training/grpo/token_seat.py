@@ -273,6 +273,7 @@ class TokenSeat:
             completion=self.completion[: turn.start],
             mask=self.mask[: turn.start],
             logprobs=self.logprobs[: turn.start],
+            # The copied tokens are not rendered again, so that continuations extend exactly the trained sequence.
             focal=self.focal[:number],
         )
         state._messages_read = len(self.format.messages(state.observation))
@@ -285,6 +286,7 @@ class TokenSeat:
 
     def _append_news(self) -> None:
         """Appends the messages to the seat up to its next answer."""
+        # The whole conversation is rendered as messages, but only its new part becomes tokens.
         messages = self.format.messages(self.observation)
         if not self.acting:
             if not self.prompt:

@@ -132,11 +132,11 @@ class AttributedTurns:
         score = seat_score(record, seat, self.dimension)
         if isinstance(score, Unattributed):
             return _without_rewards(episode, score)
-        base = score.base("signed")
+        base = score.base("signed")  # G
         importance = self.attributor.attribute(record, seat, score, base < 0)
         if isinstance(importance, Unattributed):
             return _without_rewards(episode, importance)
-        parts = {turn: base * weight for turn, weight in importance.by_turn.items()}
+        parts = {turn: base * weight for turn, weight in importance.by_turn.items()}  # r_t = G · A_t
         return {turn.turn: self.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
 
 
@@ -193,6 +193,7 @@ class MeasuredTurns:
                     continuations[key] = [episode.before(number) for _ in range(self.samples)]
         # All continuations of all episodes are sampled together, in large batches.
         flat = [item for group in continuations.values() for item in group]
+        # The copies already contain the tokens sampled before their state, which are not counted again.
         tokens = sum(sum(item.mask) for item in flat)
         self.player.play_on(flat, sample, row_count)
         scores = {key: self._scores(group) for key, group in continuations.items()}
@@ -203,6 +204,7 @@ class MeasuredTurns:
             return {}
         turns, end = [turn.turn for turn in episode.focal], len(episode.table.turns)
         samples = {turn: scores[_state(episode, number)] for number, turn in enumerate(turns)}
+        # The state after the last turn has no continuation: its value is the score itself.
         samples[end] = self._scores([episode])
         if not all(samples.values()):
             return {}

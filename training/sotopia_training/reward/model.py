@@ -92,6 +92,7 @@ def prepare(settings: RewardModelSettings, folder: Path, tokenizer: PreTrainedTo
     try:
         whole = stream_dataset(_records(settings, tokenizer, counts), _features(), folder / "building")
         sizes = {}
+        # Tokenised once into one data set and split after it, so that the rows are not all in memory.
         for name, indices in _split(whole["split"], whole["scenario"], settings).items():
             if indices:
                 whole.select(indices).select_columns(["input_ids", "labels"]).save_to_disk(str(folder / name))
@@ -167,7 +168,7 @@ def collate(rows: Sequence[Mapping[str, Any]], padding: int) -> dict[str, Any]:
     import torch
 
     width = max(len(row["input_ids"]) for row in rows)
-    lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+    lengths = torch.tensor([len(row["input_ids"]) for row in rows])  # (rows,)
     ids = [[*row["input_ids"], *[padding] * (width - len(row["input_ids"]))] for row in rows]
     return {
         "input_ids": torch.tensor(ids),  # (rows, tokens)
@@ -215,7 +216,7 @@ def _adapted(model: PreTrainedModel, settings: ModelSettings) -> PreTrainedModel
     )
 
     assert settings.lora is not None
-    new = lora_config(settings.lora, "SEQ_CLS")
+    new = lora_config(settings.lora, "SEQ_CLS")  # trains and saves the score head, too
     if settings.adapter is None:
         return get_peft_model(model, new)
     config = PeftConfig.from_pretrained(settings.adapter)  # rank, alpha and layers are the adapter's own

@@ -153,7 +153,7 @@ class RewardScorer:
     def opinions(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
         """Returns the score of each (prompt, answer, whether it was finished); ``None`` for one that is too long."""
         scores = self._rate(items)
-        self.too_long += scores.count(None)
+        self.too_long += scores.count(None)  # counted here only, because rate() raises
         return scores
 
     async def score(self, observation: Observation, decisions: Sequence[Decision]) -> Sequence[float]:
@@ -172,6 +172,7 @@ class RewardScorer:
         pairs = [(fit[0], answer) for fit, answer in zip(fits, answers, strict=True) if fit is not None]
         if len(pairs) < len(answers):
             raise PolicyError(f"scorer {self.name!r}: a decision is too long for the reward model")
+        # In a thread, so that the event loop serves the other episodes meanwhile.
         return await asyncio.to_thread(self.rate, pairs)
 
     def _rate(self, items: Sequence[tuple[Sequence[ChatMessage], str, bool]]) -> list[float | None]:
@@ -198,7 +199,7 @@ def score_ids(model: PreTrainedModel, rows: Sequence[Sequence[int]]) -> list[flo
 
     width = max(len(row) for row in rows)
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=model.device)  # (rows, tokens)
-    lengths = torch.tensor([len(row) for row in rows], device=model.device)
+    lengths = torch.tensor([len(row) for row in rows], device=model.device)  # (rows,)
     mask = (torch.arange(width, device=model.device)[None] < lengths[:, None]).long()  # (rows, tokens)
     with torch.inference_mode():
         # Not ``model(ids)``: it finds the last token by the padding token, and applies the head in the base's

@@ -1,9 +1,9 @@
-"""The schema of the database, brought up to date when a server or a worker starts.
+"""The schema of the database, which a server or a worker updates when it starts.
 
-A new database gets the present tables, an older one the revisions since its own. A change of
+A new database gets the current tables; an older database gets the revisions since its own. A change of
 :mod:`~sotopia_studio.store.tables` therefore needs a revision: ``python -m sotopia_studio.store.migrations FILE
-MESSAGE`` writes one from a database of before the change, to be read and corrected. A test brings a database of the
-first release up to date and compares it with the tables.
+MESSAGE`` writes a revision from a database without the change; read and correct it. A test updates a database of the
+first release and compares it with the tables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def opened(url: str) -> AsyncIterator[Database]:
     """Opens a database with an up-to-date schema, and closes it.
 
     Raises:
-        DatabaseError: it does not answer, refuses the login, is no database, or belongs to another version.
+        DatabaseError: it does not answer, refuses the login, is not a database, or belongs to another version.
         InvalidValueError: ``url`` is not the address of a database.
     """
     database = _usable(url)
@@ -79,7 +79,7 @@ async def checked_upgrade(database: Database) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The driver's own words; SQLAlchemy repeats the statement and a link after them."""
+    """The driver's message, without the statement and the link that SQLAlchemy appends."""
     return first_line(getattr(error, "orig", None) or error)
 
 

@@ -1,4 +1,4 @@
-"""Writes a revision that brings the schema of a database of before a change to the present tables."""
+"""Writes a revision that updates the schema of an older database to the current tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of the first release: a new database gets the present tables at once, so this revision only names it."""
+"""The schema of the first release: a name only, because a new database gets the current tables at once."""
 
 revision = "0001"
 down_revision = None

@@ -1,4 +1,4 @@
-"""Writes the page of each task family, docs/families/NAME.md, and their index, from the code and from a played episode.
+"""Writes the page of each task family, docs/families/NAME.md, and their index, from the code and a played episode.
 
     python -m studies.family_pages          # writes them
     python -m studies.family_pages --check  # exit code 1 if a page differs from the code
@@ -34,12 +34,12 @@ from sotopia_env.world.outcome import references
 FOLDER = Path(__file__).parent.parent / "docs" / "families"
 SEED = 7
 KEYS = {
-    "text": "all that the seat may know, as one prompt",
+    "text": "the seat's complete observation, as one prompt",
     "history": "the turns that it has witnessed",
-    "table": "offers, votes or claims, as far as it may know them",
+    "table": "the offers, votes or claims that it can see",
     "moves": "the moves that are open to it now",
     "turn": "the number of the coming turn",
-    "available_action_types": "which of the action types it may use",
+    "available_action_types": "the action types that it may use",
     "action_type": "`none`, `speak`, `non-verbal communication`, `action`, `leave`; the name works too",
     "argument": "the words, gesture or deed",
     "to": "the seats that notice; all zeros: every seat",
@@ -49,7 +49,7 @@ MOVES = {
     "propose": ('{"propose": {…}}', "always: complete terms, which their proposer has accepted"),
     "accept": ('{"accept": 3}', "an offer of another seat is open: its number"),
     "reject": ('{"reject": 3}', "the same"),
-    "withdraw": ('{"withdraw": 2}', "an own offer is open"),
+    "withdraw": ('{"withdraw": 2}', "one of its own offers is open"),
     "vote": ('{"vote": "…"}', "until every seat present has voted; `null` takes the vote back"),
     "claim": ('{"claim": "…"}', "while tries are left"),
 }
@@ -146,7 +146,7 @@ def _played(task: Task) -> Iterator[str]:
     transcript = to_text(episode).partition("\n\n")[2].rstrip()
     briefing = Table(task, seed=SEED).observe("agent_0").text
     yield f"\n## What a seat reads\n\n`agent_0`, before the first turn:\n\n```text\n{briefing}\n```"
-    yield f"\n## An episode\n\n`{first}` in the first seat, `{others}` in every other:\n\n```text\n{transcript}\n```"
+    yield f"\n## An episode\n\n`{first}` in the first seat, `{others}` in all others:\n\n```text\n{transcript}\n```"
 
 
 def index() -> str:
@@ -165,9 +165,9 @@ verified. A page has the spaces, moves and payoffs of its family, what a seat re
 """
 SETS = """
 `task="bargaining,division:level=hard"` mixes families, `task="all"` takes all of them, and every `reset` draws a new
-task. Of the shipped sets, which are files, `everyday` has 450 tasks in 90 scenarios (50 with an outcome),
-`everyday-groups` 200 tasks of 3 to 5 people (16 of 40 situations with an outcome), and `starter` 24 tasks without an
-outcome, which need a judge. A scenario of your own: [tasks](../tasks.md).
+task. The shipped sets are files: `everyday` has 450 tasks in 90 scenarios (50 with an outcome),
+`everyday-groups` has 200 tasks of 3 to 5 people (16 of 40 situations with an outcome), and `starter` has 24 tasks
+without an outcome, which need a judge. A scenario of your own: [tasks](../tasks.md).
 """
 
 

@@ -1,7 +1,8 @@
 """Dev episodes: whole episodes played with the policy in training, scored independently of its reward model.
 
-The reward of dev episodes is verified, that of the reward model is learnt. If the latter rises while the former falls,
-the policy exploits the reward model. Training then ends (``patience``), and the best model by dev reward is saved.
+The reward of dev episodes is verified; the score of the reward model is learnt. If the latter rises while the former
+falls, the policy exploits the reward model. Training then ends (``patience``), and the best model by dev reward is
+saved.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def generator_sample(
 
 
 def figures(episode: TokenSeat) -> Figures:
-    """Returns an episode's reward, scores and facts; of one without a reward, only that it is unscored."""
+    """Returns an episode's reward, scores and facts; without a reward, only that it is unscored."""
     if episode.reward is None:
         return {"unscored": 1.0}
     return {"reward": episode.reward, **episode.scores, **episode.facts}

@@ -83,7 +83,7 @@ class EpisodeRollout:
         self._turns = make_turn_rewarder(reward, player, situations)
 
     def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], trainer: GRPOTrainer) -> dict[str, Any]:
-        """Returns one sequence for each prompt: ids, mask, reward, scores and, with their own, turns' rewards."""
+        """Returns one sequence for each prompt: ids, mask, reward, scores, and the turns' rewards if there are any."""
         numbers = [int(prompt[0][KEY]) for prompt in prompts]
         # One object for all episodes of a group: they share the partner, and equal states are recognised by it.
         situations = {number: self._situation(number, trainer) for number in numbers}
@@ -211,8 +211,8 @@ def trainer_class() -> type[GRPOTrainer]:
     class SotopiaGRPOTrainer(GRPOTrainer):
         """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have rewards of turns.
 
-        Every report contains the tokens of this process since the last one: those sampled, those in the rows of the
-        loss with prompts and padding, and those of the latter that were read.
+        Every report contains the tokens of this process since the last one: the sampled tokens, the tokens in the rows
+        of the loss (with prompts and padding), and how many of the latter were read.
         """
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

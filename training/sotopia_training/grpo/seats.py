@@ -1,6 +1,6 @@
 """TRL's ``rollout_func`` over rows of :func:`sotopia_env.adapters.rows`, for trainers of your own.
 
-The stage ``grpo`` has more (self-play, constrained answers, other rewards of turns:
+The stage ``grpo`` offers more (self-play, constrained answers, other rewards of turns:
 :mod:`sotopia_training.grpo.multi_turn`).
 Both play :class:`~sotopia_training.grpo.token_seat.TokenSeat`. A prompt names its episode; the model never reads it::
 
@@ -35,7 +35,7 @@ def prompt_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """TRL's reward function: that of the episodes, as :func:`rollout` returns it."""
+    """TRL's reward function: returns the episodes' rewards, a column of :func:`rollout`."""
     return list(reward)
 
 
@@ -45,9 +45,9 @@ def rollout(
     """Plays one episode for each prompt with the policy in training.
 
     Args:
-        prompts: those of TRL, one for each generation.
+        prompts: TRL's prompts, one for each generation.
         trainer: its ``max_completion_length`` is the limit of one answer.
-        longest: the limit of prompt and conversation together, in tokens; where the next answer may not fit, the seat
+        longest: the limit of prompt and conversation together, in tokens; if the next answer may not fit, the seat
             leaves.
 
     Returns:

@@ -40,8 +40,8 @@ class RewardSettings(Settings):
             measures its turn reward by playing on (:mod:`sotopia_training.grpo.turn_rewards`), which needs many times
             the answers.
         samples: the number of continuations of each state with ``turns: counterfactual``.
-        invalid: the penalty for impossible actions, which is added to the reward of such an answer, and times the share
-            of such answers to the reward of an episode.
+        invalid: the penalty for impossible actions. It is added to the reward of such an answer; an episode's reward
+            gets it multiplied by the share of such answers.
         gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
             score; single-turn only.
     """

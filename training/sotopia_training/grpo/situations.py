@@ -118,8 +118,8 @@ class SituationSettings(Settings):
         count: the number of generated tasks.
         task_seed: the seed of the generated tasks.
         partners: policies by name or path, e.g. ``linear:horizon=4``, the directory of a trained model (a past self),
-            or a language model on a server (frozen). They take turns: each task is played with each seat against one of
-            them, the next task against the next.
+            or a language model on a server (frozen). They alternate between tasks: all episodes of a task have one
+            partner, and those of the next task have the next partner.
         self_play: draws the partners in training instead of ``partners``.
         max_turns: the limit on turns of an episode; ``None`` uses the scenario's, or 20.
         both_seats: whether the focal policy plays every seat in turn, or only the first.

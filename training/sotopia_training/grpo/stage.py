@@ -85,7 +85,7 @@ def begin_stage(settings: GRPOSettings) -> TrainingRun:
     frame = begin(_directory(settings), settings, model_settings, prompt, arguments)
     if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
         raise InvalidValueError(
-            "'base' needs an adapter to begin from", field="reference", hint="start and base are the same model here"
+            "'base' needs an adapter to start from", field="reference", hint="start and base are the same model here"
         )
     return frame
 

@@ -58,7 +58,7 @@ class TokenPlayer:
                 ``constrained``.
             prompt: the format and limits of prompts.
             evaluator: scores situations; the default is that of :class:`~sotopia_env.adapters.Seats`.
-            scalarisation: how the reward of situations is computed; likewise.
+            scalarisation: computes the reward of situations; the default is that of ``Seats``, too.
             constrained: whether answers are sampled under the schema of the possible actions.
 
         Raises:
@@ -79,7 +79,7 @@ class TokenPlayer:
                 ZeRO-3).
 
         Raises:
-            InvalidValueError: the evaluator does not score what the reward needs.
+            InvalidValueError: the evaluator does not score the dimensions that the reward needs.
         """
         seats = [TokenSeat(self._seat(situation), self.format) for situation in situations]
         self.play_on(seats, sample, row_count)

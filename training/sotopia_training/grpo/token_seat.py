@@ -1,4 +1,4 @@
-"""One seat of an episode as tokens: what the focal policy sampled, what others did between its turns, and a mask.
+"""One seat of an episode as tokens: the focal policy's sampled tokens, those of others between its turns, and a mask.
 
 The sequence only grows: prompt ids, then sampled ids, then the newly tokenised conversation up to the next answer, and
 so on. The trained tokens are the sampled tokens; no text is rendered and tokenised twice. A :class:`TokenSeat` is a
@@ -155,7 +155,7 @@ class TokenSeat:
 
     @property
     def record(self) -> Episode:
-        """The episode as it would be on disk, with its evaluation."""
+        """The record of the episode, with its evaluation."""
         return self.seat.episode()
 
     @property
@@ -176,7 +176,7 @@ class TokenSeat:
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
-        """:attr:`TextSeat.turn_rewards` of :attr:`focal`, without that of leaving when there was no room."""
+        """:attr:`TextSeat.turn_rewards` of :attr:`focal`, without the reward of leaving because of a full context."""
         rewards = self.seat.turn_rewards
         return None if rewards is None else rewards[: len(self.focal)]
 
@@ -184,8 +184,8 @@ class TokenSeat:
     def valid(self) -> float | None:
         """The share of the focal turns in which the model itself wrote a possible action with a possible move.
 
-        ``none`` counts if the model wrote it, but not if it replaces an unusable answer, and nor does leaving because
-        the next answer would not fit. ``None`` without any turn.
+        ``none`` counts if the model wrote it, but not if it replaces an unusable answer, and leaving because the next
+        answer would not fit does not count either. ``None`` without any turn.
         """
         return 1 - sum(bool(turn.failure) for turn in self.focal) / len(self.focal) if self.focal else None
 
@@ -221,7 +221,7 @@ class TokenSeat:
         return self.format.schema(self.observation)
 
     async def play(self) -> None:
-        """Lets the partners act until it is the seat's turn, and appends what is new to it.
+        """Lets the partners act until it is the seat's turn, and appends the news to the sequence.
 
         Raises:
             ModelRefusedError: a partner's model refuses all calls.
@@ -264,7 +264,7 @@ class TokenSeat:
             self.failure = str(error)
 
     def before(self, number: int) -> TokenSeat:
-        """Returns a copy of the seat in its state before focal turn ``number``, to be played on."""
+        """Returns a copy of the seat in its state before focal turn ``number``, for a continuation."""
         turn = self.focal[number]
         state = TokenSeat(
             self.seat.seats.fork(turn.turn)[self.agent],

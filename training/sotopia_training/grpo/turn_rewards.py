@@ -1,4 +1,4 @@
-"""Rewards of single turns in GRPO, in two ways: attributed from the episode's score, or measured by playing on.
+"""Rewards of single turns in GRPO, in two ways: attributed from the episode's score, or measured with continuations.
 
 :class:`AttributedTurns` gives every turn r_t = G · A of an attributor (:mod:`sotopia_training.attribution.methods`).
 
@@ -45,7 +45,7 @@ class TurnRewarder(Protocol):
         self, episodes: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int
     ) -> tuple[list[dict[int, float]], int | None]:
         """Returns the rewards of the focal turns of each episode, by the turn's index, and the number of tokens
-        sampled for them, ``None`` if nothing is.
+        sampled for them, ``None`` if none are sampled.
 
         An episode has no rewards if its score, or a value that they need, is missing: it then has no effect on
         training, unlike rewards of 0.
@@ -61,7 +61,7 @@ class TurnRewarder(Protocol):
 def make_turn_rewarder(
     reward: RewardSettings, player: TokenPlayer, situations: Sequence[Situation]
 ) -> TurnRewarder | None:
-    """Returns what rewards the turns; ``None`` if every turn has the episode's reward.
+    """Returns the rewarder of the turns; ``None`` if every turn has the episode's reward.
 
     Raises:
         InvalidValueError: the rewards do not cover the dimension, or a task.
@@ -168,7 +168,7 @@ def check_verified(situations: Sequence[Situation], dimension: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTurns:
-    """Plays on from the states of episodes.
+    """Measures turn rewards with continuations from the states of episodes.
 
     Attributes:
         player: plays the continuations.

@@ -64,7 +64,7 @@ Policies of the seats: {{policies}}. In {{explored}} turns another policy than t
 `counterfactual` is the mean over {{samples}} pairs of continuations by the seats' own policies, which share their
 random draws; {{played}} were played. For {{certain}} turns, its 95 % interval does not contain 0. Intervals are
 Student's t over the pairs, and too narrow where policies draw at random and few pairs differ. An interval of width 0
-says that all pairs have the same difference: for policies that draw nothing it is then exact, for others not.
+says that all pairs have the same difference: it is then exact for policies that draw nothing, but not for others.
 Correlation with `counterfactual`, mean of the families, 95 % intervals over tasks: `standing` {{standing}}, `reward`
 {{reward}}.
 

@@ -28,8 +28,8 @@ class BenchmarkSample:
         task: the task of lm-eval, a member of a group if the benchmark is one.
         document: the number of the document in its task.
         values: its metrics.
-        prompt: what the model read.
-        generations: what it wrote; empty where answers are compared by their probabilities.
+        prompt: the text that the model read.
+        generations: the texts that it wrote; empty if answers are compared by their probabilities.
     """
 
     task: str

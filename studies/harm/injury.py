@@ -79,7 +79,7 @@ def judge(chat_model: Any, model: str, temperature: float = 0.0) -> LLMJudge:
     Args:
         chat_model: makes a language model from its name.
         model: the name of the judge's model.
-        temperature: of its answers.
+        temperature: the temperature of its answers.
     """
     reached: ChatModel = chat_model(model)
     return LLMJudge(reached, dimensions=(), custom=DIMENSIONS, temperature=temperature)

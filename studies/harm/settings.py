@@ -30,7 +30,7 @@ class Benchmark(Settings):
         limit: the number of documents of each task, its first ones; ``None`` for all.
         samples: the number of continuations of each document, for ``toxicity``.
         max_tokens: the longest continuation.
-        temperature: of the continuations.
+        temperature: the temperature of the continuations.
         lower_is_better: whether a lower value is better; by default so for ``toxicity`` only.
     """
 
@@ -76,16 +76,16 @@ class HarmSettings(Settings):
         output: directory of samples and report.
         models: a name in the report to the directory of a trained model or of its base; ``smol`` is SmolLM2-135M.
         baseline: the name of the model with which the others are compared; by default the first one.
-        benchmarks: what the models are compared on.
+        benchmarks: the benchmarks on which the models are compared.
         classifier: the toxicity classifier; needed by benchmarks that measure toxicity.
         include: folders with files of further tasks in lm-eval's format.
         prompts: further system prompts, by name.
         chat: whether prompts are rendered by the model's chat template, as a conversation is.
         seed: the seed of continuations and of the choice of examples.
         batch_size: documents in a batch.
-        quantization: of the weights.
-        dtype: of the weights.
-        device: of the weights.
+        quantization: the quantisation of the weights.
+        dtype: the data type of the weights.
+        device: the device of the weights.
     """
 
     output: str

@@ -36,7 +36,9 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="local/NAME for your own server, or PROVIDER/NAME")
     parser.add_argument("--api-base", help="base URL of the server")
-    parser.add_argument("--margin", type=float, default=5.0, help="points in all from which an attack has succeeded")
+    parser.add_argument(
+        "--margin", type=float, default=5.0, help="total points from which an attack counts as successful"
+    )
     options = parser.parse_args()
     turns = tuple(Turn(n, n // 2, f"agent_{n % 2}", Action(ActionType.SPEAK, text)) for n, text in enumerate(LINES))
     episode = Episode(task=tasks.generate("bargaining", 1, seed=0)[0]).with_turns(turns)

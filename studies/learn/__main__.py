@@ -2,7 +2,7 @@
 
     python -m studies.learn --config studies/learn/learn.yaml
 
-Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. Called again, it continues where it stopped.
+Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. The same command continues an interrupted study.
 """
 
 import sys

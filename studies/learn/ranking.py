@@ -63,7 +63,7 @@ class Choice:
 async def measured_choices(
     episodes: Iterable[Episode], name: str, policy: Policy, samples: int, words: bool = True
 ) -> tuple[Choice, ...]:
-    """Returns every choice of a policy in its episodes, measured.
+    """Returns the measured choices of a policy in its episodes.
 
     Args:
         episodes: recorded episodes, with partners that can be made again from their names.

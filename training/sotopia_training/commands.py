@@ -56,7 +56,7 @@ def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
 def _tasks() -> StageCommand:
     """Generates the tasks of a round, from verified families or with a language model from inspirations.
 
-    Called again, it continues; used inspirations are in `scenarios.jsonl` and are not used again.
+    The same command continues an interrupted stage; used inspirations are in `scenarios.jsonl` and are not used again.
     """
     from sotopia_training.collect import task_generation as stage
 
@@ -66,7 +66,7 @@ def _tasks() -> StageCommand:
 def _collect() -> StageCommand:
     """Collects episodes: an expert with itself, a model with itself, or an agent with a partner.
 
-    Called again, it plays the missing episodes. `sotopia compare` reads the run directory.
+    The same command plays missing episodes. `sotopia compare` reads the run directory.
     """
     from sotopia_training.collect import collection as stage
 
@@ -76,7 +76,7 @@ def _collect() -> StageCommand:
 def _rate() -> StageCommand:
     """Evaluates every episode of a run: the ratings for the filters of SOTOPIA-π.
 
-    Called again, it evaluates the missing episodes.
+    The same command evaluates missing episodes.
     """
     from sotopia_training.collect import collection as stage
 
@@ -105,7 +105,7 @@ def _sr() -> StageCommand:
 def _pi() -> StageCommand:
     """SOTOPIA-π from tasks to a table: generate, collect, rate, filter, train, evaluate, for any number of updates.
 
-    Called again, also after a kill, it continues the interrupted stage. The table is `summary.txt` in the output.
+    The same command continues an interrupted stage, also after a kill. The table is `summary.txt` in the output.
     """
     from sotopia_training.pi import pipeline as stage
     from sotopia_training.pi.settings import PipelineSettings

@@ -68,9 +68,9 @@ class TurnCard:
     """A turn in the transcript.
 
     Attributes:
-        number: from 1.
-        colour: of the seat.
-        name: of the character.
+        number: the number of the turn, from 1.
+        colour: the colour of the seat.
+        name: the name of the character.
         kind: ``gesture``, ``action``, ``left the conversation``, ``did nothing``; empty for speech.
         text: the speech, gesture or deed.
         to: names of the addressees of a private action.
@@ -157,18 +157,18 @@ class EpisodePage:
     """An episode, complete or from the view of one seat.
 
     Attributes:
-        id: of the episode.
+        id: the id of the episode.
         title: name of the task.
-        context: what everyone reads.
+        context: the text that everyone reads.
         seats: in order.
         turns: so far.
         table: the state of the protocol; ``None`` without one.
         acting: the seats whose turn it is.
-        status: of the episode.
+        status: the status of the episode.
         stop: the reason why it ended, in words.
         seat: the viewer's seat; ``None`` for a researcher.
-        briefing: of that seat.
-        evaluations: of the ended episode.
+        briefing: the briefing of that seat.
+        evaluations: the evaluations of the ended episode.
         event: number of the latest event that the view includes.
         limit: the maximum number of turns.
     """
@@ -209,7 +209,7 @@ def show(
         identity: the episode's id.
         table: the episode so far.
         seat: the agent whose knowledge is shown; ``None`` for everything.
-        status: of the episode.
+        status: the status of the episode.
         event: number of its latest event.
         policies: agent id to the name of its policy.
 

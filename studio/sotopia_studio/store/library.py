@@ -90,7 +90,7 @@ async def put(
 
     Args:
         connection: a writing transaction.
-        kind: of the item.
+        kind: the kind of the item.
         record: its content.
         tags: added to the item, whether it is new or not.
         uses: kind and id of each item that it refers to.
@@ -271,7 +271,7 @@ async def get(
 
     Args:
         connection: a transaction.
-        kind: of the item.
+        kind: the kind of the item.
         key: the id, or at least six characters of the hash.
         archived: whether an archived item is returned, too.
 
@@ -309,7 +309,7 @@ async def items(
 
     Args:
         connection: a transaction.
-        kind: of the items.
+        kind: the kind of the items.
         filters: values of indexed columns (``kind.filters``).
         tags: tags that the items must all have.
         text: part of the name, case-insensitive.

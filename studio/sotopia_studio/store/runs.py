@@ -28,7 +28,7 @@ class RunRow(Record):
 
     Attributes:
         id: sorts by time of creation.
-        name: for people.
+        name: its name on pages.
         kind: ``batch``.
         status: ``queued``, ``running``, ``done``, ``failed`` or ``stopped``.
         directory: its run directory.
@@ -39,7 +39,7 @@ class RunRow(Record):
         tokens: read and written by models; ``None``: unknown.
         cost: in US dollars; ``None``: unknown.
         error: the reason why it failed or was stopped.
-        owner: who began it.
+        owner: id of the user who started it.
         tags: in alphabetical order.
         created: seconds since the epoch.
         started: the time at which a worker last started it.
@@ -85,10 +85,10 @@ async def add(
         connection: a writing transaction.
         spec: the settings of the run, as JSON text; empty if it was imported without them.
         identity: its id, if the caller has chosen one.
-        name: for people.
+        name: its name on pages.
         directory: its run directory.
-        planned: how many episodes it has.
-        owner: who began it.
+        planned: the number of its episodes.
+        owner: id of the user who started it.
         status: its status; set it for a run that was played elsewhere.
     """
     identity = identity or tables.new_id()
@@ -129,8 +129,8 @@ async def page(
 
     Args:
         connection: a transaction.
-        status: of the runs; ``""`` for all.
-        owner: who began them.
+        status: the status of the runs; ``""`` for all.
+        owner: id of the user who started them.
         tag: a tag of the runs.
         after: id of the last run of the previous page.
         limit: the maximum number of runs to return.

@@ -39,7 +39,7 @@ class RatingItem:
         seats: the characters, with their private knowledge and goals.
         transcript: lines of the conversation; empty for a scenario.
         sections: the form.
-        number: how many items the person has done before.
+        number: the number of items that the person has done before.
         gold: whether it belongs to the qualification.
         guidance: the annotators' instructions; ``None`` for a scenario.
     """

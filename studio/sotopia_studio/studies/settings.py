@@ -87,7 +87,7 @@ class PlayStudy(Study):
         n: number of tasks.
         level: difficulty of generated tasks.
         partner: the policy in the other seats, such as ``local/my-model``; ``person`` for other participants.
-        seats: which seat people take: ``first``, ``second``, or ``both``, each once per task.
+        seats: the seat that people take: ``first``, ``second``, or ``both``, each once per task.
         repeats: the number of people who play each task and seat.
         max_turns: the turn limit of a conversation.
         evaluator: the evaluator of the episodes.
@@ -139,7 +139,7 @@ class AnnotateStudy(Study):
     Attributes:
         runs: ids of the runs whose episodes are scored.
         n: number of their episodes; all by default.
-        dimensions: which of the seven and of the evaluations' own dimensions; all by default.
+        dimensions: the dimensions to score, among the seven and the evaluations' own; all by default.
         custom: further dimensions.
         overlap: people per episode.
         buttons: whether a score is one of 11 buttons and not a slider.

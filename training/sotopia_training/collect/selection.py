@@ -201,4 +201,4 @@ AnyFilter = BCFilter | SRFilter
 
 
 FilterChoice = Annotated[BCFilter | SRFilter, Field(discriminator="kind")]
-"""One of the two; ``kind`` says which when it is read from a file."""
+"""One of the two filters; in a file, ``kind`` selects the class."""

@@ -91,7 +91,7 @@ class FocalTurn:
         turn: the index of the turn in the episode.
         start: the position of its first token in the completion.
         end: the position after its last token.
-        failure: why the answer was not a possible action; empty if it was one.
+        failure: the reason why the answer was not a possible action; empty if it was one.
         schema: the schema that constrained its text; ``None`` for free text.
     """
 

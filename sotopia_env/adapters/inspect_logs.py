@@ -43,7 +43,7 @@ with extra("inspect"):
 SCORER, CLUSTER = "dimensions", "cluster"
 """The name of the scorer, and the key of a sample's metadata by which its errors are clustered."""
 UNKNOWN = "unknown"
-"""The model of a log of seats whose policies the record does not name."""
+"""The name of the model in a log of seats whose policies the record does not name."""
 _ROLES: Mapping[object, Any] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 
 
@@ -79,7 +79,7 @@ def export_logs(source: str | Path, folder: str | Path) -> list[Path]:
 
 
 def chat_messages(messages: Iterable[Mapping[str, object]], model: str | None = None) -> list[ChatMessage]:
-    """Returns a conversation of ours as Inspect's messages; ``model`` is the writer of the seat's own."""
+    """Returns a conversation as Inspect's messages; ``model`` is the writer of the seat's own messages."""
     own = {} if model is None else {"model": model}
     return [_ROLES[m["role"]](content=m["content"], **(own if m["role"] == "assistant" else {})) for m in messages]
 

@@ -23,7 +23,7 @@ with extra("openenv"):
 TASKS = (*naming.SHIPPED, *tasks.FAMILIES)
 PARTNERS = tuple(name for name in naming.POLICY_NAMES if name != "human")
 MOST_EPISODES = 1024
-"""Episodes of plain HTTP that are kept until they end; beyond, the oldest is dropped: its client may have left."""
+"""Maximum number of unfinished episodes over plain HTTP; then the oldest is dropped, whose client may have left."""
 
 
 class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
@@ -53,7 +53,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         max_turns: int = 20,
         scalarisation: str | None = None,
     ) -> SotopiaObservation:
-        """Begins an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.TextSeat.against`.
+        """Starts an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.TextSeat.against`.
 
         Raises:
             UnknownNameError: the server does not offer the tasks or the partner.
@@ -78,13 +78,13 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         """Takes the seat's action, and lets the partners act until it is the seat's turn again.
 
         Raises:
-            InvalidActionError: no episode was begun, or it has ended.
+            InvalidActionError: no episode was started, or it has ended.
         """
         seat = self._seat = self._seat or self._episodes.get(episode_id or "")
         if seat is None:
             hint = "over plain HTTP, send the same episode_id with /reset and every /step"
             raise InvalidActionError(
-                field="episode_id", expected="an episode that was begun", got=episode_id, hint=hint
+                field="episode_id", expected="an episode that was started", got=episode_id, hint=hint
             )
         messages, done = await seat.say(action.answer)
         self._state.step_count += 1

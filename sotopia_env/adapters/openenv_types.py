@@ -16,9 +16,9 @@ with extra("openenv"):
 class SotopiaAction(Action):
     """An action: the fields of the package's own JSON, or the text of a model.
 
-    Clients that read a model's JSON themselves send its fields, as verifiers' taskset does; others send ``text``. Types
-    are wide, so that a mistake of a model is answered with its reason in the episode and not by an error of the
-    protocol.
+    Clients that read a model's JSON themselves send its fields, as verifiers' taskset does; others send ``text``. The
+    types are wide, so that a model's mistake is answered with the reason within the episode and not by a protocol
+    error.
     """
 
     action_type: str | None = Field(None, description="none, speak, non-verbal communication, action or leave")
@@ -34,11 +34,11 @@ class SotopiaAction(Action):
 
 
 class SotopiaObservation(Observation):
-    """What is new to the seat. ``reward`` is 0 until the end, when it is the reward of the episode.
+    """The news for the seat. ``reward`` is 0 until the end, when it is the reward of the episode.
 
     Attributes:
         messages: the new messages, for a chat model; the first ones begin with the system's.
-        turn_reward: the reward of the seat's own turn, known when it is to act again
+        turn_reward: the reward of the seat's own turn, available at its next turn
             (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``None`` if the text was not an action, and
             for tasks without an outcome.
         scores: the scores by dimension, without those that nothing measured; empty before the end.

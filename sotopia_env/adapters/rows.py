@@ -28,7 +28,7 @@ def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Ite
 
 
 def read_task(source: Mapping[str, Any] | str, seed: int) -> Task:
-    """Returns a task from its JSON, or task number ``seed`` of a set, from its beginning again at its end."""
+    """Returns a task from its JSON, or task number ``seed`` of a set, which repeats after its last task."""
     if isinstance(source, str) and not source.lstrip().startswith("{"):
         tasks = naming.task_set(source, None, seed, "medium")
         return tasks[seed % len(tasks)]

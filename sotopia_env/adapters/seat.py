@@ -108,9 +108,9 @@ class Seats(Mapping[str, "TextSeat"]):
             partner: a policy or its name for all other seats, or one for each of them.
             focal: the numbers of the seats, from 0.
             rules: turn order and limits.
-            seed: of the turn order and the partners.
+            seed: the seed of the turn order and the partners.
             name: the name of the seats' own policies in the record.
-            options: of :class:`Seats`.
+            options: the options of :class:`Seats`.
 
         Raises:
             InvalidValueError: an argument is invalid.
@@ -148,7 +148,7 @@ class Seats(Mapping[str, "TextSeat"]):
         return {} if self.table.evaluation is None else self._payments
 
     async def play(self) -> list[TextSeat]:
-        """Lets the partners act until a seat has to, and evaluates the episode when it has ended.
+        """Lets the partners act until it is the turn of a seat, and evaluates the episode when it has ended.
 
         Returns:
             The seats that have to act now; none when the episode has ended.
@@ -163,7 +163,7 @@ class Seats(Mapping[str, "TextSeat"]):
         return [self[agent] for agent in acting]
 
     async def end(self) -> None:
-        """Evaluates the episode as it is, even before its end: what was agreed so far counts, and no open offer.
+        """Evaluates the episode as it is, even before its end: what was agreed so far counts, open offers do not.
 
         An episode that has not changed since is not evaluated again.
 
@@ -283,7 +283,7 @@ class TextSeat:
 
     @property
     def answer_rewards(self) -> tuple[float | None, ...] | None:
-        """:attr:`turn_rewards` for each answer that was taken: ``None`` for one that was to be given again."""
+        """:attr:`turn_rewards` for each answer that was taken: ``None`` for an answer that had to be given again."""
         rewards = self.turn_rewards
         if rewards is None:
             return None
@@ -292,10 +292,11 @@ class TextSeat:
         return tuple(next(values, None) if end else None for end in self._ends)
 
     def step_reward(self, *, by_turn: bool) -> float:
-        """Returns what a trainer pays for the latest answer, for libraries with a reward for each.
+        """Returns what a trainer pays for the latest answer, for libraries that pay each answer.
 
         Args:
-            by_turn: whether it is the turn's own reward (:attr:`turn_rewards`), or all of the episode's at its end.
+            by_turn: whether this is the turn's own reward (:attr:`turn_rewards`); otherwise it is the episode's reward,
+                paid at its end.
         """
         rewards = self.answer_rewards if by_turn else None
         return (self.reward if rewards is None else rewards[-1]) or 0.0
@@ -327,7 +328,7 @@ class TextSeat:
         return list(self.table.observe(self.agent).messages)
 
     async def say(self, answer: Decision | Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
-        """Takes what the model answered, and lets the partners act until a seat has to.
+        """Takes the model's answer, and lets the partners act until it is the turn of a seat.
 
         Args:
             answer: as in :meth:`take`.
@@ -336,7 +337,7 @@ class TextSeat:
             The messages that are new to this seat (:meth:`news`), and whether the episode has ended.
 
         Raises:
-            InvalidActionError: the episode has ended or not begun.
+            InvalidActionError: the episode has ended or has not started.
             PolicyError: a partner produced no action.
             EvaluationError: the episode could not be scored.
         """
@@ -370,7 +371,7 @@ class TextSeat:
         self._reason = "" if failure is None else failure.reason
 
     def news(self) -> Messages:
-        """Returns the messages since the seat's latest answer, or the reason why it is to be given again.
+        """Returns the messages since the seat's latest answer, or the reason why it must be given again.
 
         Before the first answer it is the whole conversation. There are none while it is not the seat's turn.
         """

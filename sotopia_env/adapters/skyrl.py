@@ -16,10 +16,10 @@ class SeatTextEnv(BaseTextEnv):
     """One seat of an episode; its entry point in SkyRL is ``sotopia_env.adapters.skyrl:SeatTextEnv``.
 
     Args:
-        env_config: ``rewards``: ``"turn"`` pays each step what it changed, exactly, and in sum the reward of the
-            episode less the standing before the seat's first turn
-            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays all of it
-            at the end.
+        env_config: ``rewards``: ``"turn"`` pays each step the exact change that it caused; the sum is the episode's
+            reward minus the standing before the seat's first turn
+            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays the whole
+            reward at the end.
         extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.
     """
 
@@ -34,12 +34,12 @@ class SeatTextEnv(BaseTextEnv):
         return wait(self.seat.begin()), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Takes what the model wrote; returns the messages that are new to it, and the reward."""
+        """Takes the model's text; returns the messages that are new to it, and the reward."""
         news, done = wait(self.seat.say(action))
         reward = self.seat.step_reward(by_turn=self._by_turn)
         metadata = {**self.seat.info, "scores": self.seat.scores}
         return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)
 
     def get_metrics(self) -> dict[str, Any]:
-        """The turns of the episode, and the seat's texts that were no action."""
+        """The number of turns of the episode, and of the seat's texts that were not actions."""
         return {name: self.seat.info[name] for name in ("turns", "failed_turns")}

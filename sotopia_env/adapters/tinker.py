@@ -16,7 +16,7 @@ class SeatMessageEnv(MessageEnv):
 
     Args:
         seat: a seat before its ``begin``.
-        by_turn: whether each step pays what it changed, exactly
+        by_turn: whether each step pays the exact change that it caused
         (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); by
             default the last step pays the reward of the episode.
     """

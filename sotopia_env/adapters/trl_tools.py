@@ -19,7 +19,7 @@ class SeatTools:
     _seat: TextSeat
 
     def reset(self, **row: Any) -> str:
-        """Begins the episode of a row (:func:`sotopia_env.adapters.rows`).
+        """Starts the episode of a row (:func:`sotopia_env.adapters.rows`).
 
         Returns:
             What the seat reads before its first turn, which TRL appends to the row's prompt.
@@ -30,11 +30,11 @@ class SeatTools:
         return f"\n\n{observation.briefing.head}\n{observation.messages[-1]['content']}"
 
     def speak(self, text: str, move: dict | None = None) -> str:  # type: ignore[type-arg]
-        """Says something, and may commit you by a move.
+        """Says something, optionally with a binding move.
 
         Args:
             text: Your words.
-            move: One of the moves open to you; leave it out to bind yourself to nothing.
+            move: One of the moves open to you; omit it to make no commitment.
 
         Returns:
             What the others did then.
@@ -56,12 +56,12 @@ class SeatTools:
         """Leaves the conversation for good.
 
         Returns:
-            That it is over.
+            A note that the conversation is over.
         """
         return self._act({"action_type": "leave"})
 
     def get_reward(self) -> float:
-        """Returns the reward; that of a conversation that was not brought to its end is what its moves are worth."""
+        """Returns the reward; for a conversation that has not ended, the worth of its moves so far."""
         wait(self._seat.end())
         return self._seat.reward or 0.0
 

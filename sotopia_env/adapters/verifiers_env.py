@@ -53,7 +53,7 @@ def _agent() -> vf.AgentConfig:
 
 
 class EnvConfig(vf.EnvConfig):
-    """The agents of verifiers, and what plays the seats that they do not play.
+    """The agents of verifiers, and the policy that plays all other seats.
 
     Attributes:
         agent_0: the agent in seat 0.

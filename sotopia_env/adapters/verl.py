@@ -16,7 +16,7 @@ with extra("verl"):
 class SeatAgentLoop(AgentLoopBase):
     """Plays the episode of a row (:func:`sotopia_env.adapters.rows`), whose prompt is not read.
 
-    ``reward_score`` is the reward of the episode, ``turn_scores`` that of each own turn
+    ``reward_score`` is the reward of the episode, ``turn_scores`` holds the reward of each of the seat's turns
     (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`).
     """
 

@@ -62,7 +62,7 @@ class ModelOptions(Settings):
         rpm: requests per minute, per model; ``None`` for no limit.
         tpm: tokens per minute, per model; ``None`` for no limit.
         timeout: seconds that one attempt may take.
-        retries: how often a failed request is sent again, or a whole policy.
+        retries: how often a failed request is sent again, or a complete retry policy.
         patience: how long to wait for an unresponsive model: seconds, or a text such as ``10m``; ``None`` uses the
             value in ``retries``, by default 10 minutes.
         fallbacks: the models to call, in this order, when one fails for good. If a model has its own address (a

@@ -63,7 +63,7 @@ def list_suites() -> None:
 
 def run_suite(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="A suite of the package, or a suite's JSON file.")],
-    policy: Annotated[list[str], typer.Option(metavar="NAME", help="Policy to rate; commas or repeats.")],
+    policy: Annotated[list[str], typer.Option(metavar="NAME", help="Policy to rate; comma-separated or repeated.")],
     out: Annotated[Path, path_option("Run directory; a run in it is continued, and policies are added to it.")],
     concurrency: Annotated[int | None, _pace(help="Episodes in flight at once.", show_default="128")] = None,
     temperature: Annotated[float | None, _model(min=0, max=2, help="Temperature of models; 1 by default.")] = None,
@@ -130,7 +130,7 @@ def rate_runs(
     """Rate the policies of one or several runs of a suite: groups, intervals, matrix, process, failures, cost.
 
     Runs of other commands, and episodes that people played, are added with their own tables if tasks, rules and
-    evaluator are the suite's. Episodes that are not are left out; the card says how many and why.
+    evaluator are the suite's. Other episodes are left out; the card says how many and why.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def _put_out(card: Card, out: Path | None, power: bool, as_json: bool) -> None:
 def freeze_suite(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the suite.")],
     tasks: Annotated[str, typer.Option(help="Source of tasks, as in `sotopia rollout`.", metavar="SOURCE")],
-    pool: Annotated[list[str], typer.Option(metavar="NAME", help="Reference opponents; commas or repeats.")],
+    pool: Annotated[list[str], typer.Option(metavar="NAME", help="Reference opponents; comma-separated or repeated.")],
     out: Annotated[Path, path_option("JSON file of the suite.")],
     n: Annotated[int | None, typer.Option("-n", min=1, max=100_000, help="How many tasks.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and episodes.")] = 0,

@@ -27,10 +27,12 @@ def compare(
     ] = None,
     evaluator: Annotated[
         list[str],
-        typer.Option(help="Evaluator of the scores; repeats; by default the one all episodes share.", metavar="NAME"),
+        typer.Option(
+            help="Evaluator of the scores; repeatable; by default the one all episodes share.", metavar="NAME"
+        ),
     ] = [],  # noqa: B006
     metric: Annotated[
-        list[str], typer.Option(help="Metric of matrix, differences and charts; repeats; the first ranks.")
+        list[str], typer.Option(help="Metric of matrix, differences and charts; repeatable; the first one ranks.")
     ] = [],  # noqa: B006
     by: Annotated[
         str | None,
@@ -43,7 +45,8 @@ def compare(
     formats: ChartFormats = "png",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     settings: Annotated[
-        list[str], typer.Option("--set", help="Any other setting, as partners=[linear]. Repeats.", metavar="KEY=VALUE")
+        list[str],
+        typer.Option("--set", help="Any other setting, such as partners=[linear]. Repeatable.", metavar="KEY=VALUE"),
     ] = [],  # noqa: B006
 ) -> None:
     """Compare the policies of one or several runs: ranks, intervals, paired differences, failures, cost.

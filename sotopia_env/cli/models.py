@@ -32,7 +32,7 @@ def _option(*names: str, **settings: Any) -> Any:
 
 def _options(
     api_base: Annotated[
-        list[str], _option(help="Base URL of the server; or MODEL=URL for one model. Repeats.", metavar="URL")
+        list[str], _option(help="Base URL of the server; or MODEL=URL for one model. Repeatable.", metavar="URL")
     ] = [],  # noqa: B006
     api_key_env: Annotated[
         list[str], _option(help="Environment variable with the key; or MODEL=VARIABLE.", metavar="VARIABLE")
@@ -40,7 +40,9 @@ def _options(
     max_cost: Annotated[float | None, _option(help="US dollars the whole run may spend.", metavar="DOLLARS")] = None,
     settings: Annotated[
         list[str],
-        _option("--set", help="Any other setting, as models.rpm=60 (docs/models.md). Repeats.", metavar="KEY=VALUE"),
+        _option(
+            "--set", help="Any other setting, such as models.rpm=60 (docs/models.md). Repeatable.", metavar="KEY=VALUE"
+        ),
     ] = [],  # noqa: B006
 ) -> dict[str, Any]:
     from sotopia_env.foundation.settings import merged, overridden

@@ -50,7 +50,7 @@ Source = Annotated[str, typer.Argument(help=SOURCE_HELP)]
 SourceOption = Annotated[str, typer.Option("--tasks", help=SOURCE_HELP, metavar="SOURCE")]
 Number = Annotated[
     int | None,
-    typer.Option("-n", min=1, help="How many tasks; of families and scenarios 5 each, of other sources all."),
+    typer.Option("-n", min=1, help="Number of tasks; by default 5 per family or scenario, else all."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]

@@ -49,12 +49,12 @@ def annotation_template(
 def judge_agreement(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes, evaluated.", "RUN")],
     human: Annotated[
-        list[Path], path_option("Filled-in sheet; repeats for the copies of several annotators.", "--human")
+        list[Path], path_option("Filled-in sheet; repeatable for the copies of several annotators.", "--human")
     ],
     key: Annotated[
         Path | None, path_option("Key of the sheets; by default the one beside the first sheet.", "--key")
     ] = None,
-    judge: Annotated[list[str], typer.Option(help="Evaluation to compare; repeats; all by default.")] = [],  # noqa: B006
+    judge: Annotated[list[str], typer.Option(help="Evaluation to compare; repeatable; all by default.")] = [],  # noqa: B006
     bins: Annotated[int, typer.Option(min=2, max=11, help="Bins of the scale for the annotators' agreement.")] = 5,
     filters: Annotated[bool, typer.Option(help="Leave out annotations of poor quality.")] = True,
     min_words: Annotated[float, typer.Option(min=0, help="Minimum median number of words in a row's reasoning.")] = 5,

@@ -75,7 +75,9 @@ def rollout(
     ] = None,
     policy: Annotated[
         list[str],
-        typer.Option(metavar="NAME", help="Policies, all against all; commas or repeats. See `sotopia policies`."),
+        typer.Option(
+            metavar="NAME", help="Policies, all against all; comma-separated or repeated. See `sotopia policies`."
+        ),
     ] = [],  # noqa: B006
     matchup: Annotated[
         list[str], typer.Option(metavar="NAMES", help="A single pairing, as 'a vs b'; 'a vs a' is self-play.")

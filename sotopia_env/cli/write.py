@@ -33,9 +33,9 @@ def write_tasks(
     kind: Annotated[str, typer.Argument(help=f"{', '.join(KINDS)}.")],
     out: Annotated[Path, path_option("Directory; the same work in it is continued.")],
     model: ModelName,
-    inspirations: Annotated[list[Path], path_option("File of inspirations. Repeats.", "--inspirations")] = [],  # noqa: B006
-    used: Annotated[list[Path], path_option("File of inspirations that are already used. Repeats.", "--used")] = [],  # noqa: B006
-    evaluation: Annotated[list[str], typer.Option(help="Tasks whose scenarios must not be repeated. Repeats.")] = [],  # noqa: B006
+    inspirations: Annotated[list[Path], path_option("File of inspirations. Repeatable.", "--inspirations")] = [],  # noqa: B006
+    used: Annotated[list[Path], path_option("File of inspirations that are already used. Repeatable.", "--used")] = [],  # noqa: B006
+    evaluation: Annotated[list[str], typer.Option(help="Tasks whose scenarios must not be repeated. Repeatable.")] = [],  # noqa: B006
     cast: Annotated[str, typer.Option(help="Characters: drawn, starter, or a JSON file with a cast.")] = "drawn",
     script: Annotated[Path | None, path_option("The script from which templates are made.", "--script")] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="How many characters, relationships or scenarios.")] = 10,

@@ -178,7 +178,7 @@ class EpisodeEnv:
             InvalidValueError: ``reset`` has not been called yet.
         """
         if self._table is None:
-            raise InvalidValueError("no episode has begun", hint="call reset() first")
+            raise InvalidValueError("no episode has started", hint="call reset() first")
         return self._table
 
     @property
@@ -264,7 +264,7 @@ class EpisodeEnv:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
 
     def _answer(self, agent: str, action: Action | str) -> None:
-        """Takes an agent's action, and notes whether it was allowed; text without one is a turn with nothing done."""
+        """Takes an agent's action, and notes whether it was allowed; text without an action counts as silence."""
         count = len(self.table.state.turns)
         failure = self.table.answer(agent, action)
         if failure is not None:
@@ -297,7 +297,7 @@ class EpisodeEnv:
         return StepResult(self._no_rewards(), dict.fromkeys(agents, False), dict.fromkeys(agents, False), self._infos())
 
     async def _pay(self) -> StepResult:
-        """Evaluates the episode, which has ended; zeros without an evaluation, which ``on_unscored`` may refuse."""
+        """Evaluates the ended episode; if that fails, pays zeros or raises the error, as ``on_unscored`` says."""
         payments: Mapping[str, Payment] = {}
         try:
             payments = await self._reward.pay(self.table)

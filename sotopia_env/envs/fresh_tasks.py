@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d+$")
 class FreshTasks(Sequence[Task]):
     """The first tasks of a stream that have a certain number of seats, as a sequence that generates each on access.
 
-    Equal stream, seats and index, equal task. Do not iterate over it: there are :data:`MANY`.
+    The same stream, seats and index give the same task. Do not iterate over it: it has :data:`MANY` tasks.
 
     Attributes:
         samples: the first task of each source that has such tasks.

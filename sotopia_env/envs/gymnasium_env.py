@@ -1,4 +1,4 @@
-"""A Gymnasium environment for one focal seat; partner policies sit in the others and act inside ``step``.
+"""A Gymnasium environment for one focal seat; partner policies take the other seats and act within ``step``.
 
 ``gymnasium.make("sotopia_env/Sotopia-v0", partner=..., focal_seat=...)``. With ``first_seat`` the focal agent or a
 partner opens, so both speaking orders are possible whichever seat the focal agent has. ``step`` blocks while partners
@@ -43,8 +43,8 @@ class SotopiaSingleAgentEnv(gymnasium.Env[ObservationDict, Any]):
     scalar, and ``info["reward_vector"]`` holds the vector at the end. Partners never see more than their own
     observation.
 
-    An episode may end before the focal agent ever acted (the partner that opens leaves at once). ``reset`` cannot say
-    so: ``info["stop_reason"]`` is set then, and the first ``step`` pays the reward, whatever its action.
+    An episode may end before the focal agent has acted (if the partner that opens leaves at once). ``reset`` cannot
+    return that; instead, ``info["stop_reason"]`` is set, and the first ``step`` pays the reward, whatever its action.
 
     Args:
         partner: a policy or its name (``"boulware"``), for all other seats; or a mapping from each other seat to one.

@@ -39,20 +39,20 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, played by one focal agent whose observations and actions are numbers.
 
     *Utilities* are the agent's own: 0 for no agreement, 1 for its best outcome in the space (often out of reach). In
-    observations a loss ``u`` is ``u / (1 - u)``, so that all lie above -1 and apart. Offer ``k`` of ``offers`` is the
-    outcome at or just above the utility ``1 - k / offers``; among equally good ones, the one nearest to the
-    partners' positions.
+    observations a loss ``u`` is ``u / (1 - u)``, so that all losses are above -1 and distinct. Offer ``k`` of
+    ``offers`` is the outcome at or just above the utility ``1 - k / offers``; among equally good ones, the one nearest
+    to the partners' positions.
 
-    Observation, float32, shape ``(3 + 2 * REMEMBERED + offers,)``: the share of the own turns that is left; whether an
-    offer is open to it, and the best one's utility; the partners' latest offers, the newest first, then the own ones
-    (-1 where there are fewer); the utility of each offer it can make.
+    Observation, float32, shape ``(3 + 2 * REMEMBERED + offers,)``: the share of the agent's turns that is left; whether
+    an offer is open to it, and the utility of the best one; the partners' latest offers, the newest first, then the
+    agent's own (-1 if there are fewer); the utility of each offer it can make.
 
     The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 
     In reactive order the time of the next turn is left to the order.
 
-    ``info["action_mask"]`` (int8) says which actions are open, :meth:`action_masks` the same as truth values, as
-    sb3-contrib's MaskablePPO expects it. A move that is not open is a turn in which nothing is done.
+    ``info["action_mask"]`` (int8) says which actions are open; :meth:`action_masks` returns the mask as truth values,
+    as sb3-contrib's MaskablePPO expects. A move that is not open is a turn in which nothing is done.
 
     Args:
         task: as in :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.

@@ -135,7 +135,7 @@ class CheckedOptions:
         """Returns what ``reset(options={"task": …, "evaluator": …})`` changes for one episode.
 
         Raises:
-            InvalidValueError: the task is neither a Task nor the id or name of some, or has another number of seats;
+            InvalidValueError: the task is neither a Task nor the id or name of one, or has another number of seats;
                 the evaluator is not an evaluator or the name of one; or an option is unknown.
         """
         changes = check_reset_options(options, RESET_OPTIONS, _PROBE)

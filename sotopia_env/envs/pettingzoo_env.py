@@ -132,9 +132,9 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
 class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  # type: ignore[misc]
     """SOTOPIA as a PettingZoo parallel environment; arguments as in :class:`EpisodeEnv`.
 
-    In simultaneous order a step is a round: every agent that has not left acts. In reactive order it is a tick of the
-    clock: the agents that act in it do (``infos[agent]["acting"]``), and the actions of others are not read. In the
-    remaining orders a step is one turn of one agent.
+    In simultaneous order a step is a round: every agent that has not left acts. In reactive order a step is a tick of
+    the clock: only agents with ``infos[agent]["acting"]`` act, and the actions of others are not read. In the remaining
+    orders a step is one turn of one agent.
     """
 
     def reset(
@@ -214,6 +214,6 @@ class OrderEnforced(OrderEnforcingWrapper):  # type: ignore[misc]
 
     def _ordered(self) -> SotopiaEnv:
         if not self._has_reset:
-            raise AttributeError("no episode has begun; call reset() first")
+            raise AttributeError("no episode has started; call reset() first")
         env: SotopiaEnv = self.env
         return env

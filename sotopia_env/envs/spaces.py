@@ -27,7 +27,7 @@ MenuSource = Callable[[], Menu | None]
 class UtteranceSpace(spaces.Text):
     """All Unicode texts up to ``max_length`` characters (no lone surrogates).
 
-    Gymnasium's ``Text`` tests membership against its character set, which real sentences leave at the first curly
+    Gymnasium's ``Text`` tests membership against its character set, which real sentences violate with the first curly
     quote; here membership depends on type and length only. The character set is used by ``sample`` to draw short texts;
     it includes spaces, quotes, newlines, letters beyond ASCII and an emoji.
     """
@@ -132,7 +132,7 @@ class ActionSpace(spaces.Dict):
         return action
 
     def bind(self, menu: MenuSource) -> None:
-        """Makes ``menu`` the source of moves; a copied space has lost its own."""
+        """Makes ``menu`` the source of moves; a copied space has no menu."""
         cast(MoveSpace, self["move"]).menu = menu
 
 

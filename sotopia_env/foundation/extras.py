@@ -24,7 +24,7 @@ class MissingExtraError(SotopiaError, ImportError):
 
 
 def install_command(*extras: str) -> str:
-    """Returns the command that adds extras to this installation, which is of a checkout, a file, a URL or an index."""
+    """Returns the command that adds extras to this installation, whether from a checkout, a file, a URL or an index."""
     names = f"[{','.join(extras)}]"
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install -e {shlex.quote(f'{_ROOT}{names}')}"
@@ -72,7 +72,7 @@ def extra(name: str) -> Iterator[None]:
 
 
 def _clashes(name: str) -> Iterator[str]:
-    """The requirements, not met, of the packages that the extra declares."""
+    """The unmet requirements of the packages that the extra declares."""
     for package in _requirements(DISTRIBUTION, name):
         owner = f"{package.name} {package_versions([package.name])[package.name]}"
         yield from filter(None, (_problem(owner, requirement) for requirement in _requirements(package.name)))

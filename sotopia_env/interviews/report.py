@@ -92,7 +92,7 @@ class RoleCell:
     """The main measure in episodes with one policy in all senders' seats and one in all receivers' seats.
 
     Attributes:
-        part: the seats whose completion it is, one of :data:`PARTS`.
+        part: the seats whose completion is measured, one of :data:`PARTS`.
         sender: the policy in the senders' seats.
         receiver: the policy in the receivers' seats.
         estimate: the mean of the measure.

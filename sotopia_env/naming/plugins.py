@@ -74,7 +74,7 @@ _BROKEN = (
 
 @contextmanager
 def installed_only() -> Iterator[None]:
-    """Within this context only entry points are found: names that come from a network import and open nothing else."""
+    """Within this context only entry points are found, so names from a network import and open nothing else."""
     token = _INSTALLED_ONLY.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Moves, outcome spaces, worths, protocols and reference points: everything that counts, and no dialogue."""
+"""Moves, outcome spaces, worths, protocols and reference points: everything that is scored, without any dialogue."""
 
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue
 from sotopia_env.outcomes.menu import Menu

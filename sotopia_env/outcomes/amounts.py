@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"([+-]?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(\.[0-9]+)?")
 
 
 def fold(text: str) -> str:
-    """Returns the form under which two spellings of a name are one: NFKC, case folded, blanks collapsed."""
+    """Returns the normal form of a name, equal for all its spellings: NFKC, case folded, blanks collapsed."""
     # Case folding can leave text that is not in normal form, so it is normalised again.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
@@ -72,12 +72,12 @@ def _without_unit(text: str, unit: str) -> str:
 
 
 def count_text(count: int) -> str:
-    """A whole number for people: in full up to 15 digits, above that as a power of ten."""
+    """Returns a whole number as text: in full up to 15 digits, above that as a power of ten."""
     return f"{count:,}" if count < 10**15 else f"more than 10^{int(count.bit_length() * math.log10(2)) - 1}"
 
 
 def money_text(amount: int | float | Decimal, decimals: int) -> str:
-    """An amount of money: with thousands commas, and with two digits after the point, or more, where it needs any."""
+    """Returns an amount of money as text: with thousands commas, and at least two decimals unless ``decimals`` is 0."""
     return f"{amount:,.{max(2, decimals) if decimals else 0}f}"
 
 

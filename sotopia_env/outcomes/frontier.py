@@ -59,7 +59,7 @@ def _sums(payoffs: NDArray[Any]) -> NDArray[np.float64]:
 
 
 class _Cloud:
-    """Distinct points; sets of them are arrays of their numbers."""
+    """The distinct points; a set of them is an array of their row numbers."""
 
     def __init__(self, ranks: NDArray[np.int32], sums: NDArray[np.float64]) -> None:
         self.ranks = ranks
@@ -90,7 +90,7 @@ class _Cloud:
         return np.concatenate([upper, lower])
 
     def _covered(self, upper: Rows, lower: Rows, dimensions: int) -> Mask:
-        """Mask of those of ``lower`` that a point of ``upper`` equals or beats in each of the first ``dimensions``."""
+        """Mask over ``lower``: whether a point of ``upper`` equals or beats it in each of the first ``dimensions``."""
         mask = np.zeros(len(lower), dtype=bool)
         if len(upper) and len(lower):
             if dimensions <= 2:
@@ -101,7 +101,8 @@ class _Cloud:
         return mask
 
     def _within_bounds(self, upper: Rows, lower: Rows, dimensions: int) -> tuple[Rows, Rows]:
-        """The points of ``upper`` that could cover one of ``lower``, and the positions in ``lower`` of the reverse."""
+        """The points of ``upper`` that could cover one of ``lower``, and the positions of ``lower`` that are in
+        reach."""
         positions = np.arange(len(lower))
         for column in (self.sums[dimensions - 1], *self.ranks[:dimensions]):
             above, below = column[upper], column[lower[positions]]

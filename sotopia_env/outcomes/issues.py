@@ -1,6 +1,6 @@
 """The three kinds of issue: a number on a grid, a choice among options, items to be divided over the seats.
 
-Each reads a value into its one normal form, counts and lists its values, and writes one for people.
+Each class converts a value to its normal form, counts and lists its values, and formats a value as text.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class ItemsIssue(Record):
         return division
 
     def _is_division(self, value: dict[Any, Any], seats: Seats) -> bool:
-        """Whether ``value`` is in normal form, the order of the seats included."""
+        """Whether ``value`` is in normal form, including the order of the seats."""
         total = 0
         for agent, key in zip(seats, value, strict=True):
             pieces = value[key]
@@ -318,7 +318,7 @@ Issue = Annotated[NumberIssue | ChoiceIssue | ItemsIssue, Field(discriminator="k
 
 
 def check_distinct(names: tuple[str, ...], field: str) -> None:
-    """Raises InvalidValueError where two ``names`` of ``field`` are one after Unicode and case normalisation."""
+    """Raises InvalidValueError if two ``names`` of ``field`` are equal after Unicode and case normalisation."""
     first: dict[str, str] = {}
     for name in names:
         if (earlier := first.setdefault(fold(name), name)) is not name:

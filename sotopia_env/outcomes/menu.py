@@ -20,7 +20,7 @@ MOST_DIVISIONS = 24
 
 
 class Offer(NamedTuple):
-    """An open proposal. A named tuple, like all records here that are built on every turn, at a third of the cost.
+    """An open proposal. All records that every turn builds are named tuples, at a third of a dataclass's cost.
 
     Attributes:
         number: from 1, in the order of the episode; never used twice.
@@ -58,7 +58,8 @@ class Menu(NamedTuple):
         vote: the options of an open ballot.
         unvote: whether the seat has a vote that it may take back.
         claim: whether the seat may claim an answer.
-        candidates: the answers that may be claimed, if they are public; with ``claim`` and none here, any text may.
+        candidates: the answers that may be claimed, if they are public; if ``claim`` is true and this is empty, any
+            text may be claimed.
         space: the outcome space of the offers.
         offers: the offers that the numbers above name.
     """

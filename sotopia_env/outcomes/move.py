@@ -61,7 +61,7 @@ KINDS: Mapping[str, MoveKind] = {kind.value: kind for kind in MoveKind}
 class Move:
     """One binding commitment; its JSON is ``{kind: content}``.
 
-    Two moves are equal when their JSON is, so ``{"accept": true}`` and ``{"accept": 1}`` are two.
+    Two moves are equal when their JSON is, so ``{"accept": true}`` and ``{"accept": 1}`` are different.
 
     Attributes:
         kind: the kind of commitment.

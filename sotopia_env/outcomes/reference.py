@@ -1,8 +1,9 @@
 """Reference points of an outcome space: best per seat, frontier, Nash, egalitarian, Kalai-Smorodinsky, best joint.
 
 Everything is exact, for any number of seats and up to 10⁶ outcomes. With gains over ``no_agreement``, g = u - d: Nash
-(1950) maximises the product of g, egalitarian (Kalai 1977) the least g, Kalai-Smorodinsky (1975) the least share
-g / best gain. These three are taken over outcomes that leave *no* seat below its ``no_agreement``.
+(1950) maximises the product of g; the egalitarian solution (Kalai 1977) maximises the least g; Kalai-Smorodinsky (1975)
+maximises the least share g / best gain. These three are taken over outcomes that leave *no* seat below its
+``no_agreement``.
 
 Ties are broken by the greater joint payoff, then by the earliest outcome in the order of the space. Costs per turn are
 left out: they belong to an episode, not to an outcome.

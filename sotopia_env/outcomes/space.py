@@ -35,7 +35,7 @@ def remember(texts: dict[tuple[Any, ...], str], key: tuple[Any, ...], text: str)
 
 @dataclass(frozen=True)
 class OutcomeSpace:
-    """Issues and the seats they concern: the public half of a specification, and the only one that policies see.
+    """The issues and the seats: the public part of a specification, and all of it that policies see.
 
     A ballot's space has one issue, the choice ``option``; the space of claims has no issue, hence one outcome, ``{}``.
 
@@ -151,7 +151,7 @@ class OutcomeSpace:
 
     @cached_property
     def _texts(self) -> dict[tuple[Any, ...], str]:
-        """Terms as text by key: each turn shows every open offer again."""
+        """Terms as text, cached by key, because each turn shows every open offer again."""
         return {}
 
     @cached_property
@@ -175,7 +175,7 @@ class OutcomeSpace:
 
     @cached_property
     def offer_form(self) -> tuple[str, str]:
-        """An offer's JSON with … in the place of values, and who the seats of a division are; empty without items."""
+        """An offer's JSON with … in place of values, and a note on the seats of a division (empty without items)."""
         seats = ", ".join(f'"{agent}": …' for agent in self.names)
         values = {"items": f"{{{seats}}}"}
         terms = ", ".join(f"{quote(issue.name)}: {values.get(issue.kind, '…')}" for issue in self.issues)

@@ -1,7 +1,7 @@
 """The public file format of a verified outcome: protocol, issues, and each seat's worth for every outcome.
 
-Mistakes are refused when the record is built, with one sentence that names the place and the fix. Policies,
-which may not see all of it, get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and their own worth instead.
+A mistake raises an error when the record is built; the message names the field and the fix. Policies must not see the
+whole record; they get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and their own worth instead.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class OutcomeSpec(Record):
         return self
 
     def space(self, names: Seats) -> OutcomeSpace:
-        """Returns the space for the seats in ``names``; it holds nothing of worths or answers."""
+        """Returns the space for the seats in ``names``; it contains neither worths nor answers."""
         if isinstance(self.protocol, BallotRules):
             return OutcomeSpace((ChoiceIssue(name=OPTION, options=self.protocol.options),), dict(names))
         return OutcomeSpace(self.issues, dict(names))

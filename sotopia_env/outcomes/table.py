@@ -90,7 +90,7 @@ class Votes:
 
     Attributes:
         agents: agent ids in seat order.
-        cast: the option of each seat, ``None`` without a vote, :data:`HIDDEN` for a vote that may not be known.
+        cast: the option of each seat, ``None`` without a vote, :data:`HIDDEN` for a vote that the viewer may not see.
         absent: the seats that have left.
     """
 
@@ -138,8 +138,8 @@ class Claims:
 
     Attributes:
         claimed: agent id to the number of claims made; known to all.
-        tries_left: agent id to claims left, of the seats that the viewer may know: its own, or all.
-        wrong: agent id to wrong claims, of the same seats.
+        tries_left: agent id to claims left, for the seats whose claims the viewer may see: its own, or all.
+        wrong: agent id to wrong claims, for the same seats.
         right: those of the same seats that have claimed the answer.
     """
 

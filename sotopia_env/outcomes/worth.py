@@ -272,8 +272,8 @@ Worth = Annotated[
 def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None) -> list[tuple[Terms, float]]:
     """Returns outcomes with their worth to one seat, best first; equally good ones in the order of the space.
 
-    All outcomes, if there are at most 10⁵. In a larger space the numbers are taken on a coarser grid: the number
-    with most values keeps every second one and its highest, repeatedly, until at most 10⁵ outcomes are left.
+    All outcomes, if there are at most 10⁵. In a larger space, number issues get a coarser grid: the issue with the most
+    values keeps every second value and its highest one, repeatedly, until at most 10⁵ outcomes are left.
 
     Raises:
         InvalidValueError: there are too many outcomes even with the coarsest grid, because of choices and divisions.

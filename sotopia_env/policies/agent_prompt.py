@@ -8,8 +8,9 @@ There are four formats:
   models fine-tuned on that format expect.
 * ``brief`` is a conversation without instructions, a tenth as long, for models of a few million parameters, which learn
   instructions by training or not at all. It lists goals, private information, the seat's worth, the range of possible
-  agreements, the turns, the reason why an own answer or move did not count, the turn's number, the number of own turns
-  left, and the move that accepts each open offer. The rest of the table follows from the effects of the moves.
+  agreements, the turns, the reason why the seat's answer or move did not count, the turn's number, the number of the
+  seat's turns left, and the move that accepts each open offer. The rest of the table follows from the effects of the
+  moves.
 * ``tools`` is ``chat`` with functions to call instead of a JSON form (:mod:`sotopia_env.policies.function_calls`).
 """
 
@@ -170,7 +171,7 @@ def _flat(key: str, value: object) -> str:
 
 
 def _own_consequence(turn: Turn, failure: str) -> list[str]:
-    """The feedback on an own turn that only its seat gets: why it did not count, or whether a claim was right."""
+    """The feedback on a seat's own turn that only the seat gets: why it did not count, or whether a claim was right."""
     if failure:
         return [f"({_UNUSABLE}: {quote(failure)})"]
     if turn.violation is not None:

@@ -63,10 +63,10 @@ def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
 class RuledAnswers:
     """Base of scripted policies, which are dataclasses. Answers follow rules and use only the seat's observation.
 
-    An own goal counts as reached if the moves brought the seat more than no outcome would; another seat's goal, if the
-    moves led to any outcome. In a task without a protocol, questions on goals are not answered. The answer to a
-    question on private information is the option that shares the most words with its owner's utterances; in a tie,
-    there is no answer.
+    The seat's own goal counts as reached if the moves brought the seat more than no outcome would; another seat's goal
+    counts as reached if the moves led to any outcome. In a task without a protocol, questions on goals are not
+    answered. The answer to a question on private information is the option that shares the most words with its owner's
+    utterances; in a tie, there is no answer.
     """
 
     __slots__ = ()

@@ -28,7 +28,8 @@ class Sharer(RuledAnswers):
     Attributes:
         name: the policy's name.
         floor: the target at the end, from 0 to 1.
-        horizon: the number of own turns until the floor is reached, including those spent on disclosure; at least 1.
+        horizon: the number of the seat's turns until the floor is reached, including those spent on disclosure; at
+            least 1.
     """
 
     name: str = "sharer"

@@ -90,7 +90,7 @@ class Part:
 
 
 def take_over(part: RunDirectory, run: Path, keys: Collection[str]) -> None:
-    """Makes a part skip the episodes that its run has recorded, and continue those that its run has begun.
+    """Makes a part skip the episodes that its run has recorded, and continue those that its run has started.
 
     Args:
         part: the directory of the part.

@@ -68,7 +68,7 @@ class PartResult:
 
     Attributes:
         stopped: why the part ended before it was done; empty if it was done.
-        unfinished: the number of episodes that were begun but did not end because the part was stopped.
+        unfinished: the number of episodes that were started but did not end because the part was stopped.
         refusal: the error of a model that refuses every request, if that was the reason.
     """
 

@@ -63,7 +63,7 @@ class RunResult:
         failures: episodes that could not be finished, in the order of failing.
         repaired: one sentence for each incomplete line that was removed from a file of the run.
         stopped: why the run ended before it was done; empty if it was done.
-        unfinished: the number of episodes that were begun but did not end because the run was stopped. They do not
+        unfinished: the number of episodes that were started but did not end because the run was stopped. They do not
             count as failures. A resumed run continues them, in a run directory from the turn that was next.
     """
 
@@ -104,7 +104,7 @@ class _Run:
 
     @property
     def unfinished(self) -> int:
-        """Episodes that were begun and neither recorded nor failed."""
+        """Episodes that were started, but neither recorded nor failed."""
         return self.started - self.played - len(self.failed)
 
     async def work(self, plan: EpisodePlan) -> bool:
@@ -261,7 +261,7 @@ async def run_episodes(
         plans: the episodes to play (:func:`sotopia_env.runs.plan.plan_episodes`).
         evaluator: scores each episode when it ends; ``None`` leaves that to :func:`evaluate_run`.
         run_dir: the directory to write to. If it holds the same run, that run is continued: unscored episodes are
-            evaluated again, and those that were begun or failed continue from their last turn. ``None`` keeps the
+            evaluated again, and those that were started or failed continue from their last turn. ``None`` keeps the
             episodes in memory.
         concurrency: the number of episodes in flight at once, at least 1.
         timeout: seconds for playing one episode, and again for evaluating it; ``None`` for no limit. It takes effect

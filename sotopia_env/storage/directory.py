@@ -53,8 +53,8 @@ class RunDirectory:
         failures: the latest failure of every episode that has not succeeded since.
         unscored: the number of recorded episodes that the run's evaluator failed to score; in a run without an
             evaluator, the number of those whose latest evaluation failed.
-        unfinished: the parts of episodes that were begun and are not recorded, by key: their turns, and evaluations by
-            the judges of a panel.
+        unfinished: the parts of episodes that were started and are not recorded, by key: their turns, and evaluations
+            by the judges of a panel.
         repaired: one sentence for each incomplete line that was removed.
     """
 

@@ -70,8 +70,8 @@ class Action:
         move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty. A
             mapping such as ``{"accept": 1}`` is read as one.
         wait: in reactive order, the time after which the agent acts next, in ticks of the logical clock, whatever
-            happens before; by default it acts some time after something reached it. Other orders ignore it. Others
-            never see it.
+            happens before; by default it acts some time after an action reached it. Other orders ignore it, and other
+            agents never see it.
 
     Raises:
         InvalidActionError: a field has an invalid value.
@@ -183,7 +183,7 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
 
 
 def json_objects(text: str) -> list[dict[str, Any]] | ParseFailure:
-    """Returns the JSON objects in a model's text, thinking blocks before them left out, or why they cannot be read."""
+    """Returns the JSON objects in a model's text after its thinking blocks, or the reason why they cannot be read."""
     if len(text) > _MAX_TEXT:
         return ParseFailure(f"the text has {len(text)} characters; at most {_MAX_TEXT} are read")
     try:
@@ -198,7 +198,7 @@ def json_objects(text: str) -> list[dict[str, Any]] | ParseFailure:
 def parse_possible(
     text: str, available: Collection[ActionType], recipients: Mapping[str, str]
 ) -> Action | ParseFailure:
-    """Reads an action that a seat could take now, see :func:`parse`; one that it could not is a failure with a reason.
+    """Reads an action as :func:`parse` does; an action that the seat could not take now is a failure with a reason.
 
     Args:
         text: the model's output.
@@ -259,7 +259,7 @@ def _without_thinking(text: str) -> str | None:
 
 
 def _outside_object(text: str, position: int) -> bool:
-    """Whether ``position`` lies inside no JSON object that can be read from ``text``."""
+    """Whether ``position`` is outside every JSON object that can be read from ``text``."""
     return all(not start < position < end for start, end, _ in _scan(text))
 
 

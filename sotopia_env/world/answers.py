@@ -1,7 +1,7 @@
 """Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
 
 A question has a few options; a reply selects one of them or states why it does not. A respondent who was asked
-about private information and did not answer was not right; if no one could be asked, nothing is known. A question
+about private information and did not answer counts as wrong; if no one could be asked, the value is unknown. A question
 never contains the right answer; the record of an answer, which only evaluators read, does.
 """
 
@@ -179,8 +179,9 @@ class InterviewAnswer(Record):
 
 INFORMATION, ANSWERED, COVERAGE = "information", "information_answered", "information_coverage"
 INFORMATION_MEASURES = (INFORMATION, ANSWERED, COVERAGE)
-"""Measures of answers on private information, each a mean over questions: right of all that were asked (the paper's
-accuracy, AgentSense §3.4), right of those that were answered, and answered of those that were asked."""
+"""Measures of answers on private information, each a mean over questions: the share of right answers among all
+questions asked (the paper's accuracy, AgentSense §3.4), the share of right answers among those given, and the share of
+questions that were answered."""
 
 
 def information_values(right: bool | None) -> dict[str, float]:

@@ -3,7 +3,7 @@
 The functions are ``initial_state`` and ``transition``; they neither render nor score, and use no global randomness.
 The table of a verified task (offers, votes, claims) is folded once per turn by the task's protocol
 (:mod:`sotopia_env.outcomes`); words never change it.
-Who acts next is the matter of :mod:`~sotopia_env.world.turn_order`.
+:mod:`~sotopia_env.world.turn_order` decides who acts next.
 Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for simultaneous turns and private messages.
 """
 
@@ -32,9 +32,9 @@ class SilenceRule(StrEnum):
     """How silent (``none``) turns are counted.
 
     * ``consecutive``: turns in a row, the same for every seat.
-    * ``legacy``: as the code behind the SOTOPIA papers counted. There every step also stored a ``none`` for each seat
-      whose turn it was not, so that with two seats one silence of seat 1 after seat 0 spoke makes three stored
-      ``none`` (and ends the episode) while one silence of seat 0 makes two (and does not).
+    * ``legacy``: as in the code of the SOTOPIA papers, which also stored a ``none`` for each seat whose turn it was
+      not. With two seats, one silence of seat 1 after seat 0 spoke therefore counts as three and ends the episode,
+      while one silence of seat 0 counts as two and does not.
     """
 
     CONSECUTIVE = "consecutive"
@@ -66,8 +66,8 @@ class Rules:
         max_rounds: limit on rounds, in reactive order on the clock's ticks; replaces the
             turn limit when given.
         max_silent_turns: this many silent turns in a row end the episode; ``None`` means seats + 1 (3 for two
-            seats, as in the reference code), 0 switches the rule off. In reactive order, the silence must also have
-            left no seat that has something to read or has named a time.
+            seats, as in the reference code), 0 switches the rule off. In reactive order, this also requires that no
+            seat has something to read or has named a time.
         silence_rule: how silent turns are counted.
         first_seat: seat that begins in round-robin order.
         action_types: the types agents may use; ``none`` is always among them.
@@ -127,8 +127,8 @@ class Turn:
         round: the round it belongs to, from 0; in reactive order, the time on the logical clock.
         actor: agent id.
         action: the action that took effect; a move that counted is in normal form.
-        violation: the reason why the requested action was not allowed. ``action`` is then ``none``, or, where the move
-            alone was not open, the words without it.
+        violation: the reason why the requested action was not allowed. ``action`` is then ``none``, or, if only the
+            move was not open, the words without the move.
         veiled: whether the actor had not seen the other turns of this round (simultaneous and reactive order).
         attempted: the requested action, if it was not allowed.
         effect: the effect of the move, in the protocol's words.
@@ -151,7 +151,7 @@ class Turn:
 class EpisodeState(NamedTuple):
     """The Dec-POMDP's state: the task and everything that has happened.
 
-    A named tuple, because every turn makes one: a fifth of the time of a frozen dataclass.
+    A named tuple, because every turn builds one, in a fifth of the time of a frozen dataclass.
 
     Attributes:
         waiting: agents still to act in this round, the next one first; empty when the episode has ended.
@@ -201,7 +201,7 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
     Args:
         task: the task of the episode.
         rules: order and limits.
-        seed: fixes what is random in the turn order; any non-negative integer.
+        seed: determines the random parts of the turn order; any non-negative integer.
 
     Raises:
         InvalidValueError: ``rules.first_seat`` is not a seat of the task, or ``seed`` is negative or not an integer.
@@ -219,8 +219,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     """Returns the state after the agent whose turn it is has taken ``action``.
 
     A well-formed action that the rules do not allow (type not available, recipient gone, a private action where the
-    scenario has none) becomes ``none`` with the reason in ``Turn.violation``. Where its move alone is not open, the
-    words are heard and the move does not count.
+    scenario has none) becomes ``none`` with the reason in ``Turn.violation``. If only its move is not open, the words
+    are heard and the move does not count.
 
     Raises:
         InvalidActionError: the episode has ended, or a recipient is not an agent of the task.
@@ -263,7 +263,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
 
 
 def _next_round(state: EpisodeState) -> NextRound:
-    """The round after the one of ``state``, which is over."""
+    """Returns the round that follows ``state``'s finished round."""
     rules, turns = state.rules, _this_round(state)
     actions = {turn.actor: turn.action for turn in turns}
     last = LastRound(state.task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments)
@@ -332,10 +332,10 @@ def _settled(task: Task, table: Any) -> bool:
 
 
 def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
-    """Returns why the move of ``action`` would not count as far as ``actor`` can know, or ``None``; changes nothing.
+    """Returns why ``action``'s move would not count, as far as ``actor`` can know, or ``None``.
 
-    In a veiled round the move is checked against the table at the round's beginning, so that the answer reveals
-    nothing of what others have done since.
+    In a veiled round the move is checked against the table at the round's beginning, so that the answer does not reveal
+    what others have done since.
     """
     if state.rules.turn_order.veiled:
         state = state._replace(table=state.round_table)
@@ -405,7 +405,7 @@ def check_recipients(task: Task, action: Action) -> None:
 
 
 def _absent(state: EpisodeState) -> frozenset[str]:
-    """The agents that have left, as far as the acting seat can know: in a veiled round, before the round."""
+    """The agents that the acting seat knows to have left: in a veiled round, those that left before the round."""
     if not state.left or not state.rules.turn_order.veiled:
         return state.left
     return state.left - {turn.actor for turn in _this_round(state)}

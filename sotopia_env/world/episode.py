@@ -31,7 +31,7 @@ from sotopia_env.world.scenario import Task
 logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
-"""Bumped, with a line in the changelog, whenever an old line could be read wrongly."""
+"""Increased, with a line in the changelog, whenever an old record could be misread."""
 
 
 def _only_version(value: int) -> int:
@@ -49,7 +49,7 @@ _LONGEST_UNUSABLE = 4_000
 
 
 class Usage(Record):
-    """Tokens and US dollars behind a text; zeros without a language model, ``None`` for an unknown number."""
+    """Tokens and US dollars spent on a text; zeros without a language model, ``None`` for an unknown number."""
 
     prompt_tokens: int | None = 0
     completion_tokens: int | None = 0
@@ -143,8 +143,8 @@ COUNTS_OF_WORDS = "rules"
 class Score(Record):
     """One agent's score on one dimension, with the reasoning that led to it.
 
-    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares. ``spread`` is
-    the largest less the smallest of the scores that several judges gave, where several did.
+    ``dimension`` is one of the seven, or the name of a custom dimension that the evaluation declares. ``spread`` is the
+    largest minus the smallest score if several judges gave one.
     """
 
     agent: str
@@ -316,7 +316,7 @@ class Episode(SourcedRecord):
         """Returns the state before turn ``turn``: an unfinished episode of the turns until then, without evaluations.
 
         Args:
-            turn: index of a turn; the number of turns gives the state at the end, which has stopped as the episode has.
+            turn: index of a turn; the number of turns gives the final state, with the episode's stop reason.
 
         Raises:
             InvalidValueError: the episode has no such turn.

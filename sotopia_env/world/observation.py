@@ -314,7 +314,7 @@ class SeatView:
         self._position = 0  # index after the last turn that was read
 
     def observe(self, state: EpisodeState) -> Observation:
-        """Returns the seat's observation of ``state``, a later state of the same episode than any before."""
+        """Returns the seat's observation of ``state``; states of the episode must be passed in order."""
         if self._position != len(state.turns):
             self._catch_up(state)
         agent, waiting = self._agent, state.waiting
@@ -334,7 +334,7 @@ class SeatView:
         )
 
     def _table(self, state: EpisodeState) -> Any:
-        """The latest table the seat may know: not one after it left, nor one from inside a veiled round."""
+        """The latest table the seat may see: none from after it left or from within a veiled round."""
         if self._agent not in state.left or not state.tables:
             return state.round_table if self._veiled and state.stop is None else state.table
         leave = exit_of(state.turns, self._agent)

@@ -81,7 +81,7 @@ def outcome_at(task: Task, table: Any, turns: int) -> OutcomeResult:
 
 
 def goal_truth(task: Task, outcome: OutcomeResult) -> Mapping[tuple[int, int], bool]:
-    """Returns by seat and index of the goal whether it was reached; only goals with a test, whose truth is exact.
+    """Returns whether each goal with an exact test was reached, by seat and index of the goal.
 
     Args:
         task: the task of the episode; the result is empty if it has no interview or tests.

@@ -1,4 +1,4 @@
-"""The seven social dimensions, reward vectors, and the ways to make one number of them.
+"""The seven social dimensions, reward vectors, and the scalarisations that turn a vector into one number.
 
 Source: SOTOPIA (arXiv 2310.11667) §3. The vector's order is that of the reference implementation and of
 :data:`DIMENSIONS`; it never changes within a schema version.

@@ -105,8 +105,8 @@ class Character(SourcedRecord):
 
     ``None`` and empty texts are unknown. ``secret`` and ``private_attributes`` are read only by the agent that
     enacts the character; what others may read of the rest depends on the relationship
-    (:data:`sotopia_env.world.observation.DISCLOSURE`). ``id`` is that of the files that it was imported from; no seat
-    reads it, and it is written only where there is one.
+    (:data:`sotopia_env.world.observation.DISCLOSURE`). ``id`` is the id in the files that it was imported from; no seat
+    reads it, and files omit it if it is empty.
     """
 
     first_name: Annotated[Label, AfterValidator(_not_an_agent_id)]
@@ -207,7 +207,7 @@ class Constraints(Record):
         return self
 
     def admits(self, seat: int, character: Character) -> bool:
-        """Whether ``character`` may sit in ``seat`` as far as age and occupation go."""
+        """Whether the conditions on age and occupation admit ``character`` to ``seat``."""
         age = character.age
         # An unknown age does not meet a condition on ages.
         if self.ages and (age is None or not self.ages[seat][0] <= age <= self.ages[seat][1]):

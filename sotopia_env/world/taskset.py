@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Split = Literal["train", "dev", "test"]
 YAML_SUFFIXES = (".yaml", ".yml")
 YAML_KEYS = ("tasks", "scenarios", "rules", "dimensions")
-"""Parts of a YAML file with a simulation: its tasks or scenarios, fields of ``Rules``, dimensions of a judge's own."""
+"""Parts of a YAML file with a simulation: its tasks or scenarios, fields of ``Rules``, custom dimensions of a judge."""
 _SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 

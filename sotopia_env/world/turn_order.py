@@ -1,9 +1,9 @@
-"""Turn orders: one function, from a round that is over to the next one and the agents that act in it.
+"""Turn orders: the function that determines the next round and the agents that act in it.
 
 A round is one tick of the episode's logical clock. In three orders every agent that has not left acts in each tick. In
-``reactive`` order (SOTOPIA-S4 §3.2 and appendix B) each agent acts in the ticks of its own appointments. They follow
-from the seed, from the actions that reached it, and from the waits that it named itself, never from the time that a
-policy takes to answer.
+``reactive`` order (SOTOPIA-S4 §3.2 and appendix B) each agent acts in the ticks of its own appointments. They depend on
+the seed, on the actions that reached the agent and on the waits that it named itself, never on the time that a policy
+takes to answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Appointment(NamedTuple):
 
     Attributes:
         round: the tick of the clock.
-        fixed: whether it stays, whatever happens before: the seat named it, or has something to read then.
+        fixed: whether later events cannot change it, because the seat named it or has something to read then.
     """
 
     round: int
@@ -51,7 +51,7 @@ class Appointment(NamedTuple):
 
 
 class LastRound(NamedTuple):
-    """A round that is over: the part of an episode's state on which it depends who acts next.
+    """A finished round: the part of an episode's state that determines who acts next.
 
     Attributes:
         task: the task of the episode.

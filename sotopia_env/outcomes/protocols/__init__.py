@@ -1,1 +1,1 @@
-"""Protocols: the rules by which moves become an outcome, one module for each; and the function that makes them."""
+"""Protocols: the rules that turn moves into an outcome, one module per protocol, and the function that makes them."""

@@ -10,9 +10,9 @@ The rules in detail:
 - A private offer must reach every seat whose assent it needs. Others notice only a gap in the
   numbers of offers, as they do in the numbers of turns after any private action. An answer to an offer counts, and is
   on the table, for all seats to which the offer is open, even if its turn was private.
-- A seat that leaves takes its offers and its acceptances along, and sees of what follows only whether others agree.
-  Offers that cannot be agreed any more are off the table; when a seat left whose assent every agreement needs, nothing
-  can be agreed, and the protocol is settled.
+- When a seat leaves, its offers and acceptances are removed; after that it sees only whether the others agree.
+  Offers that can no longer be agreed are removed. If a seat leaves whose assent every agreement needs, nothing can be
+  agreed any more, and the protocol is settled.
 - In a simultaneous round only offers made before it can be answered; one that an earlier seat replaced, rejected or
   withdrew in the same round is gone. A seat answers an offer at most once, whatever it knew when it acted.
 """
@@ -118,7 +118,7 @@ class Agreement(Protocol[AgreementState]):
         if seat in state.absent:
             raise InvalidMoveError("a seat that has left cannot make a move")
         if self._impossible(state.absent):
-            raise InvalidMoveError("a seat has left without whose assent nothing can be agreed", hint="no move is open")
+            raise InvalidMoveError("a seat has left whose assent every agreement needs", hint="no move is open")
 
     def _impossible(self, absent: frozenset[str]) -> bool:
         return bool(self.required & absent) or len(self.agents) - len(absent) < self.quorum
@@ -280,7 +280,7 @@ class Agreement(Protocol[AgreementState]):
         return Settlement(True, first.terms, reason, first.proposer, assents)
 
     def table(self, state: AgreementState, seat: str | None) -> TableView:
-        """The open offers that ``seat`` knows of: a seat that has left knows of none."""
+        """The open offers that ``seat`` can see; a seat that has left sees none."""
         settled = self.settled(state)
         result = self._result(state, seat) if settled else ""
         absent = seat in state.absent

@@ -3,10 +3,10 @@
 The rules in detail:
 
 - The ballot closes with the last missing vote; until then votes can be changed or taken back. Voting for the same
-  option again is open and changes nothing.
+  option again is allowed and changes nothing.
 - The vote of a seat that leaves stays as it was cast. When the last seat without a vote leaves, the ballot closes.
-- If the episode ends before, the votes cast so far are counted. Plurality needs a unique maximum, majority more than
-  half of *all* seats, unanimity all seats; anything else is not a decision.
+- If the episode ends earlier, the votes cast so far are counted. Plurality needs a unique maximum, majority needs more
+  than half of *all* seats, and unanimity needs all seats; otherwise nothing is decided.
 - In a simultaneous round the first in seat order wins: a change by a later seat is refused when an earlier seat's vote
   has closed the ballot. A secret ballot is opened when it closes.
 """
@@ -110,7 +110,7 @@ class Ballot(Protocol[BallotState]):
         return not state.waiting
 
     def outcome(self, state: BallotState) -> Settlement:
-        """The option that the current votes decide for."""
+        """The option that wins with the current votes."""
         counts = Counter(option for option in state.votes if option is not None).most_common()
         option = self._winner(counts)
         tally = ", ".join(f"{name} {count}" for name, count in counts) or "no votes"
@@ -133,7 +133,7 @@ class Ballot(Protocol[BallotState]):
         return option if enough[self.rules.rule] else None
 
     def table(self, state: BallotState, seat: str | None) -> TableView:
-        """The seats that have voted, with their options as far as ``seat`` may know them."""
+        """The seats that have voted, with the options that ``seat`` may see."""
         settled, cast = not state.waiting, state.votes
         if self.rules.secret and seat is not None and not settled:
             own = self._seat_of[seat]

@@ -2,13 +2,14 @@
 
 The rules in detail:
 
-- A claim is right when it is the answer after Unicode, case and blank normalisation. Where the list of candidates is
-  public, anything else is refused and costs no try; where it is not, it is a wrong claim: a refusal would reveal the
-  list.
-- Others learn that a claim was made, not which and not whether it was right: a right one would give the answer away.
-  A seat may say anything about its claim in words.
-- A seat that was right has no further claim. With ``needs: any`` the first right claim settles; with ``all`` the last
-  missing one, or an event that makes it impossible: a seat uses up its tries, or leaves without having been right.
+- A claim is right when it is the answer after Unicode, case and blank normalisation. If the list of candidates is
+  public, any other answer is refused and costs no try. If the list is not public, any other answer is a wrong claim,
+  because a refusal would reveal the list.
+- Others learn that a claim was made, but neither the claimed answer nor whether it was right, which would reveal the
+  answer. A seat may say anything about its claim in words.
+- A seat that was right cannot claim again. With ``needs: any``, the first right claim settles the protocol. With
+  ``all``, the last missing right claim settles it, or an event that makes such a claim impossible: a seat uses up its
+  tries, or leaves without a right claim.
 - The right claim of a seat that leaves stays.
 - In a simultaneous round, claims are taken in seat order, and one that comes after the settlement is refused.
 """
@@ -120,7 +121,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         return self._by_fold.get(fold(text)) or " ".join(text.split())
 
     def leave(self, state: ClaimsState, seat: str) -> ClaimsState:
-        """Keeps the seat's claims, and takes its remaining tries away."""
+        """Keeps the seat's claims, and removes its remaining tries."""
         self._check_seat(seat)
         return state if seat in state.absent else ClaimsState(state.right, state.wrong, state.absent | {seat})
 

@@ -1,7 +1,7 @@
 """The protocol: a pure state machine over moves, one per task, shared by every episode of it.
 
-A protocol keeps nothing of an episode; the state is a frozen value that each call takes and returns. An illegal move
-raises and leaves the state as it was.
+A protocol stores nothing about an episode; the state is a frozen value that each call takes and returns. An illegal
+move raises and leaves the state as it was.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Protocol(ABC, Generic[S]):
 
     @abstractmethod
     def table(self, state: S, seat: str | None) -> TableView:
-        """The table, as far as ``seat`` may know it; ``None`` sees everything."""
+        """The part of the table that ``seat`` may see; ``None`` sees everything."""
 
     def payoffs(self, state: S, turns: int = 0) -> tuple[float, ...]:
         """The payoff of each seat, in seat order.

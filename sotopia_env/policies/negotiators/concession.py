@@ -21,7 +21,7 @@ from sotopia_env.world.observation import Observation
 class TimeDependent(Negotiator):
     """Concedes with time: target(t) = floor + (opening - floor) × (1 - t^(1 / exponent)).
 
-    ``t`` runs from 0 in the first own turn to 1 at the horizon, and stays 1 after that. This is the tactic
+    ``t`` runs from 0 in the seat's first turn to 1 at the horizon, and stays 1 after that. This is the tactic
     F(t) = k + (1 - k) t^(1/e) of Faratin et al., with k = (1 - opening) / (1 - floor).
 
     Attributes:
@@ -29,7 +29,7 @@ class TimeDependent(Negotiator):
         exponent: positive; below 1 the policy concedes late (*boulware*), 1 is *linear*, above 1 it concedes early
             (*conceder*).
         floor: the target at the end, from 0 (anything better than no agreement) to ``opening``.
-        horizon: the number of own turns until the floor is reached, in an episode of two seats; at least 1. See
+        horizon: the number of the seat's turns until the floor is reached, in an episode of two seats; at least 1. See
             :func:`elapsed`. A short episode shortens it
             (:func:`~sotopia_env.policies.negotiators.negotiation.turns_within`).
         opening: the target in the first turn, at most 1.
@@ -65,17 +65,17 @@ class TitForTat(Negotiator):
     """Concedes as much as the partners have conceded: target = 1 - reciprocity × concession - goodwill × time.
 
     If a partner's first offer was worth u to this seat and its latest is worth v, the partner has covered the fraction
-    (v - u) / (1 - u) of the distance between the two opening positions. The same fraction of the own distance, from 1
-    to u, is a concession of v - u. The concession is the mean over partners. This is the relative tactic of Faratin et
-    al. over the whole negotiation. Partners that do not concede get only the goodwill, without which two policies of
-    this kind would never begin to concede.
+    (v - u) / (1 - u) of the distance between the two opening positions. The same fraction of the seat's own distance,
+    from 1 to u, is a concession of v - u. The concession is the mean over partners. This is the relative tactic of
+    Faratin et al. over the whole negotiation. Partners that do not concede get only the goodwill, without which two
+    policies of this kind would never begin to concede.
 
     Attributes:
         name: the policy's name.
         reciprocity: the share of the partners' concession that is returned, from 0 to 1.
-        goodwill: the unconditional concession up to the last own turn, from 0 to 1.
+        goodwill: the unconditional concession up to the seat's last turn, from 0 to 1.
         floor: the lowest target, from 0 to 1.
-        horizon: the number of own turns over which the goodwill is given; at least 1.
+        horizon: the number of the seat's turns over which the goodwill is given; at least 1.
     """
 
     name: str = "tit-for-tat"

@@ -27,16 +27,17 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
 DEFAULT_HORIZON = 10
-"""The number of own turns in an episode of two seats and 20 turns."""
+"""The number of a seat's turns in an episode of two seats and 20 turns."""
 DEFAULT_FLOOR = 0.02
 """The least utility of an acceptable agreement: positive but small, since the best outcome is often out of reach."""
 _PATIENCE = "I would like to hear everybody before I vote."
 
 
 def elapsed(observation: Observation, horizon: int) -> float:
-    """Returns the share of the time that has passed: 0 in the first own turn, 1 in the last of ``horizon`` and later.
+    """Returns the share of the time that has passed: 0 in the seat's first turn, 1 in the last turn of ``horizon`` and
+    later.
 
-    The horizon counts the own turns of each of two seats. If more seats share the turns of an episode, each seat has
+    The horizon counts the turns of each of two seats. If more seats share the turns of an episode, each seat has
     fewer; see also :func:`turns_within`.
     """
     # The index of the last own turn. If there is only one, it is the last, and the seat concedes all at once.
@@ -45,7 +46,7 @@ def elapsed(observation: Observation, horizon: int) -> float:
 
 
 def turns_within(observation: Observation, horizon: int) -> int:
-    """Returns the number of turns of all seats within a horizon, which counts the own turns of each of two seats.
+    """Returns the number of turns of all seats within a horizon, which counts the turns of each of two seats.
 
     Horizons are meant for episodes of 20 turns. A shorter turn limit shortens them: a policy that plans with turns
     beyond the limit concedes too late.

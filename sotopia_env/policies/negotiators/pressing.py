@@ -1,7 +1,7 @@
 """Opponents that act on their partners by words: one presses, one asks for private information.
 
-Their moves are those of an ordinary negotiator. A partner that reads only moves meets nothing new; one that reads words
-can be moved to concede, or to tell what it should keep to itself.
+Their moves are those of an ordinary negotiator. A partner that reads only moves is not affected; one that reads words
+can be persuaded to concede, or to reveal what it should keep to itself.
 """
 
 from __future__ import annotations

@@ -74,13 +74,13 @@ class Briefing:
             actions are not possible.
         protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
         space: the outcome space; ``None`` without a protocol.
-        rules: the protocol's rules (whose assent it takes, how votes are counted); ``None`` without a protocol, and for
-            claims, whose rules hold the answer.
+        rules: the protocol's rules (whose assent is needed, how votes are counted); ``None`` without a protocol, and
+            for claims, whose rules hold the answer.
         worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
             protocol.
         head: the text of all this.
-        answer: how to answer, with the action types at hand, and ``timing``.
+        answer: how to answer, with the available action types, and ``timing``.
         timing: how to say when the seat acts next; empty in an order that leaves no choice.
     """
 
@@ -199,7 +199,7 @@ def _outcome_text(task: Task, seat: int) -> str:
 
 
 def _indent(text: str) -> str:
-    """Indents an author's text, so that none of its lines can pass for a line of the briefing."""
+    """Indents an author's text, so that none of its lines can be mistaken for a line of the briefing."""
     return "\n  ".join(text.splitlines())
 
 

@@ -82,7 +82,7 @@ class Conversation:
         own: Mapping[int, OwnMessage],
         dropped: int = 0,
     ) -> None:
-        """Begins a conversation.
+        """Creates an empty conversation.
 
         Args:
             briefing: the seat's briefing.
@@ -116,7 +116,7 @@ class Conversation:
         """Returns the messages of an observation.
 
         Args:
-            turns: all that the seat has witnessed; those before :attr:`length` are not read.
+            turns: all turns that the seat has witnessed; those before :attr:`length` are not read.
             number: the number of the coming turn.
             acting: whether the coming turn is the seat's own.
             table: the current table, as whole lines; with the open moves if the seat is to act.

@@ -1,4 +1,4 @@
-"""A seat's view of the table: what it may know of it, the moves open to it, and its payoff as things are."""
+"""A seat's view of the table: the part that it may see, the moves open to it, and its current payoff."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sotopia_env.outcomes.table import HIDDEN, TableView
 from sotopia_env.world.perception.rendering import indented
 
 _indented_menu = lru_cache(maxsize=4_096)(indented)
-"""Menus recur: they name offers by number, and never terms."""
+"""Menus as text, cached because they recur: they name offers by number and contain no terms."""
 
 
 class Prospect(NamedTuple):

@@ -2,7 +2,7 @@ r"""Turns, refusals and the table as lines of text.
 
 Other agents' text is data. Wherever it is shown, it is inside a JSON string literal on a single line, with the
 characters that end lines, reorder text or open a chat template's control tokens written as ``\uXXXX``. So no
-argument can begin a line, close its quotes or pose as a turn, and ``json.loads`` of the literal gives back
+argument can begin a line, close its quotes or imitate a turn, and ``json.loads`` of the literal gives back
 the exact argument. The effect of a move follows the quotes, after `` · ``, in the protocol's words.
 """
 

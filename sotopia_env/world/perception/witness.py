@@ -20,7 +20,7 @@ def exit_of(turns: Sequence[Turn], agent: str) -> Turn | None:
 
 
 def over(turns: Sequence[Turn], round_: int, stop: StopReason | None) -> int:
-    """Returns how many of the turns are over: all but those of ``round_``, where that is a veiled one.
+    """Returns how many of the turns are over: all except those of ``round_``, if that is veiled.
 
     Args:
         turns: from the first one on.
@@ -35,7 +35,7 @@ def over(turns: Sequence[Turn], round_: int, stop: StopReason | None) -> int:
 
 
 def witnesses(agent: str, turn: Turn, leave: Turn | None) -> bool:
-    """Whether ``agent`` witnesses a turn that is over; ``leave`` is the one by which it left."""
+    """Whether ``agent`` witnesses a turn that is over; ``leave`` is the turn by which it left."""
     if turn.actor == agent:
         return True
     if turn.action.to and agent not in turn.action.to:
@@ -49,7 +49,7 @@ def moment(turn: Turn) -> int:
 
 
 def is_public(turn: Turn) -> bool:
-    """Whether all who witness a turn know all of it: it has no failed attempt, secret move or plan of its actor's."""
+    """Whether every witness may see the whole turn: it has no failed attempt, secret move or plan."""
     return turn.violation is None and turn.hidden is None and turn.action.wait is None
 
 

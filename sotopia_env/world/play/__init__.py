@@ -1,1 +1,1 @@
-"""Who acts and where: the policy protocol, the table that an episode is played at, and playing on from a state."""
+"""The play of episodes: the policy protocol, the table at which an episode is played, and continuations of states."""

@@ -94,7 +94,7 @@ class Continuations:
         return table.episode()
 
     async def samples(self, state: Episode, count: int) -> list[Episode]:
-        """Returns ``count`` continuations of a state, or one if the episode has ended there: nothing is drawn then.
+        """Returns ``count`` continuations of a state, or one if the episode has ended there.
 
         Raises:
             SotopiaError: a policy or the evaluator failed.

@@ -87,7 +87,7 @@ class Table:
             rules: the turn order and the limits.
             seed: the seed of the turn order and of the policies; any non-negative integer.
             key: the identity of the record within a run.
-            policies: who acts from outside, for the record; policies that are asked are added (:meth:`seat`).
+            policies: the actors outside this table, for the record; policies that it asks are added (:meth:`seat`).
 
         Raises:
             InvalidValueError: the rules do not fit the task, the seed is not a non-negative integer, or an argument
@@ -366,7 +366,7 @@ class Table:
         return self.acting
 
     async def evaluate(self, evaluator: Evaluator) -> Evaluation:
-        """Returns the evaluator's verdict, which also goes into the record, until another turn is taken.
+        """Returns the evaluator's verdict, which stays in the record until another turn is taken.
 
         Raises:
             InvalidValueError: ``evaluator`` is not an evaluator.

@@ -31,6 +31,7 @@ def fold(text: str) -> str:
 
 def decimals(*numbers: Decimal) -> int:
     """The number of digits after the point that the longest of ``numbers`` needs."""
+    # ``normalize`` drops trailing zeros, so that 5.00 needs no digits.
     exponents = (number.normalize().as_tuple().exponent for number in numbers)
     return max(0, *(-exponent for exponent in exponents if isinstance(exponent, int)), 0)
 
@@ -42,6 +43,7 @@ def read_amount(value: object, unit: str = "") -> Decimal | None:
         return None
     if isinstance(value, int):
         return Decimal(value) if value.bit_length() <= _LARGEST_BITS else None
+    # ``repr`` is the shortest text that reads back as the float: 0.1 is one tenth.
     if isinstance(value, float):
         return Decimal(repr(float(value))) if math.isfinite(value) else None
     if isinstance(value, Decimal):

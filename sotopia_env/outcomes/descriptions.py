@@ -19,6 +19,7 @@ MOST_NAMES = 12
 def describe_space(spec: OutcomeSpec, names: Seats) -> str:
     """Returns the public part in plain sentences: the issues, the moves, and the rule that decides the outcome."""
     rules = spec.protocol
+    # A variant of another package adds one sentence on how it differs from its kind.
     rule = protocol_variant(rules.variant, rules.kind).rule if rules.variant else ""
     if isinstance(rules, AgreementRules):
         text = f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
@@ -108,6 +109,7 @@ def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     ``price from $40 to $162 in steps of $1 (lower is better); start June 1 or June 15; food 3 pieces``. The direction
     is the seat's own, so the line is for its owner only. Empty where the candidates of claims are not public.
     """
+    # A list of candidates that is not public must not appear in a prompt.
     if isinstance(spec.protocol, ClaimsRules):
         return f"claim {' or '.join(spec.protocol.candidates)}" if spec.protocol.shown else ""
     return "; ".join(_issue_outline(issue, spec.worth[seat]) for issue in spec.space(names).issues)
@@ -118,6 +120,7 @@ def _issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth) 
         return f"{issue.name} {' or '.join(issue.options)}"
     if isinstance(issue, ItemsIssue):
         return f"{issue.name} {issue.count} piece{'s' * (issue.count != 1)}"
+    # A table of worths gives no direction per issue.
     gain = worth.issues[issue.name]["per_unit"] if isinstance(worth, AdditiveWorth) else 0
     better = f" ({'higher' if gain > 0 else 'lower'} is better)" if gain else ""
     return f"{issue.name} {issue.limits_text()}{better}"

@@ -29,10 +29,12 @@ def pareto(payoffs: NDArray[Any]) -> Rows:
 
     Of equal points the first is returned. The rows come in the order of their points, ascending.
     """
+    # Ranks instead of payoffs: only the order counts, and whole numbers compare exactly.
     columns = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in payoffs.T]
     # Dimensions × points, so that each column is contiguous in memory.
     ranks = np.stack(columns).astype(np.int32)
     distinct = _distinct(ranks)
+    # The cloud numbers the distinct points; ``distinct`` maps them back to rows of ``payoffs``.
     optimal = _Cloud(ranks[:, distinct], _sums(payoffs[distinct])).maxima()
     return np.asarray(distinct[np.sort(optimal)])
 
@@ -43,6 +45,7 @@ def _distinct(ranks: NDArray[np.int32]) -> Rows:
     order = np.lexsort(ranks[::-1])
     ordered = ranks[:, order]
     first = np.ones(ranks.shape[1], dtype=bool)
+    # Equal points are neighbours in sorted order; shape (points - 1,).
     first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
     return order[first]
 
@@ -53,6 +56,7 @@ def _sums(payoffs: NDArray[Any]) -> NDArray[np.float64]:
     Rounding is monotone: a point that equals or beats another in these columns has no smaller sum.
     """
     values = payoffs.astype(np.float64)
+    # Shape (points, dimensions), scaled so that no column dominates the sums.
     values -= values.min(axis=0)
     spread = values.max(axis=0)
     return np.ascontiguousarray(np.cumsum(values / np.where(spread > 0, spread, 1.0), axis=1).T)
@@ -101,11 +105,11 @@ class _Cloud:
         return mask
 
     def _within_bounds(self, upper: Rows, lower: Rows, dimensions: int) -> tuple[Rows, Rows]:
-        """The points of ``upper`` that could cover one of ``lower``, and the positions of ``lower`` that are in
-        reach."""
+        """The part of ``upper`` that could cover a point of ``lower``, and the positions of such points."""
         positions = np.arange(len(lower))
         for column in (self.sums[dimensions - 1], *self.ranks[:dimensions]):
             above, below = column[upper], column[lower[positions]]
+            # A point that is below all of ``lower`` in one column covers none of them.
             upper = upper[above >= below.min()]
             positions = positions[below <= above.max()]
             if not len(upper) or not len(positions):
@@ -124,6 +128,7 @@ class _Cloud:
         # Points in the lower half cannot cover those in the upper half, so three of the four pairs of halves are left.
         mask[high_lower] = self._covered(upper[high_upper], lower[high_lower], dimensions)
         low = np.flatnonzero(~high_lower)
+        # These are strictly better in this dimension, so the others decide.
         mask[low] = self._covered(upper[high_upper], lower[low], dimensions - 1)
         low = low[~mask[low]]
         mask[low] = self._covered(upper[~high_upper], lower[low], dimensions)
@@ -144,6 +149,7 @@ class _Cloud:
     def _pairs(self, upper: Rows, lower: Rows, dimensions: int) -> Mask:
         """Mask of the pairs in which a point of ``upper`` (rows) covers one of ``lower`` (columns)."""
         above, below = self.ranks[:dimensions, upper], self.ranks[:dimensions, lower]
+        # Shape (upper, lower); one dimension at a time, so that only one matrix is in memory.
         covers = np.asarray(above[0][:, None] >= below[0])
         for dimension in range(1, dimensions):
             covers &= above[dimension][:, None] >= below[dimension]

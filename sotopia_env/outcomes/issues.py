@@ -97,6 +97,7 @@ class NumberIssue(Record):
     def nearest(self, amount: Decimal) -> int | float:
         """The value of the grid nearest to ``amount``."""
         if amount <= self.low or amount >= self.high:
+            # ``high`` may be off the grid here: the record's check asks for the nearest value to name it.
             limit = Decimal(self._grid[0] if amount <= self.low else self._top()).scaleb(-self.decimals)
             return json_number(limit)
         return self.value_at(round((Fraction(amount) - Fraction(self.low)) / Fraction(self.step)))
@@ -140,6 +141,7 @@ class NumberIssue(Record):
 
     @cached_property
     def _affixes(self) -> tuple[str, str]:
+        # Currency signs come before the number ($40), all other units after it (40 days).
         is_currency = all(unicodedata.category(character) == "Sc" for character in self.unit)
         return (self.unit, "") if is_currency else ("", f" {self.unit}")
 
@@ -208,6 +210,7 @@ class ChoiceIssue(Record):
             raise InvalidMoveError(field=self.name, got=value, valid=self.options)
         if value in self._exact:
             return value
+        # A huge text is cut before it is normalised.
         option = self._by_fold.get(fold(value[:400]))
         if option is None:
             raise InvalidMoveError(field=self.name, got=value, valid=self.options)
@@ -227,6 +230,7 @@ class ItemsIssue(Record):
 
     def size(self, seats: int) -> int:
         """The number of divisions."""
+        # Stars and bars: ``seats - 1`` bars separate the shares.
         return math.comb(self.count + seats - 1, seats - 1)
 
     def values(self, seats: Seats) -> Iterator[dict[str, int]]:
@@ -250,6 +254,7 @@ class ItemsIssue(Record):
         A key is read as an agent id, then as a name as written, then as either in any case; a name that fits several
         seats is refused.
         """
+        # Terms in normal form, the usual case, are copied and not read again.
         if type(value) is dict and len(value) == len(seats) and self._is_division(value, seats):
             return value.copy()
         if not isinstance(value, Mapping):

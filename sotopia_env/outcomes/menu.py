@@ -151,6 +151,7 @@ class Menu(NamedTuple):
         if kind is MoveKind.PROPOSE and self.space is not None:
             return Move(kind, self.space.draw(rng))
         if kind is MoveKind.CLAIM and not self.candidates:
+            # Random play must not know the candidates when the list is not public.
             return Move(kind, f"answer {rng.randrange(1000)}")
         return rng.choice([move for move in moves if move.kind is kind])
 

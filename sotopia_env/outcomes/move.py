@@ -86,6 +86,7 @@ class Move:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Move):
             return NotImplemented
+        # Python's ``1 == True`` would make two different moves equal; their JSON differs.
         return canonical_json(self.to_json()) == canonical_json(other.to_json())
 
     def __hash__(self) -> int:
@@ -104,6 +105,7 @@ def read_move(value: object) -> Move:
         InvalidMoveError: ``value`` is anything else; the message states the expected form and the value.
     """
     if isinstance(value, Move):
+        # Read again, because a Move built in Python may hold content that JSON cannot.
         value = value.to_json()
     if isinstance(value, str):
         value = _parsed(value)

@@ -106,6 +106,7 @@ def _needs(spec: OutcomeSpec, seats: int) -> tuple[int, tuple[int, ...]]:
     """The number of seats whose assent an outcome needs, and the seats that must be among them."""
     rules = spec.protocol
     if isinstance(rules, BallotRules):
+        # One vote wins a plurality if nobody else votes.
         return {"plurality": 1, "majority": seats // 2 + 1, "unanimity": seats}[rules.rule], ()
     if isinstance(rules, AgreementRules):
         if isinstance(rules.needs, Quorum):
@@ -126,14 +127,17 @@ class _Points:
         self.space = space
         self.scales = [valuation.scale for valuation in valuations]
         self.disagreement = [valuation.disagreement for valuation in valuations]
+        # Each seat has its own scale; in the common unit payoffs can be added and compared.
         unit = math.lcm(*self.scales)
         self.factors = [unit // scale for scale in self.scales]
         # Payoffs: outcomes × seats. No later step exceeds a difference of two joint payoffs in the common unit.
         payoffs = np.stack([_column(space, valuation) for valuation in valuations], axis=1)
         largest = max(int(np.abs(payoffs).max()), *map(abs, self.disagreement)) * max(self.factors)
         self.payoffs: NDArray[Any] = _wide(payoffs, 2 * largest * len(valuations))
+        # Shape (outcomes, seats): whether the seat gets at least its ``no_agreement``.
         rational = np.stack([self.payoffs[:, i] >= d for i, d in enumerate(self.disagreement)], axis=1)
         self.rational = np.asarray(rational.all(axis=1))
+        # Attainable: enough seats, and every seat with a veto, lose nothing by agreeing.
         self.possible = np.flatnonzero((rational.sum(axis=1) >= quorum) & rational[:, list(veto)].all(axis=1))
 
     def references(self) -> ReferencePoints:
@@ -166,6 +170,7 @@ class _Points:
         if not len(rows):
             return None, None, None
         gains = self.payoffs[rows] - self.disagreement
+        # Gains of different seats are compared, hence the common unit.
         egalitarian = self._argmax(rows, (gains * self.factors).min(axis=1))
         return self._nash(rows, gains), egalitarian, self._kalai_smorodinsky(rows, gains, best)
 
@@ -186,6 +191,7 @@ class _Points:
             for seat, row in enumerate(best)
             if row is not None
         }
+        # Nobody can gain, so all rational outcomes tie; ``_argmax`` breaks the tie.
         if not attainable:
             return self._argmax(rows, np.zeros(len(rows), dtype=np.int64))
         gains, most = gains[:, list(attainable)], list(attainable.values())
@@ -195,6 +201,7 @@ class _Points:
         return self._argmax(rows[near], (_wide(gains[near], unit) * [unit // gain for gain in most]).min(axis=1))
 
     def _payoffs(self, row: int | None) -> Payoffs:
+        # ``tolist`` gives Python's whole numbers, whose division rounds only once.
         exact = self.disagreement if row is None else self.payoffs[row].tolist()
         return tuple(payoff / scale for payoff, scale in zip(exact, self.scales, strict=True))
 
@@ -212,6 +219,7 @@ class _Points:
         return total
 
     def _argmax(self, rows: NDArray[Any], objective: NDArray[Any]) -> int:
+        # Ties go to the greater joint payoff, then to the earliest outcome.
         rows = rows[objective == objective.max()]
         if len(rows) > 1:
             joint = self._joint(rows)
@@ -220,6 +228,7 @@ class _Points:
 
     def _best(self, seat: int) -> int | None:
         column = self.payoffs[self.possible, seat]
+        # No attainable outcome beats the disagreement, so that is the seat's best.
         if not len(column) or column.max() <= self.disagreement[seat]:
             return None
         return self._argmax(self.possible, column)

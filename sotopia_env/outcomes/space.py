@@ -28,6 +28,7 @@ OPTION = "option"
 def remember(texts: dict[tuple[Any, ...], str], key: tuple[Any, ...], text: str) -> str:
     """Returns ``text`` and stores it in ``texts``, which never grows beyond :data:`MOST_TEXTS`."""
     if len(texts) >= MOST_TEXTS:
+        # Cleared as a whole: texts recur within an episode, so tracking their use would not pay.
         texts.clear()
     texts[key] = text
     return text
@@ -88,6 +89,7 @@ class OutcomeSpace:
         if not self._has_items:
             return tuple([terms[name] for name in self._issue_names])
         values = [terms[name] for name in self._issue_names]
+        # A division is a dict; its values in seat order can be hashed.
         return tuple([tuple(value.values()) if isinstance(value, dict) else value for value in values])
 
     @cached_property

@@ -106,6 +106,7 @@ class ClaimsRules(ProtocolRules):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_distinct(self.candidates, "candidates")
+        # Only candidates can be claimed, so another answer could never be right.
         if fold(self.answer) not in map(fold, self.candidates):
             raise InvalidValueError(field="answer", got=self.answer, valid=self.candidates)
         if long := [candidate for candidate in self.candidates if len(candidate) > LONGEST_CLAIM]:
@@ -130,6 +131,7 @@ class OutcomeSpec(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # An unknown variant fails when the file is read, not when an episode starts.
         if self.protocol.variant:
             protocol_variant(self.protocol.variant, self.protocol.kind)
         _check_issues(self)

@@ -39,6 +39,7 @@ class OpenOffer(NamedTuple):
     @property
     def more(self) -> int:
         """The number of further acceptances that it needs, those of ``missing`` included."""
+        # A required seat's acceptance counts towards the quorum, too: the maximum, not the sum.
         return max(self.quorum - len(self.offer.accepted), len(self.missing))
 
     def to_json(self) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class OpenOffer(NamedTuple):
             "proposer": offer.proposer,
             "terms": offer.terms,
             "accepted": list(offer.accepted),
+            # A set has no order of its own; equal offers must give equal JSON.
             "rejected": sorted(offer.rejected),
             "missing": list(self.missing),
             "more": self.more,
@@ -112,6 +114,7 @@ class Votes:
     @property
     def options(self) -> dict[str, str]:
         """Agent id to option, where it is known."""
+        # ``HIDDEN`` is the empty text, so secret votes are left out like missing ones.
         return {agent: vote for agent, vote in zip(self.agents, self.cast, strict=True) if vote}
 
     def to_json(self) -> dict[str, Any]:
@@ -164,6 +167,7 @@ class Claims:
         for agent, count in self.claimed.items():
             line = f"{names[agent]}: {count} claim{'s' * (count != 1)}"
             if agent in self.right:
+                # A seat that was right cannot claim again, so its right claim is its last one.
                 line += ", the last one right"
             elif self.wrong.get(agent):
                 wrong = ", ".join(map(quote, self.wrong[agent]))

@@ -40,6 +40,7 @@ def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
         raise InvalidValueError(
             field="protocol", expected="a class that extends Agreement, Ballot or ClaimsProtocol", got=protocol
         )
+    # The same class may register twice, since a module may be named in several ways.
     if not name or _VARIANTS.setdefault(name, protocol) is not protocol:
         raise InvalidValueError(field="protocol", expected="a name that no other protocol has", got=name)
     return protocol

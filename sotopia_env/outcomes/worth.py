@@ -245,6 +245,7 @@ class ClaimsWorth(WorthForm):
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
         scale = _scale([self.right, self.wrong, self.none, self.per_turn])
         right, none, per_turn = (_scaled(number, scale) for number in (self.right, self.none, self.per_turn))
+        # The protocol, which counts wrong claims, charges for them.
         return Valuation(scale=scale, constant=right, disagreement=none, per_turn=per_turn)
 
 
@@ -282,6 +283,7 @@ def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None
     valuation = worth.valuation(space, agent)
     names = [issue.name for issue in space.issues]
     rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
+    # A stable sort: equally good outcomes keep the order of the space.
     ranked = sorted(((valuation.exact(space, terms), terms) for terms in rows), key=lambda pair: -pair[0])
     return [(terms, exact / valuation.scale) for exact, terms in ranked]
 
@@ -303,6 +305,7 @@ def _thinned(space: OutcomeSpace) -> list[list[Any]]:
     grids: list[list[Any]] = []
     for issue, size, stride in zip(space.issues, sizes, strides, strict=True):
         if isinstance(issue, NumberIssue):
+            # The highest value stays, even where the stride would skip it.
             indexes = [*range(0, size - 1, stride), size - 1]
             grids.append([issue.value_at(index) for index in indexes])
         else:

@@ -44,6 +44,7 @@ class ActionType(StrEnum):
     LEAVE = "leave"
 
 
+# Trained agents know these indices: append new types, never reorder them.
 ACTION_TYPES: tuple[ActionType, ...] = tuple(ActionType)
 _BY_VALUE: dict[str, ActionType] = {kind.value: kind for kind in ActionType}
 WORDLESS = (ActionType.NONE, ActionType.LEAVE)
@@ -90,6 +91,7 @@ class Action:
             kind = _BY_VALUE.get(self.action_type) if isinstance(self.action_type, str) else None
             if kind is None:
                 raise InvalidActionError(field="action_type", got=self.action_type, valid=_BY_VALUE)
+            # A plain text is accepted, too; this is how a frozen dataclass sets a field.
             object.__setattr__(self, "action_type", kind)
         if problem := _text_problem(self.argument):
             raise problem
@@ -105,6 +107,7 @@ class Action:
     @property
     def silent(self) -> bool:
         """Whether it has neither words nor a move; blank words count as silence, since no agent could perceive them."""
+        # ``leave`` carries no words either, but everybody notices it.
         return self.action_type is not ActionType.LEAVE and self.move is None and not self.argument.strip()
 
 
@@ -205,6 +208,7 @@ def parse_possible(
         available: the action types the seat may use.
         recipients: every name that may appear in ``to``, to its agent id; empty where private actions are not possible.
     """
+    # ``None`` keeps names as written, so that the refusal below can say that none are possible.
     action = parse(text, recipients or None)
     if isinstance(action, ParseFailure):
         return action
@@ -224,6 +228,7 @@ def _parse(text: str, items: Sequence[dict[str, Any]], recipients: Mapping[str, 
             keys = ", ".join(quote(key[:40]) for key in list(item)[:6])
             reasons.append(f'a JSON object without the key "action_type" (keys: {keys or "none"})')
             continue
+        # One bad action refuses the whole text: choosing among the others would be a guess.
         action = _read_object(item, recipients)
         if isinstance(action, ParseFailure):
             return action
@@ -246,6 +251,7 @@ def _without_thinking(text: str) -> str | None:
         if start is None or 0 <= brace < start.start():
             # An utterance may well contain "<think>", so only blocks before the first object count.
             break
+        # Only its own tag closes a block: the reasoning may mention the others.
         closing = _CLOSINGS[start.group()[1:-1].lower()].search(text, start.end())
         if closing is None:
             return None
@@ -345,6 +351,7 @@ def optional_move(value: object) -> Move | None:
     Raises:
         InvalidMoveError: ``value`` is anything else that is not a move.
     """
+    # Models that must fill every field write ``{}``, blanks or ``"null"`` for no move.
     if value is None or (isinstance(value, Mapping) and not value):
         return None
     if isinstance(value, str) and value.strip() in ("", "null"):

@@ -77,6 +77,7 @@ class InterviewReply:
     asked: bool = True
 
     def __post_init__(self) -> None:
+        # Exactly one of the two: a choice needs no reason, and a missing choice must have one.
         if (self.choice is None) is not bool(self.reason):
             raise InvalidValueError(expected="either a choice or the reason for its absence", got=self)
 
@@ -133,6 +134,7 @@ async def answer_of(
     """Returns the policy's answer; a reply without a choice if the policy does not answer questions."""
     if isinstance(policy, Interviewee):
         return await policy.answer(observation, question, seed)
+    # ``asked=False``: nobody could answer, so the question does not count as wrong.
     return InterviewReply(reason=f"the policy {policy.name!r} answers no questions", asked=False)
 
 

@@ -90,7 +90,9 @@ class Rules:
         object.__setattr__(self, "silence_rule", _member(SilenceRule, "silence_rule", self.silence_rule))
         if isinstance(self.action_types, str) or not isinstance(self.action_types, Iterable):
             raise InvalidValueError(field="action_types", expected="several action types", got=self.action_types)
+        # ``none`` is always available, because it replaces every action that is not allowed.
         kinds = {_member(ActionType, "action_types", kind) for kind in self.action_types} | {ActionType.NONE}
+        # In the order of the action space, whatever the order given, so that equal rules compare equal.
         object.__setattr__(self, "action_types", tuple(kind for kind in ACTION_TYPES if kind in kinds))
         for field, low in (("max_turns", 1), ("max_rounds", 1), ("max_silent_turns", 0), ("first_seat", 0)):
             value = getattr(self, field)
@@ -104,6 +106,7 @@ class Rules:
         """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""
         if self.max_rounds is not None:
             return None
+        # The caller's limit precedes the scenario's, which precedes the papers' 20 turns.
         return self.max_turns or task.scenario.max_turns or DEFAULT_MAX_TURNS
 
     def silence_limit(self, seats: int) -> int:
@@ -210,6 +213,7 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
         raise InvalidValueError(field="first_seat", expected=f"0 to {len(task.agents) - 1}", got=rules.first_seat)
     check_whole("seed", seed, 0)
     table = None if task.protocol is None else task.protocol.initial()
+    # Round -1 counts as finished, so that the first round is computed like any other.
     before = EpisodeState(task, rules, seed, (), -1, (), frozenset(), 0, None, table, (), table)
     first = _next_round(before)
     return before._replace(round=first.number, waiting=first.agents, appointments=first.appointments)
@@ -229,6 +233,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         raise InvalidActionError(f"the episode has ended ({state.stop.value})", field="action", got=action)
     actor = state.waiting[0]
     veiled = state.rules.turn_order.veiled
+    # In a veiled round a seat sees, and decides on, the table from before the round.
     basis = state.round_table if veiled else state.table
     counted, table, violation, result = _carry_out(state, actor, action, basis)
     attempted = None if violation is None else action
@@ -240,6 +245,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     # Only a table that has changed can have become settled.
     if settled is None and table is not state.table and _settled(state.task, table):
         settled = index + 1
+    # The table before the turn, as its actor saw it: chat messages show it again.
     tables = state.tables if state.table is None else (*state.tables, basis)
     after = state._replace(
         turns=(*state.turns, turn),
@@ -250,6 +256,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         tables=tables,
         settled_after=settled,
     )
+    # Computed at the end of a round only; whether the episode stops may depend on it.
     following = None if after.waiting else _next_round(after)
     stop = _stop(after, following)
     if stop is not None:
@@ -285,6 +292,7 @@ class _Consequence(NamedTuple):
 
 
 def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _Consequence:
+    # Checked before the move: an action that is refused as a whole must not change the table.
     violation = _violation(state, actor, action)
     if violation is not None:
         return _Consequence(NO_ACTION, state.table, violation)
@@ -302,6 +310,7 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
         table, effect = protocol.apply(state.table, actor, action.move, _audience(actor, action), basis)
     except InvalidMoveError as error:
         return _Consequence(_words(action), state.table, str(error))
+    # Recorded in normal form, so that the table can be folded again from the turns alone.
     counted = Action(action.action_type, action.argument, action.to, effect.move, action.wait)
     return _Consequence(counted, table, None, effect)
 
@@ -317,6 +326,7 @@ def _wordless(action: Action) -> Action:
 
 
 def _audience(actor: str, action: Action) -> frozenset[str] | None:
+    # The actor sees its own private turn, so it belongs to the audience of its offer.
     return frozenset((*action.to, actor)) if action.to else None
 
 
@@ -358,6 +368,7 @@ def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     table = basis = protocol.initial()
     round_, settled = -1, None
     for turn in turns:
+        # ``basis`` is the table before the round, which all seats of a veiled round saw.
         if turn.round != round_:
             round_, basis = turn.round, table
         action = turn.action
@@ -385,6 +396,7 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
         return f"move: comes with speak, non-verbal communication or action, not with {action.action_type.value!r}"
     if not action.to:
         return None
+    # An unknown recipient is the caller's mistake and raises; the cases below are the agent's.
     check_recipients(state.task, action)
     if not state.task.scenario.private_messages:
         return "private actions are not possible in this scenario; address everybody"
@@ -408,6 +420,7 @@ def _absent(state: EpisodeState) -> frozenset[str]:
     """The agents that the acting seat knows to have left: in a veiled round, those that left before the round."""
     if not state.left or not state.rules.turn_order.veiled:
         return state.left
+    # Seats that decide at the same time cannot know who leaves in this round.
     return state.left - {turn.actor for turn in _this_round(state)}
 
 
@@ -434,6 +447,7 @@ def _stop(state: EpisodeState, following: NextRound | None) -> StopReason | None
     if silence_limit and state.silent_run >= silence_limit and not _expecting(state, following):
         return StopReason.SILENCE
     if rules.max_rounds is not None:
+        # In reactive order the clock may jump beyond the limit.
         return StopReason.TURN_LIMIT if following is not None and following.number >= rules.max_rounds else None
     limit = rules.turn_limit(state.task)
     return StopReason.TURN_LIMIT if limit is not None and len(state.turns) >= limit else None
@@ -443,4 +457,5 @@ def _expecting(state: EpisodeState, following: NextRound | None) -> bool:
     """Whether a seat that is present has something to read, or has named the time at which it acts."""
     if following is None or not following.appointments:
         return False
+    # Only a seat with something to read, or with a time of its own, has a fixed appointment.
     return any(following.appointments[state.task.seat_of[agent]].fixed for agent in state.active)

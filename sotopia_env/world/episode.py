@@ -116,6 +116,7 @@ class Generation(Record):
         if self.parse_failure is not None:
             text = self.text if len(self.text) <= _LONGEST_UNUSABLE else f"{self.text[:_LONGEST_UNUSABLE]}…"
             return OwnMessage(escape(text), self.parse_failure)
+        # A control token in the text could end the message in a chat template; JSON escapes it.
         return OwnMessage(self.text) if self.text and escape(self.text) == self.text else None
 
 
@@ -148,6 +149,7 @@ class Score(Record):
     """
 
     agent: str
+    # Left to right, so that a built-in name becomes a ``Dimension`` and not a custom name.
     dimension: Annotated[Dimension | str, Field(union_mode="left_to_right")]
     value: float
     reasoning: str = ""
@@ -222,6 +224,7 @@ class Evaluation(Record):
         missing = [d.value for d in needed if d not in scores]
         if missing:
             raise EvaluationError(f"{self.evaluator}: no score for {agent} on {', '.join(missing)}")
+        # The 0 stands for dimensions that the caller does not read; needed ones were checked above.
         return reward_vector({d: scores[d].value if d in scores else 0.0 for d in DIMENSIONS})
 
 
@@ -370,6 +373,7 @@ def replay(episode: Episode) -> EpisodeState:
         DamagedRecordError: the record contradicts the rules (another actor's turn, turns after the end, …).
     """
     state = replay_turns(episode)
+    # The rules decide when an episode ends: another reason means an edited record.
     if state.stop is not episode.stop:
         raise DamagedRecordError(field=f"episode {episode.key!r}", expected=f"stop {state.stop}", got=episode.stop)
     return state
@@ -384,6 +388,7 @@ def replay_turns(episode: Episode) -> EpisodeState:
             state = transition(state, recorded.attempted or recorded.action)
         except InvalidValueError as error:
             raise DamagedRecordError.of(error, within=f"turns.{recorded.index}", where=where) from None
+        # The whole turn is compared, so that an edited effect or violation is found, too.
         if state.turns[-1] != recorded:
             raise DamagedRecordError(expected=str(state.turns[-1]), got=Verbatim(recorded), where=where)
     return state

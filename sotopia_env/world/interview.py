@@ -110,6 +110,7 @@ class Question(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # Folded, because answers that differ only in case would both be right.
         answers = {fold(self.answer)}
         for index, answer in enumerate(self.wrong):
             if fold(answer) in answers:
@@ -157,6 +158,7 @@ class GoalTest(Record):
             return False
         if not self.terms:
             return True
+        # Without an agreement there are no terms that could meet the condition.
         return outcome.agreed and all(_is_good(outcome.terms[name], good) for name, good in self.terms.items())
 
 
@@ -208,6 +210,7 @@ class Interview(Record):
         for index, test in enumerate(self.goal_tests):
             check_goal_test(test, seats, outcome, f"interview.goal_tests.{index}")
         tested = [(test.seat, test.goal) for test in self.goal_tests]
+        # Two tests of one goal could contradict each other.
         if twice := [pair for index, pair in enumerate(tested) if pair in tested[:index]]:
             raise InvalidValueError(
                 field="interview.goal_tests",

@@ -98,6 +98,7 @@ class Observation:
     @property
     def unread(self) -> tuple[Turn, ...]:
         """The seat's queue: the others' turns that it has witnessed since it acted last."""
+        # In veiled orders a moment is a round: the others' turns of the seat's own round are unread.
         own = max([moment(turn) for turn in self.turns if turn.actor == self.agent], default=-1)
         return tuple([turn for turn in self.turns if turn.actor != self.agent and moment(turn) >= own])
 
@@ -158,6 +159,7 @@ class Observation:
         protocol = self._state.task.protocol
         if protocol is None or (index is None and not self.acting):
             return ()
+        # An earlier turn had an earlier table, which the state keeps for every turn.
         outlook = self._outlook if index is None else Outlook(protocol, self._state.tables[index], self.agent)
         assert outlook is not None
         return outlook.menu.accept
@@ -203,6 +205,7 @@ class Observation:
         """
         if not self._check_dropped(dropped):
             return self.text
+        # Every turn is exactly one line, because line ends are escaped.
         return self._text(f"{LEFT_OUT.format(dropped)}{self.history.split(chr(10), dropped)[dropped]}")
 
     def messages_without(self, dropped: int) -> list[ChatMessage]:
@@ -253,6 +256,7 @@ class _Outlooks:
 
     def at(self, table: Any) -> Outlook | None:
         """The outlook on ``table``, the same one while the table stays; ``None`` in a task without a protocol."""
+        # By identity: a table that no move has changed is the same object.
         if self._protocol is not None and (self.latest is None or self.latest.state is not table):
             self.latest = Outlook(self._protocol, table, self._agent)
         return self.latest
@@ -318,6 +322,7 @@ class SeatView:
         if self._position != len(state.turns):
             self._catch_up(state)
         agent, waiting = self._agent, state.waiting
+        # In a veiled round all waiting agents act at once, elsewhere only the first one.
         acting = (agent in waiting) if self._veiled else (bool(waiting) and waiting[0] == agent)
         return Observation(
             self._briefing,
@@ -336,6 +341,7 @@ class SeatView:
     def _table(self, state: EpisodeState) -> Any:
         """The latest table the seat may see: none from after it left or from within a veiled round."""
         if self._agent not in state.left or not state.tables:
+            # Once the episode has ended, the moves of its last round are no longer veiled.
             return state.round_table if self._veiled and state.stop is None else state.table
         leave = exit_of(state.turns, self._agent)
         assert leave is not None
@@ -349,9 +355,11 @@ class SeatView:
         self._outlooks.tables = state.tables
         end = over(turns, state.round, state.stop)
         leave = exit_of(turns, self._agent) if self._agent in state.left else None
+        # After leaving, the seat witnesses less than the others and cannot share their turns.
         self._open &= leave is None
         extend_lines(lines, turns[:end], names, self._veiled)
         for turn in turns[start:end]:
+            # A turn with a hidden part differs from seat to seat.
             self._open &= is_public(turn)
             if turn.actor == self._agent:
                 self._refusal, self._own_turns = self._conversation.refusal(turn), self._own_turns + 1
@@ -365,6 +373,7 @@ class SeatView:
         self._position = end
 
     def _line(self, turn: Turn, names: Any) -> str:
+        # The shared lines show a secret move as others see it; only its actor reads it in full.
         if turn.hidden is not None and turn.actor == self._agent:
             return render_turn(turn, names, self._veiled)
         return self._lines[turn.index]

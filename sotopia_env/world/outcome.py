@@ -55,6 +55,7 @@ def outcome_of(task: Task, turns: Sequence[Turn]) -> OutcomeResult:
         table, settled_after = final_table(task, turns)
     except InvalidMoveError as error:
         raise InvalidTaskError.of(error, within="recorded move", where=Where(record=f"task {task.id!r}")) from None
+    # Turns after the settlement cost nothing, since they can no longer change the outcome.
     return outcome_at(task, table, len(turns) if settled_after is None else settled_after)
 
 

@@ -41,6 +41,7 @@ RANGES: dict[Dimension, tuple[int, int]] = {
     Dimension.BELIEVABILITY: (0, 10),
     Dimension.RELATIONSHIP: (-5, 5),
     Dimension.KNOWLEDGE: (0, 10),
+    # SECRET and SOCIAL_RULES only punish: 0 is their best score.
     Dimension.SECRET: (-10, 0),
     Dimension.SOCIAL_RULES: (-10, 0),
     Dimension.FINANCIAL_AND_MATERIAL_BENEFITS: (-5, 5),
@@ -175,6 +176,7 @@ class Scalarisation:
             raise InvalidValueError(
                 field="weights", expected="at least one finite number by dimension", got=dict(weights)
             )
+        # Shape (7,), in the order of the reward vector.
         array = np.array([float(weights.get(d, 0.0)) for d in DIMENSIONS])
         if (self.single is not None) + (self.weights is not None) + self.share > 1:
             raise InvalidValueError(
@@ -207,6 +209,7 @@ class Scalarisation:
             return ()
         if self.single is not None:
             return (self.single,)
+        # A dimension with weight 0 needs no score.
         return DIMENSIONS if self.weights is None else tuple(d for d in DIMENSIONS if self.weights.get(d))
 
     def __str__(self) -> str:
@@ -226,5 +229,6 @@ class Scalarisation:
         if self.single is not None:
             return float(vector[DIMENSIONS.index(self.single)])
         if self.weights is not None:
+            # Weights apply to scores in [0, 1], because the native ranges differ in width and sign.
             return float(normalised(vector) @ self._array)
         return overall(vector)

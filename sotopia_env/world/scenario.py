@@ -124,6 +124,7 @@ class Character(SourcedRecord):
     secret: Line = ""
     public_attributes: TextMap = Field(default_factory=dict)
     private_attributes: TextMap = Field(default_factory=dict)
+    # Omitted if empty, so that it does not change the content hash of tasks without one.
     id: Line = Field(default="", exclude_if=operator.not_)
 
     @cached_property
@@ -213,6 +214,7 @@ class Constraints(Record):
         if self.ages and (age is None or not self.ages[seat][0] <= age <= self.ages[seat][1]):
             return False
         words = self.occupations[seat] if self.occupations else ()
+        # A word matches within a longer occupation: "teacher" admits "music teacher".
         return not words or any(word.casefold() in character.occupation.casefold() for word in words)
 
     def admits_pair(self, relationship: Relationship) -> bool:
@@ -311,6 +313,7 @@ class Task(SourcedRecord):
             raise InvalidValueError("names must differ", field="characters", got=[c.name for c in self.characters])
         pairs = [relationship.seats for relationship in self.relationships]
         expected = list(itertools.combinations(range(seats), 2))
+        # A missing pair is not a pair of strangers: the kind decides what each seat reads.
         if sorted(pairs) != expected:
             raise InvalidValueError(field="relationships", expected=f"one for each of {expected}", got=pairs)
         return self

@@ -167,6 +167,7 @@ class Cast(Record):
         pairs: set[tuple[int, int]] = set()
         for number, pair in enumerate(relationship.seats for relationship in self.relationships):
             where = f"relationships.{number}.seats"
+            # Pairs are stored as (i, j) with i < j.
             if pair[1] >= count:
                 raise InvalidValueError(
                     field=where, expected=f"indices below {count}, the number of characters", got=pair
@@ -207,6 +208,7 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
     """Returns the task in which character ``seating[i]`` of the cast sits in seat ``i``."""
     relationships = []
     for i, j in itertools.combinations(range(len(seating)), 2):
+        # Relationships are symmetric, so only the indices change: from the cast's to seats.
         tie = cast.between(seating[i], seating[j])
         relationships.append(tie.model_copy(update={"seats": (i, j)}))
     return Task(
@@ -220,6 +222,7 @@ def seat_characters(scenario: Scenario, cast: Cast, seating: Sequence[int], task
 def admissible_seatings(scenario: Scenario, cast: Cast) -> list[tuple[int, ...]]:
     """All seatings of the cast that satisfy the scenario's constraints, in index order."""
     constraints = scenario.constraints
+    # Tested once for all pairs that the cast does not list.
     strangers = constraints.admits_pair(Relationship(seats=(0, 1), kind=RelationshipKind.STRANGER))
     admitted = {relationship.seats: constraints.admits_pair(relationship) for relationship in cast.relationships}
 
@@ -255,11 +258,13 @@ def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.
             field="constraints",
             hint=_fact_hint(scenario, cast),
         )
+    # ``min`` takes the first of equally good seatings, so the shuffle decides between them.
     generator.shuffle(seatings)
     groups: Counter[frozenset[int]] = Counter()
     uses = [0] * len(cast.characters)
 
     def repetition(seating: tuple[int, ...]) -> tuple[int, int]:
+        # First how often these people have met, then how often each of them was seated.
         return groups.get(frozenset(seating), 0), sum(map(uses.__getitem__, seating))
 
     draws: list[tuple[int, ...]] = []
@@ -365,6 +370,7 @@ def read_values(path: Path, refused: list[str] | None = None) -> Iterator[tuple[
         yield from _yaml_values(text, path)
     elif path.suffix == ".json":
         raw = parse_json(text, path, InvalidTaskError)
+        # A file may hold one record without the brackets of an array.
         items = [raw] if _is_record(raw) else raw
         if not isinstance(items, list):
             raise InvalidTaskError(expected="a JSON array of records", got=type(raw), where=path)
@@ -411,6 +417,7 @@ def _yaml_values(text: str, path: Path) -> Iterator[tuple[Location, Any]]:
         where = location(unknown[0]).where
         raise InvalidTaskError("unknown key", field=unknown[0], got=unknown[0], valid=YAML_KEYS, where=where)
     lists = {(key,): raw[key] for key in YAML_KEYS[:2] if key in raw} if isinstance(raw, dict) else {(): raw}
+    # An object with neither key fails below, like a document that is not a list.
     for keys, items in lists.items() or [((), None)]:
         if not isinstance(items, list):
             raise InvalidTaskError(expected="a list of records", got=type(items), where=location(*keys).where)

@@ -124,6 +124,7 @@ def _reactive(last: LastRound) -> NextRound:
         # The clock starts with the first action: a limit on rounds must leave a tick in which somebody acts.
         start = min(time.round for time in appointments.values())
         appointments = {agent: time._replace(round=time.round - start) for agent, time in appointments.items()}
+    # The clock skips the ticks in which nobody acts.
     number = min([appointments[agent].round for agent in last.present], default=last.number + 1)
     agents = tuple([agent for agent in last.present if appointments[agent].round == number])
     return NextRound(number, agents, tuple(appointments.values()))
@@ -145,6 +146,7 @@ def _generator(seed: int, round_: int) -> random.Random:
 def _appointment(last: LastRound, agent: str, draw: float) -> Appointment:
     """The agent's appointment after the round; ``draw`` is from 0 to 1."""
     now, seats, own = last.number, len(last.task.agents), last.actions.get(agent)
+    # A time that the seat named itself stays, whatever reaches it before.
     if own is not None and own.wait is not None:
         return Appointment(now + own.wait, True)
     # The situation itself, before the first round, reaches everybody.
@@ -154,8 +156,10 @@ def _appointment(last: LastRound, agent: str, draw: float) -> Appointment:
         return earlier
     # A seat that nothing reaches speaks again by itself, on average after twice the time in which it would answer.
     time = now + 1 + int(draw * seats * (1 if reached else 2))
+    # News can bring a seat's next turn forward, but never delay it.
     return Appointment(time if earlier is None else min(time, earlier.round), reached)
 
 
 def _reaches(action: Action, agent: str) -> bool:
+    # Silence reaches nobody, and a private action only its recipients.
     return not action.silent and (not action.to or agent in action.to)

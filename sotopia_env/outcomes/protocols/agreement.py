@@ -124,6 +124,7 @@ class Agreement(Protocol[AgreementState]):
         return bool(self.required & absent) or len(self.agents) - len(absent) < self.quorum
 
     def _can_be_agreed(self, offer: Offer, absent: frozenset[str]) -> bool:
+        # The seats that could still accept: they see the offer, are present and have not rejected it.
         able = frozenset(self.agents if offer.audience is None else offer.audience) - absent - offer.rejected
         return self.required <= able and len(able) >= self.quorum
 
@@ -137,6 +138,7 @@ class Agreement(Protocol[AgreementState]):
         audience = None if visible_to is None else self._audience(state, seat, visible_to)
         offers, last, absent, _ = state
         move, number, latest = Move(PROPOSE, terms), last + 1, self.latest
+        # Proposing is accepting: the proposer is bound by its own offer.
         new = Offer(number, seat, terms, audience, accepted=(seat,))
         others, equal = [], False
         for offer in offers:
@@ -187,12 +189,14 @@ class Agreement(Protocol[AgreementState]):
             assents = tuple({agent for other in equals for agent in other.accepted})
         if not self._suffice(assents):
             return state
+        # With an agreement all other open offers lapse.
         return AgreementState((), state.last, state.absent, agreed=tuple(equals))
 
     def _offer(self, state: AgreementState, seat: str, move: Move, basis: AgreementState) -> Offer:
         number = offer_number(move.kind, move.content)
         if number is True:
             number = self._only_offer(seat, move.kind, basis)
+        # First by what the seat knew when it decided, so that the answer tells it nothing newer.
         before = next((offer for offer in basis.offers if offer.number == number), None)
         if before is None or not _is_open(before, seat, move.kind):
             self._refuse_offer(seat, move.kind, number, before, basis)
@@ -273,6 +277,7 @@ class Agreement(Protocol[AgreementState]):
             )
             return Settlement(False, reason=f"Nothing was agreed: {why}.")
         first = state.agreed[0]
+        # ``accepted`` includes proposers; the next line replaces their entry by the proposal.
         assents = {agent: Move(ACCEPT, offer.number) for offer in state.agreed for agent in offer.accepted}
         assents |= {offer.proposer: Move(PROPOSE, offer.terms) for offer in state.agreed}
         numbers = conjunction([f"#{offer.number}" for offer in state.agreed])

@@ -93,6 +93,7 @@ class Ballot(Protocol[BallotState]):
 
     def _with_vote(self, state: BallotState, seat: str, option: str | None) -> BallotState:
         index = self._seat_of[seat]
+        # -1 for a first vote, 1 for a vote that is taken back, 0 for a changed one.
         change = (option is None) - (state.votes[index] is None)
         votes = (*state.votes[:index], option, *state.votes[index + 1 :])
         return BallotState(votes, state.absent, state.waiting + change)
@@ -102,6 +103,7 @@ class Ballot(Protocol[BallotState]):
         self._check_seat(seat)
         if seat in state.absent or not state.waiting:
             return state
+        # A seat that leaves without a vote no longer keeps the ballot open.
         waiting = state.waiting - (state.votes[self._seat_of[seat]] is None)
         return BallotState(state.votes, state.absent | {seat}, waiting)
 
@@ -124,6 +126,7 @@ class Ballot(Protocol[BallotState]):
         return Settlement(True, {OPTION: option}, f"Decided by {self.rules.rule}: {option} ({tally}).", None, assents)
 
     def _winner(self, counts: list[tuple[str, int]]) -> str | None:
+        # In descending order, so a tie for the first place shows in the first two.
         if not counts or (len(counts) > 1 and counts[0][1] == counts[1][1]):
             return None
         option, count = counts[0]

@@ -58,6 +58,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         self.rules = spec.protocol
         self._candidates = ChoiceIssue(name="claim", options=self.rules.candidates)
         self._by_fold = {fold(candidate): candidate for candidate in self.rules.candidates}
+        # The answer as its candidate is spelt, because claims are read as candidates.
         self._answer = self._by_fold[fold(self.rules.answer)]
         self._costs = [worth.wrong for worth in spec.worth if isinstance(worth, ClaimsWorth)]
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
@@ -130,6 +131,7 @@ class ClaimsProtocol(Protocol[ClaimsState]):
         hopeful = [self._tries_left(state, seat) > 0 for seat in range(len(self.agents))]
         if self.rules.needs == "any":
             return any(state.right) or not any(hopeful)
+        # A seat without a right claim and without tries makes ``all`` impossible.
         can_be = [right or hope for right, hope in zip(state.right, hopeful, strict=True)]
         return all(state.right) or not all(can_be)
 
@@ -155,9 +157,11 @@ class ClaimsProtocol(Protocol[ClaimsState]):
 
     def table(self, state: ClaimsState, seat: str | None) -> TableView:
         """The number of claims of every seat, and the claims of ``seat`` itself."""
+        # A seat sees its own claims only: another's right claim would reveal the answer.
         viewed = self.agents if seat is None else (seat,)
         seats = {agent: self._seat_of[agent] for agent in viewed}
         claims = Claims(
+            # All seats may know how many claims were made; the rest is for the seats in ``viewed``.
             claimed={agent: len(state.wrong[i]) + state.right[i] for agent, i in self._seat_of.items()},
             tries_left={agent: self._tries_left(state, i) for agent, i in seats.items()},
             wrong={agent: state.wrong[i] for agent, i in seats.items()},

@@ -107,6 +107,7 @@ class Briefing:
 
 def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False) -> Briefing:
     """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task and turn order."""
+    # Everything besides the task that the text depends on; seeds and limits do not change it.
     key = ("briefing", agent, action_types, reactive)
     if key not in task.memo:
         task.memo[key] = _brief(task, agent, action_types, briefing_text("timing") if reactive else "")
@@ -120,7 +121,9 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
     partners = _partners(task, seat)
     recipients = {}
     if scenario.private_messages:
+        # Models address others by name or by id.
         recipients = {key: partner.agent for partner, _ in partners for key in (partner.agent, partner.name)}
+    # Includes the secret and the private attributes, which DISCLOSURE never lists.
     profile = describe(own, OWN_FIELDS)
     answer = fill(
         briefing_text("answer"),
@@ -141,6 +144,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         side.goals,
         side.hints,
         side.private_info,
+        # Programs read the worth as data, models as the text that is part of ``head``.
         side.private_data if worth is None else {**side.private_data, "worth": worth.model_dump(mode="json")},
         recipients,
         _head(task, seat, profile, "\n".join([line for _, line in partners])),
@@ -223,6 +227,7 @@ def _partners(task: Task, seat: int) -> list[tuple[Partner, str]]:
 
 def _acquaintance(task: Task, other: int, relationship: Relationship) -> Partner:
     character, kind = task.characters[other], relationship.kind
+    # Only disclosed fields are rendered, so that no other field can leak into the text.
     profile = describe(character, DISCLOSURE[kind])
     story = f" You two: {relationship.backstory}" if relationship.backstory else ""
     text = f"{character.name}: {_KIND_WORDS[kind]}.{' ' if profile else ''}{profile}{story}"

@@ -134,6 +134,7 @@ class Conversation:
     def own_message(self, turn: Turn) -> OwnMessage:
         """One of the seat's own turns in the seat's own text, or as JSON if it has no text."""
         own = self._own.get(turn.index)
+        # What the seat tried, not what the rules made of it: the refusal after it is about the attempt.
         return OwnMessage(to_json(turn.attempted or turn.action, self._names)) if own is None else own
 
     def refusal(self, turn: Turn) -> str:
@@ -149,6 +150,7 @@ class Conversation:
         answer: ChatMessage = {"role": "assistant", "content": self.own_message(turn).text}
         # The same user message as on the seat's turn: key-value caches hit only if the prefix is identical.
         self._messages += (self._cue(number, True, self._table_before(turn.index)), answer)
+        # The next user message starts with the reason why this answer did not count, if there is one.
         self._news = self.refusal(turn)
 
     def _cue(self, number: int, acting: bool, table: str) -> ChatMessage:

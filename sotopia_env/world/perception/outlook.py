@@ -77,6 +77,7 @@ class Outlook:
             return None
         seat = self._protocol.agents.index(self._agent)
         worth = self._protocol.valuations[seat]
+        # Zero turns: what the turns so far cost is spent whatever the seat does next.
         return Prospect(outcome.decided, self._protocol.payoffs(self.state)[seat] - worth.disagreement / worth.scale)
 
     def text(self, acting: bool) -> str:

@@ -23,6 +23,7 @@ def render_turn(turn: Turn, names: Mapping[str, str], by_round: bool = False) ->
 def extend_lines(lines: list[str], turns: Sequence[Turn], names: Mapping[str, str], by_round: bool = False) -> None:
     """Appends the lines of those ``turns`` that have none yet, each as the seats that did not act may see it."""
     for turn in turns[len(lines) :]:
+        # All seats share these lines; the actor of a secret move gets a line of its own (SeatView).
         lines.append(_line(turn, turn.effect if turn.hidden is None else turn.hidden, names, by_round))
 
 
@@ -44,6 +45,7 @@ def refusal(turn: Turn, failure: str = "") -> str:
         return f"Your answer could not be used and counted as {counted}: {quote(failure)}\n"
     if turn.violation is None:
         return ""
+    # ``none`` has replaced the whole action; otherwise only the move was refused.
     if turn.action.action_type is ActionType.NONE:
         problem = "Your action was not possible"
     else:

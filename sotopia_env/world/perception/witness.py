@@ -40,6 +40,7 @@ def witnesses(agent: str, turn: Turn, leave: Turn | None) -> bool:
         return True
     if turn.action.to and agent not in turn.action.to:
         return False
+    # Strictly before: of the veiled round in which it left, a seat witnesses only its own turn.
     return leave is None or moment(turn) < moment(leave)
 
 
@@ -50,6 +51,7 @@ def moment(turn: Turn) -> int:
 
 def is_public(turn: Turn) -> bool:
     """Whether every witness may see the whole turn: it has no failed attempt, secret move or plan."""
+    # A wait is a plan that only its actor knows.
     return turn.violation is None and turn.hidden is None and turn.action.wait is None
 
 
@@ -59,6 +61,7 @@ def perspective(agent: str, turn: Turn) -> Turn:
         return turn
     # The words that come with a secret move are public; the move and its effect are not.
     action, secret = turn.action, turn.hidden is not None
+    # Without ``wait``; violation and attempt are left out of the turn below: only the actor knows them.
     action = Action(action.action_type, action.argument, action.to, None if secret else action.move)
     effect = turn.hidden if secret else turn.effect
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)

@@ -99,5 +99,6 @@ class Continuations:
         Raises:
             SotopiaError: a policy or the evaluator failed.
         """
+        # After the end nothing is left to play, so all samples would be equal.
         draws = range(count if state.stop is None else 1)
         return await all_at_once(self.play(state, draw) for draw in draws)

@@ -120,6 +120,7 @@ class Table:
         """
         _check_type("episode", "an Episode", episode, Episode)
         table = cls(episode.task, episode.rules, episode.seed, key=episode.key, policies=episode.policies)
+        # Played again, so that a table never starts from a state that the rules cannot reach.
         table.state = replay_turns(episode) if episode.stop is None else replay(episode)
         table._turns = list(episode.turns)
         for item in episode.turns:
@@ -145,6 +146,7 @@ class Table:
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled as a record and the open answers; views and caches are built again when needed.
         return _restore, (self.episode(), self._pending)
 
     @property
@@ -230,6 +232,7 @@ class Table:
             _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
             return None
+        # A model's text is read by what is open to the seat now, and may be refused without a turn.
         answer = self.observe(agent).parse(action)
         if isinstance(answer, ParseFailure):
             return answer
@@ -298,6 +301,7 @@ class Table:
         for agent, policy in seats.items():
             if agent not in self.task.names:
                 raise UnknownNameError(field="policies", got=agent, valid=self.task.agents)
+            # A policy that is already noted is not described again on every step.
             if agent not in self._seated or self._seated[agent].name != getattr(policy, "name", None):
                 check_members("policies", "a policy, or a mapping of agents to policies", policy, Policy)
                 self._seated[agent] = PolicyInfo(agent=agent, name=policy.name, parameters=dict(policy.parameters))
@@ -425,6 +429,7 @@ def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int
         turn = item.turn
         if turn.actor == seat:
             yield table.observe(seat), turn.index
+        # The attempt, not its replacement: the rules refuse it again for the recorded reason.
         table.answer(turn.actor, turn.attempted or turn.action, item.generation)
 
 

@@ -25,11 +25,11 @@ def test_a_module_inside_a_package_that_has_moved_is_named_too():
     assert present_name("sotopia_env.tablet") is None
 
 
-def test_a_pickle_of_before_says_where_its_class_is_now():
+def test_an_old_pickle_names_the_new_module_of_its_class():
     with pytest.raises(ModuleNotFoundError, match=r"sotopia_env\.world\.play\.table"):
         pickle.loads(b"csotopia_env.table\nTable\n.")
 
 
-def test_a_configuration_of_before_is_told_the_new_name():
+def test_an_old_configuration_gets_the_new_name():
     with raises(InvalidValueError, field="policy", hint="it is now studies.harm.injury:tasks"):
         make_policy("training.harm.injury:tasks")

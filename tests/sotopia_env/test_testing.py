@@ -253,7 +253,7 @@ def test_observations_hold_no_leaks_and_more_for_closer_relations(kind):
     assert locations == close.get(kind, {"personality", "public_info"})
 
 
-def test_what_was_said_is_known_to_those_who_heard_it():
+def test_words_are_known_to_the_agents_that_heard_them():
     words = "My goal: Goal number 0. Keep it."
     private = state_after(marked(), Action(ActionType.SPEAK, words, ("agent_1",)))
     public = state_after(marked(), words)

@@ -29,7 +29,7 @@ SAME = [{}, {"role": "judge"}, {"label": "another"}, {"accepts": lambda reply: T
 
 
 @pytest.mark.parametrize("change", DIFFERENT)
-def test_what_determines_the_answer_is_asked_anew(direct, serve, tmp_path, change):
+def test_a_change_of_anything_that_determines_the_answer_asks_again(direct, serve, tmp_path, change):
     server = serve()
     ask(direct.make(server, cache_dir=tmp_path), ASK)
     [reply] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, **change))
@@ -37,7 +37,7 @@ def test_what_determines_the_answer_is_asked_anew(direct, serve, tmp_path, chang
 
 
 @pytest.mark.parametrize("change", SAME)
-def test_what_does_not_is_not(direct, serve, tmp_path, change):
+def test_a_change_of_anything_else_uses_the_cache(direct, serve, tmp_path, change):
     server = serve(reply="é\u2028<think>")
     [first] = ask(direct.make(server, cache_dir=tmp_path), ASK)
     [again] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, **change))
@@ -55,7 +55,7 @@ def test_replicates_are_different_samples_and_each_is_kept(direct, serve, tmp_pa
     assert [reply.text for reply in again] == [reply.text for reply in first]
 
 
-def test_models_parameters_and_servers_are_told_apart(direct, serve, tmp_path):
+def test_different_models_parameters_and_servers_have_different_answers(direct, serve, tmp_path):
     server, other = serve(), serve()
     ask(direct.make(server, cache_dir=tmp_path))
     ask(direct.make(server, cache_dir=tmp_path, max_tokens=99))
@@ -65,14 +65,14 @@ def test_models_parameters_and_servers_are_told_apart(direct, serve, tmp_path):
     assert (server.total, other.total) == (4, 1)
 
 
-def test_it_is_off_unless_asked_for(direct, serve, tmp_path):
+def test_the_cache_is_off_by_default(direct, serve, tmp_path):
     server = serve()
     ask(direct.make(server), ASK, ASK)
     assert server.total == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kept_answer_costs_nothing(way, serve, tmp_path):
+def test_a_cached_answer_costs_nothing(way, serve, tmp_path):
     server = serve()
     with Ledger(tmp_path) as ledger:
         for _ in range(2):
@@ -97,7 +97,7 @@ class Planted:
 
 
 @pytest.mark.parametrize("planted", [pickle.dumps, lambda item: "[" * 9_999, lambda item: '{"text": NaN}', lambda _: 3])
-def test_a_planted_entry_runs_nothing_and_is_no_answer(direct, serve, tmp_path, planted):
+def test_a_planted_entry_runs_nothing_and_is_not_an_answer(direct, serve, tmp_path, planted):
     server, marker = serve(), tmp_path / "marker"
     ask(direct.make(server, cache_dir=tmp_path / "cache"), ASK)
     for file in (tmp_path / "cache").glob("*.*"):
@@ -118,9 +118,7 @@ def test_failures_and_fallbacks_are_not_kept(direct, serve, tmp_path):
     assert (fallen.fallback, reply.fallback, reply.cached, down.total) == (True, False, False, 3)
 
 
-def test_an_answer_that_is_not_accepted_is_not_kept_and_one_that_is_costs_nothing_the_next_time(
-    direct, serve, tmp_path
-):
+def test_only_accepted_answers_are_cached(direct, serve, tmp_path):
     answers = iter(["no", "no", "yes", "never asked for"])
     server = serve(reply=lambda body: next(answers))
     question = replace(ASK, role="judge", accepts=lambda reply: reply.text == "yes")
@@ -136,7 +134,7 @@ def test_an_answer_that_is_not_accepted_is_not_kept_and_one_that_is_costs_nothin
     assert cache_info(tmp_path / "cache").answers == 1
 
 
-def test_an_answer_that_was_kept_when_it_was_acceptable_is_asked_for_again_when_it_is_not(direct, serve, tmp_path):
+def test_a_cached_answer_that_is_no_longer_accepted_is_requested_again(direct, serve, tmp_path):
     server = serve()
     ask(direct.make(server, cache_dir=tmp_path), ASK)
     [stricter] = ask(direct.make(server, cache_dir=tmp_path), replace(ASK, accepts=lambda reply: False))
@@ -171,7 +169,7 @@ def test_a_cache_that_fails_loses_no_answer(direct, serve, tmp_path, caplog, bro
     assert [record.levelname for record in caplog.records if "could not be" in record.message] == ["WARNING"]
 
 
-def test_an_answer_that_is_no_unicode_is_returned_and_not_stored(direct, serve, tmp_path, caplog):
+def test_an_answer_that_is_not_unicode_is_returned_and_not_stored(direct, serve, tmp_path, caplog):
     server = serve(reply="half a pair: \ud83d")
     [reply] = ask(direct.make(server, cache_dir=tmp_path))
     assert reply.text == "half a pair: \ud83d"

@@ -27,12 +27,12 @@ def entries(*items):
         ({}, None),
     ],
 )
-def test_token_ids_where_servers_put_them(choice, ids):
+def test_token_ids_are_read_from_every_servers_field(choice, ids):
     assert read_completion(body(**choice), 0.0).token_ids == ids
 
 
 @pytest.mark.parametrize("answer", [{**body(), "prompt_token_ids": [1, 2]}, body(prompt_token_ids=[1, 2])])
-def test_token_ids_of_the_prompt_where_servers_put_them(answer):
+def test_token_ids_of_the_prompt_are_read_from_every_servers_field(answer):
     assert read_completion(answer, 0.0).prompt_token_ids == (1, 2)
 
 
@@ -86,7 +86,7 @@ def test_what_a_server_does_not_count_is_unknown(usage, tokens):
         body(token_ids=["x"]),
     ],
 )
-def test_what_is_no_completion_is_malformed(answer):
+def test_an_answer_that_is_not_a_completion_is_malformed(answer):
     with pytest.raises(FailedAttempt) as caught:
         read_completion(answer, 0.0)
     assert caught.value.kind == "malformed"
@@ -117,7 +117,7 @@ def test_thinking_is_split_off(content, text, reasoning):
 
 @pytest.mark.parametrize("tokens", [-1, float("inf"), float("nan"), "many", [1], True, {}, 10**30])
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_good_answer_with_a_usage_that_no_server_can_mean_is_kept(tokens, whole):
+def test_a_good_answer_with_an_impossible_usage_is_kept(tokens, whole):
     usage = tokens if whole else {"prompt_tokens": tokens, "completion_tokens": tokens}
     reply = read_completion({**body(), "usage": usage}, 0.1)
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens, reply.cost) == ("hi", None, None, None)
@@ -172,7 +172,7 @@ def test_an_unrequested_stream_is_put_together():
         (b"OK", "the answer is not JSON .*'OK'"),
     ],
 )
-def test_an_answer_that_is_no_json_says_what_it_is(raw, reason):
+def test_an_answer_that_is_not_json_is_described_in_the_error(raw, reason):
     with pytest.raises(FailedAttempt, match=reason):
         decode_answer(raw)
 

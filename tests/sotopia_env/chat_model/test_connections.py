@@ -116,7 +116,7 @@ async def test_a_request_carries_its_headers_once():
     ids=["garbage", "short", "short chunks", "nothing"],
 )
 @in_a_loop
-async def test_what_is_no_whole_response_is_an_error_and_its_connection_is_given_up(raw):
+async def test_an_incomplete_response_is_an_error_and_closes_its_connection(raw):
     async with wire(lambda number: raw if number == 1 else OK, close=True) as (connections, traffic):
         with pytest.raises((aiohttp.ClientError, OSError)):
             await connections.post(b"{}", "a.1")

@@ -81,7 +81,7 @@ def test_log_probabilities_when_asked(way, serve):
     assert reply.logprobs == tuple(-0.5 - i for i in range(8))
 
 
-def test_a_thinking_block_is_no_part_of_the_text(way, serve):
+def test_a_thinking_block_is_not_part_of_the_text(way, serve):
     [reply] = ask(way.make(serve(reply=f"<think>\nWhat now? {{}}\n</think>\n\n{SPEAK}")))
     assert (reply.text, reply.reasoning) == (SPEAK, "What now? {}")
 
@@ -142,7 +142,7 @@ def test_a_refusal_is_not_asked_again(way, serve, refusal):
     assert (error.attempts, server.total) == (1, 1)
 
 
-def test_a_conversation_that_is_too_long_is_told_apart(way, serve):
+def test_a_conversation_that_is_too_long_has_its_own_error(way, serve):
     server = serve(script=["context"] * 9)
     [error] = ask(way.make(server))
     assert type(error) is ContextLengthError
@@ -162,7 +162,7 @@ def test_an_unreachable_server(way, serve):
     assert (error.kind, error.attempts, error.status) == ("connection", 2, None)
 
 
-def test_answers_without_text_are_asked_again_less_often(way, serve):
+def test_answers_without_text_are_retried_fewer_times(way, serve):
     server = serve(script=["empty"] * 9)
     [error] = ask(way.make(server, retries=replace(QUICK, retries=8, empty_retries=1)))
     assert (error.kind, server.total) == ("empty", 2)
@@ -232,7 +232,7 @@ def test_schemas_can_be_insisted_on(way, serve):
     assert (error.kind, server.total) == ("bad_request", 1)
 
 
-def test_the_key_stays_where_it_is(way, serve, tmp_path, caplog, capfd):
+def test_the_key_appears_in_no_error_or_record(way, serve, tmp_path, caplog, capfd):
     """Not in what is shown, recorded or logged, even when the server repeats it in every message."""
     caplog.set_level(logging.DEBUG, logger="sotopia_env")
     server = serve(script=["rate_limit", "server_error", "unauthorized", "context"], echo_key=True)
@@ -297,7 +297,7 @@ def test_a_cancelled_call_is_counted_and_frees_its_place(way, serve, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["not_found", "unauthorized", "quota"])
-def test_a_model_that_refuses_for_good_is_not_asked_by_those_who_wait(way, serve, fault):
+def test_a_model_that_refuses_for_good_gets_no_waiting_requests(way, serve, fault):
     """Calls that begin later are sent again: a library's user may have put things right in between."""
     server = serve(script=[fault])
     model = way.make(server, concurrency=1)
@@ -315,20 +315,20 @@ def test_a_model_that_refuses_for_good_is_not_asked_by_those_who_wait(way, serve
     assert (type(back), str(back), back.status) == (ModelRefusedError, str(first[0]), first[0].status)
 
 
-def test_a_model_that_has_answered_is_there_whatever_one_request_is_told(way, serve):
+def test_a_model_that_has_answered_is_available_even_if_one_request_is_refused(way, serve):
     server = serve(script=[None, "no_route", None, "not_found"])
     errors = asyncio.run(one_after_another(way.make(server), 4))
     assert [type(error) for error in errors] == [ChatReply, ModelCallError, ChatReply, ModelRefusedError]
 
 
 @pytest.mark.parametrize("fault", ["bad_request", "forbidden", "unprocessable", "server_error", "rate_limit"])
-def test_what_may_be_about_one_request_ends_one_call_only(way, serve, fault):
+def test_a_failure_of_one_request_ends_one_call_only(way, serve, fault):
     server = serve(script=[fault])
     errors = ask(way.make(server, concurrency=1, retries=RetryPolicy(0, patience=0)), ASK, ASK)
     assert [type(error) for error in errors] == [ModelCallError, ChatReply]
 
 
-def test_what_was_survived_is_told_with_the_answer(way, serve):
+def test_failures_before_an_answer_are_reported_with_it(way, serve):
     down, up = serve(script=["server_error"] * 9), serve(script=["rate_limit", "empty"])
     model = way.make(down, fallbacks=(way.make(up),), retries=replace(QUICK, retries=2))
     [reply] = ask(model)
@@ -358,7 +358,7 @@ def test_a_conversation_too_long_is_not_passed_on(way, serve):
     assert (type(error), up.total) == (ContextLengthError, 0)
 
 
-def test_a_model_that_is_there_passes_its_check(way, serve):
+def test_an_available_model_passes_its_check(way, serve):
     server = serve()
     model = way.make(server)
     asyncio.run(check(model))

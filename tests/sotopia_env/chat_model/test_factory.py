@@ -129,14 +129,14 @@ def test_a_fallback_is_checked_too(serve, direct):
         run_check(direct.make(serve(), fallbacks=("local/absent",)))
 
 
-def test_a_server_that_is_not_there(serve, direct):
+def test_a_server_that_does_not_exist(serve, direct):
     server = serve()
     server.__exit__()
     with raises(InvalidValueError, field="model", expected=f"a server at {server.api_base}"):
         run_check(direct.make(server))
 
 
-def test_a_host_that_is_not_there(direct):
+def test_a_host_that_does_not_exist(direct):
     with raises(InvalidValueError, field="model", record="model 'local/tiny'"):
         run_check(make_model("local/tiny", api_base="http://no-such-host.invalid:8000/v1"))
 
@@ -152,7 +152,7 @@ def test_a_server_without_a_list_of_models_is_left_to_the_first_call(serve, dire
     run_check(make_model("local/tiny", api_base=serve().api_base.removesuffix("/v1") + "/other/v1"))
 
 
-def test_a_base_url_without_v1_is_told_the_right_one(serve, direct):
+def test_a_base_url_without_v1_gets_the_right_one_as_a_hint(serve, direct):
     server = serve()
     with raises(InvalidValueError, field="model", expected=f"the base URL {server.api_base}"):
         run_check(make_model("local/tiny", api_base=server.api_base.removesuffix("/v1")))

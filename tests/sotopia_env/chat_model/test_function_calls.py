@@ -67,7 +67,7 @@ def test_an_episode_is_played_by_calls_alone(way, serve):
         assert "response_format" not in request.body
 
 
-def test_own_turns_are_calls_and_what_follows_is_their_result(direct, serve):
+def test_own_turns_are_calls_and_the_turns_after_them_their_results(direct, serve):
     server = serve(calls=lambda body: [call("say", words="Hello.")])
     policy = LLMPolicy(direct.make(server), format="tools")
     table = Table(contract(), Rules(max_turns=6), seed=1)
@@ -98,7 +98,7 @@ def test_own_turns_are_calls_and_what_follows_is_their_result(direct, serve):
     ],
     ids=["unknown", "two", "no JSON", "no object", "without its offer", "of another protocol", "text"],
 )
-def test_what_is_not_one_open_call_is_asked_for_again(direct, serve, calls):
+def test_anything_but_one_open_call_is_asked_for_again(direct, serve, calls):
     answers = iter([calls, [call("accept", offer=1, words="Fine.")]])
     server = serve(reply="I would say yes.", calls=lambda body: next(answers))
     decision = decide(LLMPolicy(direct.make(server), format="tools"), observed(contract(), OFFER))
@@ -171,7 +171,7 @@ def test_a_task_has_the_functions_of_its_protocol(task, moves):
         assert function["description"]
 
 
-def test_action_types_that_are_not_allowed_are_no_functions():
+def test_action_types_that_are_not_allowed_have_no_functions():
     kinds = (ActionType.NONE, ActionType.SPEAK)
     observation = Table(contract(), Rules(action_types=kinds), seed=1).observe("agent_0")
     assert {function["name"] for function in functions_of(observation)} == {
@@ -207,7 +207,7 @@ def test_every_action_is_a_call_that_its_function_allows_and_that_means_it(famil
         assert parse(action_text([own]), names) == action
 
 
-def test_text_that_is_no_action_stays_text():
+def test_text_that_is_not_an_action_stays_text():
     messages = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "u"},

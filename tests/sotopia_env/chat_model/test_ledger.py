@@ -111,7 +111,7 @@ def test_calls_in_flight_never_pass_the_limit_together(direct, serve, limits, us
     assert 3000 - most < usage(ledger.totals()) <= 3000  # and as much of it is used as can be
 
 
-def test_a_call_that_may_not_fit_waits_for_the_one_in_flight_and_goes_when_that_used_less(direct, serve):
+def test_a_call_that_may_not_fit_waits_for_the_one_in_flight_and_is_sent_if_that_used_less(direct, serve):
     server = serve(latency=0.02, reply="word")
     request = replace(ASK, max_tokens=100)
     ledger = Ledger(max_tokens=127 + 5)  # room for one of 27 + 100, and what it then uses
@@ -190,7 +190,7 @@ def test_tokens_that_cost_nothing_need_no_count(direct, serve):
     assert (reply.prompt_tokens, reply.cost) == (None, 0.0)
 
 
-def test_a_conversation_that_is_too_long_is_no_failed_call(way, serve, tmp_path):
+def test_a_conversation_that_is_too_long_is_not_a_failed_call(way, serve, tmp_path):
     with Ledger(tmp_path) as ledger:
         ask(way.make(serve(script=["context"]), ledger=ledger))
         totals = ledger.totals()
@@ -217,7 +217,7 @@ def test_a_cancelled_wait_and_a_failed_call_give_back_what_they_held(direct, ser
     assert server.most_at_once == 1
 
 
-def test_a_budget_is_kept_by_one_event_loop_after_another(direct, serve):
+def test_a_budget_holds_across_event_loops(direct, serve):
     server = serve()
     ledger = Ledger(max_tokens=60)
     model = direct.make(server, ledger=ledger)
@@ -272,7 +272,7 @@ def test_a_ledger_of_earlier_versions_reads_as_it_did(tmp_path):
     assert list(read_ledger(tmp_path)) == [AGENT, AGENT]
 
 
-def test_every_request_is_noted_before_it_goes_out_under_the_id_it_goes_out_with(direct, serve, tmp_path):
+def test_every_request_is_recorded_before_it_is_sent_under_its_id(direct, serve, tmp_path):
     notes = []
 
     def reply(_):
@@ -334,12 +334,12 @@ def test_a_damaged_line_is_named(tmp_path, line, field):
 
 
 @pytest.mark.parametrize("options", [{"max_cost": 0}, {"max_cost": float("nan")}, {"max_tokens": -1}])
-def test_limits_that_cannot_be_meant(options):
+def test_invalid_limits_are_refused(options):
     with raises(InvalidValueError, field=next(iter(options))):
         Ledger(**options)
 
 
-def test_a_ledger_that_is_not_there(tmp_path):
+def test_a_missing_ledger_is_refused(tmp_path):
     with raises(InvalidValueError, file="ledger.jsonl"):
         list(read_ledger(tmp_path))
     with raises(InvalidValueError, file=tmp_path.name):
@@ -350,7 +350,7 @@ def test_a_ledger_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(("prompt", "completion"), [(-1, 0), (0, float("inf")), (float("nan"), 1)])
-def test_prices_that_cannot_be_meant(prompt, completion):
+def test_invalid_prices_are_refused(prompt, completion):
     with raises(InvalidValueError, field="price"):
         Price(prompt, completion)
 
@@ -414,7 +414,7 @@ def test_a_cancelled_request_counts_and_so_do_doubtful_ones_before_the_death_of_
     assert [(one.outcome, one.most_tokens) for one in entries] == [("interrupted", 2 * most)]
 
 
-def test_an_answer_whose_cost_the_provider_does_not_say_costs_what_its_tokens_do(way, serve):
+def test_an_answer_without_a_cost_is_priced_by_its_tokens(way, serve):
     server, ledger = serve(), Ledger()
     model = way.make(server, ledger=ledger)
     [route] = model.routes

@@ -129,7 +129,7 @@ def test_a_cancelled_wait_gives_back_what_it_took():
     [{"concurrency": 0}, {"concurrency": None}, {"rpm": 0}, {"rpm": 1.5}, {"tpm": -1}, {"tpm": True},
      {"rpm": 100, "tpm": 99}],
 )  # fmt: skip
-def test_limits_that_cannot_be_meant(options):
+def test_invalid_limits_are_refused(options):
     *_, (field, value) = options.items()
     with raises(InvalidValueError, field=field, got=value):
         Limits(**options)

@@ -31,6 +31,6 @@ def test_options_survive_a_file() -> None:
     assert ModelOptions.model_validate(json.loads(options.model_dump_json())) == options
 
 
-def test_an_unknown_option_is_told_the_nearest() -> None:
+def test_an_unknown_option_gets_the_nearest_name() -> None:
     with raises(UnknownNameError, field="api_bse", nearest="api_base"):
         settings_of({"api_bse": "http://127.0.0.1:1/v1"}, ModelOptions, "models")

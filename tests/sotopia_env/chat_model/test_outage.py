@@ -96,7 +96,7 @@ def test_a_request_that_fails_while_others_are_answered_fails_alone(direct, serv
 
 
 @pytest.mark.parametrize("refusal", ["bad_request", "unprocessable", "not_found", "context", "malformed", "empty"])
-def test_an_answer_of_any_kind_is_no_outage(way, serve, refusal, caplog):
+def test_an_answer_of_any_kind_is_not_an_outage(way, serve, refusal, caplog):
     [error] = ask(way.make(serve(script=[refusal] * 9), retries=PATIENT))
     assert not isinstance(error, ModelUnavailableError)
     assert "does not answer" not in caplog.text

@@ -40,7 +40,7 @@ def test_jitter_is_full_and_bounded():
         assert 0.95 * bound < max(delays) <= bound
 
 
-def test_what_the_server_asks_for_is_the_least_that_is_waited():
+def test_the_servers_requested_wait_is_a_minimum():
     policy = RetryPolicy(base=1.0, cap=8.0)
     rng = random.Random(1)
     delays = [policy.delay(4, 10.0, rng) for _ in range(200)]
@@ -58,14 +58,14 @@ def test_patience_in_words(value, seconds):
 
 
 @pytest.mark.parametrize("value", ["", "m", "-1", "ten minutes", "inf", "nan", "1d", "10 m s"])
-def test_patience_that_cannot_be_meant(value):
+def test_invalid_patience_is_refused(value):
     with raises(InvalidValueError, got=value):
         read_patience(value)
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"retries": 2.0}, {"empty_retries": True}, {"base": -1}])
 @pytest.mark.parametrize("other", [{}, {"cap": float("nan")}])
-def test_policies_that_cannot_be_meant(options, other):
+def test_invalid_retry_policies_are_refused(options, other):
     with raises(InvalidValueError, field=next(iter(options))):
         RetryPolicy(**{**other, **options})
 
@@ -145,7 +145,7 @@ def test_servers_say_too_long_in_many_ways(message, status, limit):
 @pytest.mark.parametrize(
     "message", ["max_tokens: expected a number", "the messages must alternate", "context: no such field", "bad length"]
 )
-def test_other_refusals_are_not_taken_for_it(message):
+def test_other_refusals_are_not_mistaken_for_too_long(message):
     with pytest.raises(FailedAttempt):
         raise_for_status(400, message, "", {})
 
@@ -195,7 +195,7 @@ def test_a_long_message_is_shown_short_and_on_one_line():
         (404, "", "", True),
     ],
 )
-def test_only_what_the_server_itself_says_is_about_every_request(status, message, code, final):
+def test_only_the_servers_own_words_make_a_refusal_final(status, message, code, final):
     with pytest.raises(FailedAttempt) as caught:
         raise_for_status(status, message, code, {})
     assert caught.value.final is final

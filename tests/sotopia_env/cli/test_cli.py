@@ -250,7 +250,7 @@ def test_validate_answers_strange_files_with_a_sentence(tmp_path: Path, name: st
     assert error.count("\n") == 1
 
 
-def test_validate_goes_on_and_lists_what_it_refuses(tmp_path: Path, task_file: Path) -> None:
+def test_validate_continues_and_lists_refused_records(tmp_path: Path, task_file: Path) -> None:
     file = tmp_path / "some.jsonl"
     lines = task_file.read_text().splitlines()
     broken = [lines[0].replace('"stranger"', '"strangr"'), lines[1].replace('"age":', '"aeg":')]
@@ -297,7 +297,9 @@ def test_validate_and_rollout_refuse_tasks_that_cannot_be_played(tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-def test_evaluate_says_what_it_kept_and_exits_1_when_something_is_unscored(tmp_path: Path, task_file: Path) -> None:
+def test_evaluate_counts_earlier_scores_and_exits_1_when_an_episode_is_unscored(
+    tmp_path: Path, task_file: Path
+) -> None:
     out = tmp_path / "run"
     sotopia("rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out)
     assert "3 episodes evaluated by fixed, 0 unscored" in sotopia("evaluate", out, "--evaluator", FIXED).output
@@ -355,7 +357,7 @@ def test_a_report_that_cannot_be_written_is_one_sentence(
     assert f"{place}/comparison.txt" in result.stderr
 
 
-def test_rollout_ends_with_commands_that_go_on(tmp_path: Path, task_file: Path) -> None:
+def test_rollout_prints_the_commands_to_use_next(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "a run"  # a name that a shell would split
     command = ["rollout", "--policy", "silent", "--tasks", task_file, "--evaluator", "none", "--out", out]
     for part, names in (([], ["show", "compare"]), (["--part", "1/1"], ["merge"])):
@@ -497,7 +499,7 @@ def _started(arguments: list[object], **options: object) -> subprocess.Popen[str
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload, no-any-return]
 
 
-def test_ctrl_c_exits_130_and_says_how_to_go_on(tmp_path: Path, task_file: Path) -> None:
+def test_ctrl_c_exits_130_and_says_how_to_continue(tmp_path: Path, task_file: Path) -> None:
     out = tmp_path / "run"
     code = (
         "import sys; from sotopia_env import naming\n"

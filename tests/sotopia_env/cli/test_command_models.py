@@ -94,7 +94,7 @@ def test_bad_input_is_one_sentence_before_any_episode(
         (["--api-base", "URL", "--api-base", "URL"], "--api-base: "),
     ],
 )
-def test_a_server_that_cannot_be_reached_or_does_not_let_in(
+def test_a_server_that_is_unreachable_or_refuses_the_key(
     server: LoopbackServer, tmp_path: Path, place: list[str], sentence: str
 ) -> None:
     given = [server.api_base if word == "URL" else word for word in place]
@@ -160,7 +160,7 @@ def test_one_switch_asks_for_the_form_of_agents_and_judges_answers(
     assert json.loads(policy["parameters"])["model_parameters"]["structured"] == switch
 
 
-def test_a_name_of_its_own_goes_before_the_options(tmp_path: Path) -> None:
+def test_an_option_in_a_name_precedes_the_command_lines(tmp_path: Path) -> None:
     with table_server(keep_requests=True) as server:
         place = ["--api-base", server.api_base, "--out", tmp_path, "--tasks", "bargaining", "-n", 1]
         sotopia("rollout", "--policy", "local/tiny:temperature=0.9", "--temperature", 0.3, "--max-turns", 1, *place)
@@ -174,7 +174,7 @@ def test_verbose_streams_a_transcript(server: LoopbackServer, tmp_path: Path) ->
     assert output.index("Turn #1") < output.index("2 episodes planned")
 
 
-def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path: Path) -> None:
+def test_show_marks_irregularities_and_gives_the_judges_reasons(tmp_path: Path) -> None:
     replies = iter(["not json", answer({"messages": []}), *["useless"] * 3])
 
     def reply(body: dict[str, object]) -> str:
@@ -194,7 +194,7 @@ def test_show_marks_what_was_out_of_order_and_gives_the_judges_reasons(tmp_path:
     assert "  answered by tiny-2026" in text
 
 
-def test_show_lists_what_failed(tmp_path: Path) -> None:
+def test_show_lists_failed_episodes(tmp_path: Path) -> None:
     with table_server(faults={"server_error": 1.0}) as server:
         place = [
             "--api-base",
@@ -231,7 +231,7 @@ def test_judges_answers_are_kept_shown_and_cleared(server: LoopbackServer, tmp_p
     assert all(episode.evaluations[-1].scores for episode in read_run(run))
 
 
-def test_a_finished_run_asks_nobody(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_finished_run_makes_no_calls(server: LoopbackServer, tmp_path: Path) -> None:
     command = words(server, tmp_path, "--policy", "local/tiny")
     sotopia(*command)
     before = server.total
@@ -263,7 +263,7 @@ def check_models(*arguments: object, code: int = 0) -> Result:
     return sotopia("models", "check", *arguments, code=code)
 
 
-def test_models_check_prints_what_a_server_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_check_prints_the_features_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", "")
     with LoopbackServer(manner=MANNERS["llama_cpp.server"], reply=obedient) as server:
         lines = check_models(server.api_base, "--model", "tiny").output.splitlines()

@@ -188,7 +188,7 @@ def test_the_help_says_how_policies_are_named() -> None:
     assert "interview:MODEL:interviewee=POLICY" in output.replace("\n", "").replace(" ", "")
 
 
-def test_a_resumed_run_in_which_nothing_is_scored_says_what_scores_it(tmp_path: Path) -> None:
+def test_a_resumed_run_without_scores_names_the_command_that_scores_it(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with table_server(reply=lambda body: "no verdict" if form_of(body) else answer(body)) as server:
         judge = "judge:local/tiny:reasks=0,dimensions=(goal,secret)"

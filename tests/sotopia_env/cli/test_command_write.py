@@ -87,7 +87,7 @@ def test_people_ties_and_scenarios_are_written_and_played_by_each_other(server: 
     assert "this situation already exists" in result.output
 
 
-def test_a_directory_goes_on_with_its_own_people_only(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_directory_continues_with_its_own_people_only(server: LoopbackServer, tmp_path: Path) -> None:
     jobs, people, ties = tmp_path / "jobs.txt", tmp_path / "people", tmp_path / "ties"
     jobs.write_text("theme 0\ntheme 1", encoding="utf-8")
     result = sotopia(server, "write", "characters", "--inspirations", jobs, "-n", 2, "--out", people)
@@ -132,7 +132,7 @@ def test_a_sentence_becomes_a_file_that_runs_without_a_model(server: LoopbackSer
 
 
 @pytest.mark.parametrize("kind", ["characters", "relationships", "scenarios", "outcomes", "templates"])
-def test_where_nothing_is_accepted_nothing_is_written_and_the_exit_code_says_so(
+def test_without_accepted_results_nothing_is_written_and_the_exit_code_is_1(
     server: LoopbackServer, tmp_path: Path, kind: str
 ) -> None:
     out, source, cast = tmp_path / "out", tmp_path / "source.txt", tmp_path / "cast.json"

@@ -40,7 +40,7 @@ def test_policies_are_listed_with_a_line_and_their_parameters() -> None:
     assert "exponent=0.2" in lines[place + 2].split(",")[0]
 
 
-def test_a_missing_key_is_said_before_litellm_is_imported() -> None:
+def test_a_missing_key_is_reported_before_litellm_is_imported() -> None:
     code = (
         "import os, sys\nos.environ.pop('OPENAI_API_KEY', None)\n"
         "from typer.testing import CliRunner\nfrom sotopia_env.cli.app import app\n"

@@ -38,7 +38,7 @@ def kill_twice_and_finish(server: LoopbackServer, command: list[object], answers
     assert answers <= server.total <= answers + KILLS * AT_ONCE  # what was in progress is asked again
 
 
-def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
+def test_a_killed_evaluation_continues(tmp_path: Path) -> None:
     run = tmp_path / "run"
     asyncio.run(run_episodes(plan_episodes(tasks.generate("bargaining", 40, seed=1), [("silent",)]), run_dir=run))
     before = [episode.key for episode in read_run(run)]
@@ -50,7 +50,7 @@ def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
     assert not list(run.glob("evaluations-*"))
 
 
-def test_the_killed_writing_of_scenarios_goes_on(tmp_path: Path) -> None:
+def test_killed_writing_of_scenarios_continues(tmp_path: Path) -> None:
     (themes,) = inspiration_files(tmp_path, {"themes": 30})
     with LoopbackServer(reply=reply, latency=0.05) as server:
         command = ["tasks", "write", "scenarios", "--inspirations", themes, "-n", 30, "--castings", 1]
@@ -59,7 +59,7 @@ def test_the_killed_writing_of_scenarios_goes_on(tmp_path: Path) -> None:
     assert len(tasks.load(tmp_path / "out" / "tasks.jsonl")) == 30
 
 
-def test_the_killed_writing_of_templates_goes_on(tmp_path: Path) -> None:
+def test_killed_writing_of_templates_continues(tmp_path: Path) -> None:
     script = tmp_path / "mill.txt"
     script.write_text(SCRIPT, encoding="utf-8")
     with LoopbackServer(reply=reply, latency=0.05) as server:

@@ -71,7 +71,7 @@ def test_items_are_taken_when_a_worker_is_free() -> None:
 
 
 @pytest.mark.parametrize("error", [REFUSED, BudgetExceededError("spent")])
-def test_what_every_other_item_would_meet_too_ends_the_work_and_what_is_in_progress_is_finished(
+def test_an_error_that_affects_all_items_ends_the_work_after_those_in_progress(
     error: BudgetExceededError | ModelRefusedError,
 ) -> None:
     work = Work({9: raising(error), 10: raising(error)})
@@ -83,7 +83,7 @@ def test_what_every_other_item_would_meet_too_ends_the_work_and_what_is_in_progr
     assert progress.in_flight == 0
 
 
-def test_a_request_ends_the_work_and_what_is_left_is_neither_done_nor_failed() -> None:
+def test_a_request_ends_the_work_and_other_items_are_neither_done_nor_failed() -> None:
     stop = Stop()
     work = Work({5: lambda: stop.ask("enough"), 6: stop.check, 7: raising(Dropped("left"))})
     _, progress = run(work, stop=stop, concurrency=8)
@@ -91,7 +91,7 @@ def test_a_request_ends_the_work_and_what_is_left_is_neither_done_nor_failed() -
     assert (progress.failed, progress.in_flight, stop.failure) == (3, 0, None)
 
 
-def test_what_is_not_done_after_the_grace_period_is_cancelled() -> None:
+def test_unfinished_work_is_cancelled_after_the_grace_period() -> None:
     stop = Stop(grace=0.1)
     work = Work({3: lambda: stop.ask("enough")}, seconds=3600)
     run(work, stop=stop)

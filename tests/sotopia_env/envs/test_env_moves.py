@@ -68,7 +68,7 @@ def test_an_empty_move_means_no_move(nothing):
         (object(), {"field": "move"}),
     ],
 )
-def test_what_is_no_move_is_refused_and_changes_nothing(move, fields):
+def test_a_malformed_move_is_refused_and_changes_nothing(move, fields):
     env = started()
     before = snapshot(env)
     with raises(InvalidActionError, **fields) as error:
@@ -103,7 +103,7 @@ def test_in_a_task_without_a_protocol_a_move_is_a_violation():
 
 
 @pytest.mark.parametrize("end_when_settled", [True, False])
-def test_a_settlement_ends_the_episode_unless_people_may_go_on(end_when_settled):
+def test_a_settlement_ends_the_episode_unless_the_rules_continue_it(end_when_settled):
     env = started(end_when_settled=end_when_settled, max_turns=6, render_mode="ansi")
     env.step(say("Seven?", propose=TERMS))
     env.step(say("Fine.", accept=1))
@@ -165,7 +165,7 @@ def test_a_private_offer_is_known_to_its_recipients_only():
     assert "$13" not in env.infos["agent_2"].get("violation", "")
 
 
-def test_spaces_of_moves_say_what_can_be_read():
+def test_the_space_of_moves_contains_every_readable_move():
     space = MoveSpace(seed=1)
     for text in ("", '{"accept": 2}', '{"vote": null}', '{"propose": {"price": 84}}', '{"claim": "Ana – “Lee”"}'):
         assert text in space

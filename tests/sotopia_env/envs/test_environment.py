@@ -373,7 +373,7 @@ UNSCORED = [
 
 @pytest.mark.parametrize(("evaluator", "reason"), UNSCORED)
 @pytest.mark.parametrize("vector", [False, True])
-def test_a_failed_evaluation_raises_after_the_books_are_closed(evaluator, reason, vector):
+def test_a_failed_evaluation_raises_after_all_agents_have_ended(evaluator, reason, vector):
     """Guards S8: a failure of the judge was indistinguishable from a score of 0."""
     env = started(vector=vector, max_turns=1, evaluator=evaluator)
     with pytest.raises(EvaluationError, match=reason):
@@ -450,7 +450,7 @@ def test_nothing_that_was_handed_out_changes_later():
     assert not np.shares_memory(first["available_action_types"], second["available_action_types"])
 
 
-def test_spaces_hold_what_they_promise():
+def test_observations_and_states_are_in_their_spaces():
     env = started(3, private=True, seed=1)
     for agent in env.possible_agents:
         space = env.observation_space(agent)
@@ -509,7 +509,7 @@ def test_either_seat_can_open(first_seat):
 
 
 @pytest.mark.parametrize("on_unscored", ["raise", "zero"])
-def test_whatever_an_evaluator_raises_the_books_stay_whole(on_unscored):
+def test_whatever_an_evaluator_raises_all_agents_end_consistently(on_unscored):
     class Broken(FixedEvaluator):
         async def evaluate(self, episode):
             raise RuntimeError("net down")

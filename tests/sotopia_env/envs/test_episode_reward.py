@@ -126,7 +126,7 @@ def test_the_mean_of_seven_is_paid_by_name_or_with_a_judge():
         ({"vector": True}, ("verified", "vector", "verified")),
     ],
 )
-def test_infos_say_from_reset_on_what_is_paid(options, reward):
+def test_infos_name_the_reward_from_reset_on(options, reward):
     env = SotopiaEnv(**{"task": AGREEMENT, "max_turns": 2, **options})
     env.reset(seed=0)
     declaration = dict(zip(("evaluator", "scalarisation", "basis"), reward, strict=True))
@@ -198,7 +198,7 @@ def test_reset_refuses_it_too_and_leaves_the_running_episode(change):
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_what_is_known_to_be_missing_only_at_the_end_loses_no_score(vector):
+def test_a_score_that_is_found_missing_at_the_end_loses_no_other(vector):
     dimensions = () if vector else (Dimension.BELIEVABILITY,)
     env = SotopiaEnv(task=table_task(), evaluator=Only(dimensions), vector=vector, max_turns=1)
     env.reset(seed=0)

@@ -83,7 +83,7 @@ def test_accepting_the_open_offer_ends_the_game_with_the_verified_goal() -> None
     assert reward > 0
 
 
-def test_leaving_ends_the_game_and_what_is_not_open_is_a_violation() -> None:
+def test_leaving_ends_the_game_and_a_closed_action_is_a_violation() -> None:
     env = make(partner="silent", max_silent_turns=0)
     _, info = env.reset(seed=1)
     assert not info["action_mask"][ACCEPT]
@@ -119,7 +119,7 @@ def test_every_reset_is_another_bargain_and_seeds_repeat_them() -> None:
     assert len(set(runs[0])) == 10
 
 
-def test_what_is_no_agreement_and_what_is_no_action_is_refused() -> None:
+def test_other_tasks_and_invalid_actions_are_refused() -> None:
     for task in ("group_decision", "mutual_friend"):
         with raises(InvalidValueError, field="task"):
             SotopiaMovesEnv(task=task, seats=4 if task == "group_decision" else 2)

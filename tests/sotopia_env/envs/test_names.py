@@ -128,7 +128,7 @@ def test_only_an_environment_with_partners_takes_options_on_them(option):
             constructor(**options()).reset(options={option: 1})
 
 
-def test_the_key_of_pettingzoo_s_own_suites_is_no_error():
+def test_the_key_of_pettingzoo_s_own_suites_is_accepted():
     env = sotopia_v0.raw_env(**options())
     env.reset(seed=0, options={"options": 1})
     assert env.task.id == "test-task"

@@ -260,7 +260,7 @@ def test_an_awaited_step_awaits_the_evaluator():
     assert asyncio.run(played(env, 0))[-1][1] == pytest.approx(24 / 7)
 
 
-def test_awaited_steps_raise_what_steps_raise():
+def test_awaited_steps_raise_the_same_errors_as_steps():
     failing = single(partner=Partner(fails=True))
     failing.reset(seed=0)
     with pytest.raises(PolicyError, match="the model is down"):

@@ -81,19 +81,19 @@ def test_a_replacement_that_fails_leaves_the_file_and_nothing_else(tmp_path: Pat
     assert file.read_text() == "before"
 
 
-def test_what_is_not_there_is_whole_and_stays_away(tmp_path: Path) -> None:
+def test_a_missing_file_counts_as_complete_and_is_not_created(tmp_path: Path) -> None:
     assert repair_torn_line(tmp_path / "f") == 0
     assert not (tmp_path / "f").exists()
 
 
-def test_one_process_at_a_time_writes_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_one_process_at_a_time_writes_an_exclusive_file(tmp_path: Path) -> None:
     file = tmp_path / "f"
     with AppendOnlyFile(file, exclusive=True), pytest.raises(InvalidValueError):
         AppendOnlyFile(file, exclusive=True)
     AppendOnlyFile(file, exclusive=True).close()
 
 
-def test_a_file_that_is_held_is_not_repaired_by_another(tmp_path: Path) -> None:
+def test_a_locked_file_is_not_repaired_by_another_process(tmp_path: Path) -> None:
     """The half line may be one that its writer is about to finish."""
     file = tmp_path / "f"
     with AppendOnlyFile(file, exclusive=True):

@@ -32,7 +32,7 @@ def test_values_come_with_their_lines(chunk):
 
 @pytest.mark.parametrize(("text", "line"), BAD)
 @pytest.mark.parametrize("chunk", [4, 1 << 20])
-def test_what_is_no_array_is_refused_where_it_is_wrong(text, line, chunk):
+def test_a_malformed_array_is_refused_at_its_mistake(text, line, chunk):
     with raises(InvalidValueError, line=line):
         list(iter_array(io.StringIO(text), chunk))
 

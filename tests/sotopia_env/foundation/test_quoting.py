@@ -81,7 +81,7 @@ def test_ordinary_text_is_shown_as_it_is(text):
         ("a\x1b[2J", r"a\u001b[2J"),
     ],
 )
-def test_what_is_risky_can_still_be_read(text, literal):
+def test_escaped_text_can_still_be_read(text, literal):
     assert quote(text) == f'"{literal}"'
     assert escape(text) == literal
 

@@ -67,7 +67,7 @@ CONTEXT = dict.fromkeys(NUMBERS, 3) | dict.fromkeys(TEXTS, "kind")
 
 
 @pytest.mark.parametrize("kind", get_args(core_schema.ErrorType))
-def test_no_problem_is_told_in_pydantics_words(kind):
+def test_no_problem_is_reported_in_pydantics_words(kind):
     message = PydanticKnownError(kind, CONTEXT).message()
     sentence = str(invalid_part({"type": kind, "msg": message, "input": {"kind": 1}, "ctx": CONTEXT}))
     assert not re.search("Input should|Value error|Field required|Extra inputs|valid (integer|string|number)", sentence)
@@ -107,7 +107,7 @@ class HalfAnEvaluator:
         (7, Policy, 7, []),
     ],
 )
-def test_an_object_of_another_kind_is_refused_with_what_it_lacks(value, protocol, got, missing):
+def test_an_object_of_another_kind_is_refused_with_its_missing_members(value, protocol, got, missing):
     with raises(InvalidValueError, field="field", expected="a thing", got=got) as refusal:
         check_members("field", "a thing", value, protocol)
     assert all(name in refusal.value.hint for name in missing)

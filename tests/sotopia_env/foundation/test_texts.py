@@ -30,7 +30,7 @@ def nested(levels):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_json_that_is_no_data_is_refused_in_one_sentence(text):
+def test_malformed_json_is_refused_in_one_sentence(text):
     with raises(DamagedRecordError, file="F", line=None) as refusal:
         parse_json(text, "F", DamagedRecordError)
     assert len(str(refusal.value)) < 200
@@ -62,14 +62,14 @@ def test_json_that_is_no_data_is_refused_in_one_sentence(text):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_yaml_that_is_no_data_is_refused_in_one_sentence_with_its_line(text, line):
+def test_malformed_yaml_is_refused_in_one_sentence_with_its_line(text, line):
     with raises(InvalidValueError, file="F", line=line) as refusal:
         parse_yaml(text, "F")
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 200
 
 
-def test_what_is_data_is_read():
+def test_valid_json_and_yaml_are_read():
     assert parse_json('{"a": [1, 2.5, null, "x"]}', "F") == {"a": [1, 2.5, None, "x"]}
     assert parse_json(nested(MOST_LEVELS), "F") == parse_yaml(nested(MOST_LEVELS), "F")
     assert parse_yaml("a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}", "F") == {"a": {"k": 1, "l": 2}, "b": {"k": 3, "l": 2}}
@@ -78,7 +78,7 @@ def test_what_is_data_is_read():
 
 
 @pytest.mark.parametrize("read", [read_json, read_yaml])
-def test_a_file_that_is_missing_or_no_text_is_refused(read, tmp_path):
+def test_a_file_that_is_missing_or_not_text_is_refused(read, tmp_path):
     with raises(InvalidValueError, file="none.txt"):
         read(tmp_path / "none.txt")
     (tmp_path / "binary").write_bytes(b"a: 1\nb: \xff\n")

@@ -69,7 +69,7 @@ def test_combinations_become_tasks_with_the_relationship_of_the_environment(tmp_
     assert second.relationships[0].backstory == ""
 
 
-def test_seats_do_not_see_what_is_for_evaluators(tmp_path):
+def test_seats_do_not_see_texts_for_evaluators(tmp_path):
     products, _ = convert(tmp_path, *FILES.values())
     task = of_kind(products, ProductKind.TASK)[0]
     texts = [observe(initial_state(task, Rules(), 0), agent).text for agent in task.agents]
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_record_is_one_sentence(tmp_path, entries, fields):
     assert not (tmp_path / "out").exists()
 
 
-def test_who_is_missing_from_a_relationship_is_named(tmp_path):
+def test_a_missing_character_of_a_relationship_is_named(tmp_path):
     dangling = {**records.RELATIONSHIP, "agent_2_id": "A33"}
     with raises(DamagedRecordError, field="agent_2_id", got="A33", nearest="A3"):
         convert(tmp_path, FILES["sotopia-agents"], [dangling])

@@ -236,7 +236,7 @@ def test_hints_inside_of_information_and_unclosed_tags_leave_nothing_behind(tmp_
     assert products[0].value.seats[0].goals == ("Call f().",)  # a text without markup is left as it is
 
 
-def test_tasks_go_on_without_bad_records_where_that_is_asked_for(tmp_path):
+def test_bad_records_are_left_out_on_request(tmp_path):
     import_files(mirror(tmp_path, None), tmp_path / "out")
     lines = (tmp_path / "out" / "tasks.jsonl").read_text().splitlines()
     bad = json.loads(lines[0]) | {"id": "bad", "characters": []}

@@ -99,7 +99,7 @@ def test_cents_are_steps_where_prices_have_them(tmp_path):
     assert float(task.scenario.outcome.issues[0].step) == 0.01
 
 
-def test_who_is_told_to_attack_is_told_alone_and_tagged(tmp_path):
+def test_an_attack_is_known_to_its_seat_alone_and_tagged(tmp_path):
     attack = {"is_malicious": True, "malicious_target": "privacy", "malicious_prompt": "### GAME\nExtract the price."}
     (task,) = imported(tmp_path, marketplace(seller=trader("seller", 10.0, **attack)))
     assert task.scenario.tags == ("srb-marketplace", "malicious: agent_0 privacy")
@@ -136,7 +136,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("record", "fields"), BAD, ids=range(len(BAD)))
-def test_a_bad_record_is_named_by_number_and_left_out_where_that_is_asked_for(tmp_path, record, fields):
+def test_a_bad_record_is_named_by_number_and_left_out_on_request(tmp_path, record, fields):
     file = save(tmp_path / "tasks.yaml", marketplace(hash="good"), record)
     if record.get("type") == "calendar":
         file = save(tmp_path / "tasks.yaml", calendar(hash="good"), record)

@@ -83,7 +83,7 @@ def test_a_clear_no(text):
     ["Yes, but no", "yes and no", "No. Yes.", "yes/no", "maybe", "not really", "nope", "yesterday", "nothing", "y", "n",
      "true", "", " ", "1", "The answer is yes", "yes-no", "Yes, no doubt", True, False, None, 1, ["yes"], {"yes": 1}],
 )  # fmt: skip
-def test_anything_else_is_no_answer(text):
+def test_anything_else_is_not_an_answer(text):
     assert isinstance(read_yes_no(text), Refusal)
 
 
@@ -252,7 +252,7 @@ def test_a_long_episode_loses_its_oldest_turns():
     assert data_of(model.requests[-1])["omitted_turns"] >= 15
 
 
-def test_names_tell_other_parameters_apart():
+def test_other_parameters_give_another_name():
     yes, people = YES(), participant(lambda _: True)
     interviews = [
         InterviewEvaluator(),

@@ -225,7 +225,7 @@ def test_a_transcript_without_policies_leaves_all_seats_unanswered():
     assert reasons == {"no policy is recorded for the seat"}
 
 
-def test_turns_that_contradict_the_rules_are_no_basis():
+def test_turns_that_contradict_the_rules_are_refused():
     episode, _ = interviewed([Speaker("a")] * 3)
     first, *rest = episode.plain_turns
     forged = episode.with_turns([replace(first, actor="agent_2"), *rest])
@@ -241,7 +241,7 @@ def test_answers_survive_in_a_composite():
     assert Dimension.GOAL in evaluation.by_agent["agent_0"]
 
 
-def test_names_and_parameters_tell_judges_apart():
+def test_judges_differ_by_name_or_parameters():
     one = judge()
     evaluators = [
         InterviewEvaluator(),
@@ -283,7 +283,7 @@ BAD_ANSWERS = [
 
 
 @pytest.mark.parametrize(("fields", "field"), BAD_ANSWERS)
-def test_a_contradictory_answer_is_no_record(fields, field):
+def test_a_contradictory_answer_is_not_a_valid_record(fields, field):
     with raises(ValueError, field=field):
         InterviewAnswer(respondent="agent_0", about="agent_1", index=0, **fields)
 

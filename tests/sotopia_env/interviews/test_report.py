@@ -410,7 +410,7 @@ def test_unanswered_goals_are_left_out_and_never_zero():
     assert empty.tests == ()
 
 
-def test_policies_of_one_name_are_told_apart(episodes):
+def test_policies_of_one_name_have_different_labels(episodes):
     odd = [i.model_copy(update={"parameters": {"t": 1}}) if i.name == "y" else i for i in episodes[1].policies]
     result = interview_report([episodes[0], episodes[1].model_copy(update={"policies": tuple(odd)}), episodes[3]])
     assert result.policies == ("x", "y", "y:t=1")

@@ -47,7 +47,7 @@ from tests.errors import raises
         ("", "", ""),
     ],
 )
-def test_options_begin_at_the_first_colon_before_a_key(name: str, head: str, options: str) -> None:
+def test_options_start_at_the_first_colon_before_a_key(name: str, head: str, options: str) -> None:
     assert split_options(name) == (head, options)
 
 

@@ -208,7 +208,7 @@ def test_misuse_is_a_sentence(spec: str, error: type[SotopiaError], fields: dict
     assert "\n" not in str(caught.value)
 
 
-def test_what_lies_in_the_working_directory_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_in_the_working_directory_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_policies.py").write_text(SOURCE)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
     assert words_of(make("my_own_policies:Echo:text=mine")) == "mine"
@@ -237,7 +237,7 @@ def test_a_run_that_is_resumed_with_other_code_says_so(tmp_path: Path, caplog: p
     assert caplog.text.count("the code of mine has changed") == 1
 
 
-def test_a_module_that_is_there_already_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_already_imported_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("made_by_hand")  # without a spec, such as the script that runs
     monkeypatch.setitem(sys.modules, "made_by_hand", module)
     exec(SOURCE, module.__dict__)
@@ -277,6 +277,6 @@ def test_a_scorer_is_made_of_its_name_or_is_one() -> None:
             make_scorer(wrong)  # type: ignore[arg-type]
 
 
-def test_a_plugged_in_policy_is_held_to_what_every_policy_is() -> None:
+def test_a_policy_of_another_package_keeps_the_same_promises() -> None:
     check_policy(make("echo"))
     assert asyncio.run(make("echo").act(observed(task()), 0)).errors == ()

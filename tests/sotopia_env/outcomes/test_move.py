@@ -81,13 +81,13 @@ RUBBISH: list[Any] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), LEGAL)
-def test_what_is_a_move_is_read(value: Any, expected: Any) -> None:
+def test_every_valid_move_is_read(value: Any, expected: Any) -> None:
     assert read_move(value).to_json() == expected
     assert read_move(read_move(value)) == read_move(json.dumps(expected))
 
 
 @pytest.mark.parametrize("value", RUBBISH, ids=range(len(RUBBISH)))
-def test_what_is_no_move_is_refused_in_a_short_sentence(value: Any) -> None:
+def test_an_invalid_move_is_refused_in_a_short_sentence(value: Any) -> None:
     with pytest.raises(InvalidMoveError) as caught:
         read_move(value)
     assert 10 < len(str(caught.value)) < 500

@@ -224,7 +224,7 @@ def test_whether_a_claim_was_right_is_hidden_from_others() -> None:
     assert views(protocol, states[0], "agent_0") != views(protocol, states[1], "agent_0")
 
 
-def test_who_has_left_sees_no_offer_made_since() -> None:
+def test_a_seat_that_left_sees_no_later_offer() -> None:
     protocol = make_protocol(price(3, needs={"quorum": 2}), names(3))
     state = protocol.leave(protocol.initial(), "agent_2")
     state, _ = protocol.apply(state, "agent_0", Move(MoveKind.PROPOSE, {"price": 1}), ["agent_1"])

@@ -114,7 +114,7 @@ def test_agreement(spec: OutcomeSpec, script: list[Any], agreed: int | None, off
     assert protocol.settled(state) or not outcome.decided
 
 
-def test_who_agreed_by_which_move() -> None:
+def test_an_agreement_names_each_seats_binding_move() -> None:
     protocol, state, _ = play(price(3), [(0, P1), (1, P1), (2, A2)])
     outcome = protocol.outcome(state)
     moves = {agent: move.to_json() for agent, move in outcome.assents.items()}
@@ -180,7 +180,7 @@ def test_ballot(spec: OutcomeSpec, script: list[Any], option: str | None, closed
     assert len(reasons) == refusals, reasons
 
 
-def test_a_secret_ballot_shows_that_but_not_what() -> None:
+def test_a_secret_ballot_shows_who_voted_but_not_for_which_option() -> None:
     protocol, state, _ = play(ballot(3, secret=True), [(0, V["zoo"])])
     _, effect = protocol.apply(state, "agent_1", read_move(V["park"]))
     assert (effect.text, effect.hidden) == ("votes for park", "votes (secretly)")

@@ -66,7 +66,7 @@ def test_one_value_has_one_form(issue: NumberIssue, value: Any, expected: Any) -
         (CENTS, 0.1 + 0.2, "€0.30"),
     ],
 )
-def test_what_is_no_value_is_refused_with_the_nearest(issue: NumberIssue, value: Any, nearest: str | None) -> None:
+def test_an_invalid_value_is_refused_with_the_nearest(issue: NumberIssue, value: Any, nearest: str | None) -> None:
     with raises(InvalidMoveError, field=issue.name, nearest=nearest):
         issue.read(value, SEATS)
 
@@ -82,7 +82,7 @@ def test_what_is_no_value_is_refused_with_the_nearest(issue: NumberIssue, value:
         ({"low": "x", "high": 1}, "low"),
     ],
 )
-def test_a_grid_that_cannot_be_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_an_impossible_grid_is_refused(fields: dict[str, Any], field: str) -> None:
     with raises(ValidationError, field=field):
         NumberIssue.model_validate({"name": "price", **fields})
 
@@ -141,7 +141,7 @@ def test_a_division_is_by_seat_or_name(value: Any, expected: tuple[int, int]) ->
         (3, {"field": "wood", "got": 3}),
     ],
 )
-def test_a_division_that_cannot_be_is_refused(value: Any, fields: dict[str, Any]) -> None:
+def test_an_impossible_division_is_refused(value: Any, fields: dict[str, Any]) -> None:
     with raises(InvalidMoveError, **fields):
         ItemsIssue(name="wood", count=3).read(value, SEATS)
 
@@ -200,7 +200,7 @@ def test_what_is_written_is_money_for_people_and_is_read_back(issue: NumberIssue
     assert issue.read(text, SEATS) == value
 
 
-def test_a_name_that_several_seats_bear_is_not_guessed() -> None:
+def test_a_name_that_several_seats_have_is_refused() -> None:
     issue = ItemsIssue(name="wood", count=3)
     twins = {"agent_0": "Ana", "agent_1": "ana", "agent_2": "Ben", "agent_3": "Ben"}
     assert issue.read({"Ana": 1, "ana": 2}, twins) == {"agent_0": 1, "agent_1": 2, "agent_2": 0, "agent_3": 0}

@@ -108,7 +108,7 @@ def test_every_move_that_a_script_makes_is_admitted(task: Task) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind.value for kind in WORDLESS])
-def test_who_does_nothing_or_leaves_makes_no_move(kind: str) -> None:
+def test_doing_nothing_and_leaving_have_no_move(kind: str) -> None:
     validator = jsonschema.Draft202012Validator(action_schema(observed(riddle())))
     assert validator.is_valid({"action_type": kind, "argument": ""})
     assert not validator.is_valid({"action_type": kind, "argument": "", "move": {"claim": "Bo Li"}})

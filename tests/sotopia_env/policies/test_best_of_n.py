@@ -281,7 +281,7 @@ def test_a_vote_is_worth_its_option():
 
 
 @pytest.mark.parametrize(("task", "kind"), [(task(), "no protocol"), (friends_task(), "claims")])
-def test_it_says_so_where_there_are_no_offers(task, kind):
+def test_a_task_without_offers_is_refused_with_the_reason(task, kind):
     with pytest.raises(PolicyError, match=f"offer-worth.*{kind}"):
         decide(BestOfNPolicy(make("random"), 2, OfferWorth()), observed(task))
 

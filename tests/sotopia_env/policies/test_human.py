@@ -93,7 +93,7 @@ def test_others_go_on_while_the_person_thinks():
     assert asyncio.run(both()).action == Action(NONE)
 
 
-def test_what_others_said_cannot_steer_the_terminal():
+def test_others_words_cannot_control_the_terminal():
     nasty = task(scenario=scenario(context="A room.\x1b[2J\x07\u202eeno"))
     _, screen = at_the_keyboard("leave", of=nasty)
     assert not [c for text in screen for c in text if c in "\x1b\x07\u202e"]

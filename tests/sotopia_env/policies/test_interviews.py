@@ -88,13 +88,13 @@ def test_scripted_policies_name_the_option_that_its_owner_gave_away(words, choic
     assert reply_of(make_policy(name), state_after(fair(), *actions), "agent_1", SECRET).choice == choice
 
 
-def test_words_that_a_seat_did_not_hear_or_another_said_tell_nothing():
+def test_only_the_owners_words_that_a_seat_heard_count_as_evidence():
     task = fair()
     others = state_after(task, WAIT, "An oboist, they say.")
     assert reply_of(make_policy("silent"), others, "agent_2", SECRET).choice is None
 
 
-def test_by_chance_every_option_comes_alike_often():
+def test_random_answers_choose_every_option_equally_often():
     state = state_after(fair())
     choices = [reply_of(UniformRandom(), state, "agent_1", SECRET, seed).choice for seed in range(800)]
     assert all(150 < choices.count(option) < 250 for option in range(4))

@@ -40,14 +40,14 @@ def warnings(caplog):
     return play
 
 
-def test_an_answer_that_cannot_hold_a_move_is_told_with_the_limit_that_can(warnings):
+def test_a_limit_too_small_for_a_move_is_reported_with_a_sufficient_one(warnings):
     [warning] = warnings(max_tokens=40)
     assert "6 of 6" in warning  # three tasks, from both seats
     mended = int(re.search(r"give max_tokens=(\d+)", warning)[1])
     assert warnings(max_tokens=mended) == []
 
 
-def test_a_prompt_that_never_fits_is_told_with_the_length_that_does(warnings):
+def test_a_prompt_that_never_fits_is_reported_with_a_sufficient_length(warnings):
     [warning] = warnings(max_tokens=200, context_limit=600)
     mended = int(re.search(r"give max_length=(\d+)", warning)[1])
     assert warnings(max_tokens=200, context_limit=mended) == []
@@ -58,6 +58,6 @@ def test_functions_count_too(warnings):
     assert warnings(format="chat", max_tokens=200, context_limit=3200) == []
 
 
-def test_nothing_is_said_without_a_tokenizer_or_without_moves(warnings):
+def test_there_is_no_warning_without_a_tokenizer_or_moves(warnings):
     assert warnings(ScriptedChatModel, max_tokens=4) == []
     assert warnings(max_tokens=None) == []

@@ -231,7 +231,7 @@ def test_private_actions_without_private_messages_are_explained():
 
 
 @pytest.mark.parametrize("reasks", [0, 1, 4])
-def test_there_are_so_many_reasks_and_no_more(reasks):
+def test_reasks_are_limited(reasks):
     script = [ChatReply(f"{BAD} {k}", prompt_tokens=100, completion_tokens=10, cost=0.5) for k in range(reasks + 1)]
     policy, model = seat(*script, reasks=reasks)
     decision = decide(policy, observed(task()))
@@ -261,7 +261,7 @@ def test_the_consequence_is_the_declared_one(on_unusable, rules, action):
     assert decision.generation.parse_failure is not None
 
 
-def test_an_answer_that_was_cut_off_is_told_so():
+def test_a_cut_off_answer_is_named_in_the_complaint():
     policy, model = seat(ChatReply(HELLO[:-5], finish_reason="length"), HELLO)
     assert decide(policy, observed(task())).action == SAID_HELLO
     assert "cut off at its limit of tokens" in contents(model.requests[1])
@@ -281,7 +281,7 @@ def test_thinking_is_stored_separately_and_shown_to_no_seat():
         assert not any(thought in contents(request) for request in policy.model.requests)
 
 
-def test_what_no_file_can_hold_is_recorded_all_the_same():
+def test_text_that_no_file_can_hold_is_recorded_with_replacements():
     policies = tuple(
         seat(lambda request: ChatReply('\ud800 {"\ud801": 1}', reasoning="\udfff"), reasks=1)[0] for _ in range(2)
     )
@@ -381,7 +381,7 @@ def test_shortened_conversations_share_a_prefix_for_some_turns():
 
 @pytest.mark.parametrize("format_", ["chat", "single"])
 @pytest.mark.parametrize(("room", "dropped", "requests"), [(20, 0, 1), (12, 10, 2), (9, 15, 3), (4, 16, 4)])
-def test_a_server_that_says_too_long_gets_half(format_, room, dropped, requests):
+def test_a_server_that_refuses_the_length_gets_half_the_turns(format_, room, dropped, requests):
     observation = observed(task(), *long_talk(20), rules=Rules(max_turns=40))
 
     def small(request):
@@ -433,7 +433,7 @@ def test_an_injection_stays_inside_even_when_the_model_repeats_it():
         assert not any(token in contents(request) for token in ("<|im", "</s>", "[INST]"))
 
 
-def test_prompts_contain_only_what_their_seat_may_know():
+def test_prompts_leak_no_private_information():
     for situation in [*tasks.generate(["bargaining", "hiring", "mutual_friend", "group_decision"], 4, seed=1)]:
         policy, model = seat(lambda request: BAD if len(request.messages) % 4 == 2 else HELLO, reasks=1)
         plan = EpisodePlan(situation, (policy,) * len(situation.agents), Rules(max_turns=8, max_silent_turns=0))

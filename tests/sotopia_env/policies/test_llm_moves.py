@@ -91,7 +91,7 @@ def test_a_move_that_stays_closed_is_a_violation_and_the_words_are_heard(reasks,
     assert after.table == state.table
 
 
-def test_a_move_that_cannot_be_read_is_no_action():
+def test_a_move_that_cannot_be_read_is_not_an_action():
     policy, _ = seat(answer({"agre": 1}), reasks=0)
     decision = decide(policy, observed(contract(), OFFER))
     assert decision.action == Action(ActionType.NONE)
@@ -253,7 +253,7 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_what_is_secret_stays_so_in_every_format(format_):
+def test_secrets_stay_secret_in_every_format(format_):
     for secret, effect in ((True, "votes (secretly)"), (False, "votes for park")):
         observation = observed(ballot(2, secret=secret), action({"vote": "park"}, "I vote."))
         text = AgentPrompt(format_).messages(observation)[-1]["content"]
@@ -361,7 +361,7 @@ def test_an_episode_between_models_is_settled_recorded_and_replays():
     assert replay(read).stop is StopReason.SETTLED
 
 
-def test_a_private_offer_that_does_not_reach_who_is_needed_is_asked_for_again():
+def test_a_private_offer_that_misses_a_needed_seat_is_asked_for_again():
     task = sale(3, private_messages=True)
     offer = answer({"propose": {"price": 5}}, to=["Bram Testa"])
     policy, model = seat(offer, answer({"propose": {"price": 5}}))

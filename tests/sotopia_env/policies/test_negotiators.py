@@ -190,7 +190,7 @@ def test_tit_for_tat_returns_the_fraction_it_is_given():
     assert proposal(policy, observed(NUMBER, *back)) == 20
 
 
-def test_two_of_a_kind_begin_to_move_through_goodwill():
+def test_two_tit_for_tats_start_to_concede_through_goodwill():
     for goodwill, agreed in ((0.3, True), (0.0, False)):
         policy = TitForTat(goodwill=goodwill)
         assert outcome_of(NUMBER, play((policy, policy), NUMBER).turns).agreed is agreed
@@ -336,7 +336,7 @@ def test_only_the_same_name_with_the_same_facts_makes_sure():
     assert act(make("boulware"), namesake).move is None
 
 
-def test_what_was_claimed_in_vain_is_not_claimed_again():
+def test_a_wrong_claim_is_not_repeated():
     outcome = {
         "protocol": {"kind": "claims", "candidates": ["a", "b"], "answer": "b", "tries": 2, "shown": True},
         "worth": [{"right": 1}] * 2,
@@ -373,7 +373,7 @@ def test_all_moves_are_legal_and_a_function_of_the_seed(name, scene):
 
 @pytest.mark.parametrize("scene", ["mixed", "quorum", "latest", "ballot", "claims"])
 @pytest.mark.parametrize("name", ["linear", "conceder", "generous", "frequency", "sharer"])
-def test_those_who_concede_agree_everywhere(name, scene):
+def test_conceding_policies_agree_in_every_family(name, scene):
     task = SCENES[scene]
     state = play((make(name), make("linear"), make("conceder"))[: len(task.agents)], task, Rules(max_turns=40))
     result = outcome_of(task, state.turns)
@@ -419,7 +419,7 @@ def test_an_episode_that_the_rules_end_earlier_has_a_shorter_horizon(rules, seat
 
 @pytest.mark.parametrize("rules", [Rules(max_turns=8), Rules(max_rounds=4, turn_order=TurnOrder.SIMULTANEOUS)])
 @pytest.mark.parametrize("name", ["linear", "boulware", "conceder", "hard-headed", "frequency", "liar", "sharer"])
-def test_who_concedes_agrees_in_eight_turns_too(name, rules):
+def test_conceding_policies_agree_in_eight_turns_too(name, rules):
     task = SCENES["mixed"]
     assert outcome_of(task, play((make(name), make("linear")), task, rules).turns).agreed
 

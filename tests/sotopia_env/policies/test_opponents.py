@@ -81,7 +81,7 @@ def test_micro_agrees_with_itself_in_the_middle():
         assert abs(outcome_of(task, state.turns).terms["n"] - middle) <= 2
 
 
-def test_micro_goes_through_at_most_its_steps():
+def test_micro_makes_at_most_its_number_of_offers():
     rows = ranking(observed(NUMBER).briefing)
     assert [rows.terms(row)["n"] for row in rows.ladder(5)] == [20, 15, 10, 5, 0]
     assert len(rows.ladder(10)) == 10
@@ -93,7 +93,7 @@ def test_micro_goes_through_at_most_its_steps():
         Micro(steps=1)
 
 
-def test_of_several_partners_the_one_who_moves_least_counts_for_micro():
+def test_micro_counts_the_partner_that_concedes_least():
     task = verified(three_seats("all"))
 
     def offer(mine, day="Mon"):
@@ -112,7 +112,7 @@ def test_of_several_partners_the_one_who_moves_least_counts_for_micro():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Frequency models
-def test_the_model_weighs_what_is_kept_and_counts_what_is_repeated():
+def test_the_model_weighs_unchanged_issues_and_counts_repeated_values():
     observation = observed(verified(MIXED))
     rows = ranking(observation.briefing)
     offers = [mixed(40, "June 15", 0), mixed(30, "June 15", 0)]
@@ -193,7 +193,7 @@ def test_lies_change_no_outcome(partner, scene):
     assert words[0] != words[1]
 
 
-def test_the_liar_says_another_thing_than_it_does():
+def test_the_liars_words_differ_from_its_moves():
     rng = random.Random(0)
     honest = TimeDependent()
     for history in ((), (n(20), n(1)), (NO_ACTION, n(20)), (n(20), n(1), n(18), n(3))):
@@ -203,7 +203,7 @@ def test_the_liar_says_another_thing_than_it_does():
         assert lie.argument != truth.argument
 
 
-def test_the_liar_names_its_friends_and_tells_nothing_of_them():
+def test_the_liar_names_its_friends_and_shares_no_facts_about_them():
     observation = observed(friends_task())
     words = act(Liar(), observation).argument
     assert any(name in words for name in ("Ann Lee", "Cy Fox", "Di Poe"))

@@ -123,7 +123,7 @@ def test_episodes_with_a_tenth_of_the_calls_failing_are_all_evaluated(tmp_path: 
     assert any(t.generation.reasks for e in episodes for t in e.turns if t.generation)
 
 
-def test_without_retries_what_fails_fails_with_its_reason_and_its_siblings_go_on(tmp_path: Path) -> None:
+def test_without_retries_a_failed_episode_has_its_reason_and_the_others_continue(tmp_path: Path) -> None:
     with table_server(faults=BAD_DAY, seed=4, retry_after="0.02") as server:
         result, plans = asyncio.run(play(server, tmp_path, 150, retries=0))
         episodes = check_counts(server, tmp_path, result, plans)
@@ -139,7 +139,7 @@ def test_without_retries_what_fails_fails_with_its_reason_and_its_siblings_go_on
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "wrong_language"])
-def test_a_kind_of_fault_that_never_ends_is_named_in_every_record(tmp_path: Path, kind: str) -> None:
+def test_a_permanent_fault_is_named_in_every_record(tmp_path: Path, kind: str) -> None:
     with table_server(faults={kind: 1.0}, retry_after="0.01") as server:
         if kind == "malformed":  # unreadable: the model counts as absent, and the third call ends the run
             with pytest.raises(ModelRefusedError, match="malformed"):

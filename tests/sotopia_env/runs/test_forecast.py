@@ -141,7 +141,7 @@ def test_without_a_limit_on_answers_tokens_have_no_limit(tmp_path: Path) -> None
     assert "PROVIDER/MODEL:max_tokens" in str(rows["agent"])
 
 
-def test_the_limits_of_the_run_and_what_is_not_counted_are_said(tmp_path: Path) -> None:
+def test_the_limits_of_the_run_and_uncounted_calls_are_listed(tmp_path: Path) -> None:
     options = ModelOptions(
         api_base="http://localhost:9",
         max_cost=2.5,
@@ -192,5 +192,5 @@ def test_a_dry_run_writes_and_sends_nothing(tmp_path: Path) -> None:
         (Rules(max_rounds=3), 6),
     ],
 )
-def test_most_turns(rules: Rules, expected: int) -> None:
+def test_the_maximum_number_of_turns_per_seat(rules: Rules, expected: int) -> None:
     assert turn_limit(make_task(turns=4), rules) == expected

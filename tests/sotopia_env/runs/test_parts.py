@@ -155,7 +155,7 @@ def test_parts_share_the_plan_and_each_is_resumed_by_itself(tmp_path: Path) -> N
     assert read_manifest(parts[1].path(tmp_path)).part == "2/3"
 
 
-def test_what_is_missing_is_said_and_the_part_continues_after_the_merge(tmp_path: Path) -> None:
+def test_missing_episodes_are_reported_and_the_part_continues_after_the_merge(tmp_path: Path) -> None:
     asyncio.run(run_episodes(plans(), run_dir=tmp_path, part=TWO))
     assert merge_run(tmp_path) == MergeResult(planned=7, recorded=3, new=3, failed=0, absent=("1/2",))
     assert merge_run(tmp_path).missing == 4
@@ -170,7 +170,7 @@ def test_what_is_missing_is_said_and_the_part_continues_after_the_merge(tmp_path
     assert merge_run(tmp_path).recorded == 6
 
 
-def test_begun_episodes_go_on_from_their_last_turn_in_a_part_and_after_the_merge(tmp_path: Path) -> None:
+def test_started_episodes_continue_from_their_last_turn_in_a_part_and_after_the_merge(tmp_path: Path) -> None:
     policy = Faulty("f", at=3)
     plan, part = [EpisodePlan(make_task("s"), (policy, policy))], Part(1, 1)
     for _ in range(2):
@@ -225,7 +225,7 @@ def test_episodes_that_were_not_planned_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/2/3", "1.0/2"])
-def test_what_names_no_part_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_part_is_refused(text: str) -> None:
     with raises(InvalidValueError, field="part", got=text):
         Part.parse(text)
 

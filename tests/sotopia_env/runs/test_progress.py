@@ -23,7 +23,7 @@ def entry(**change: object) -> LedgerEntry:
     )
 
 
-def test_figures_name_what_failed_what_is_under_way_and_what_the_models_do() -> None:
+def test_the_bar_shows_failures_episodes_in_flight_and_model_calls() -> None:
     ledger = Ledger()
     progress = Progress(10, 0, False, "episodes", ledger)
     assert progress.figures() == ""

@@ -76,7 +76,7 @@ def test_two_workers_play_every_episode_once_are_stopped_and_resumed_and_locals_
 
 
 @pytest.mark.slow("starts Ray")
-def test_a_worker_that_is_killed_is_begun_again_and_continues(tmp_path: Path) -> None:
+def test_a_killed_worker_is_restarted_and_continues(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     psutil = pytest.importorskip("psutil")
     run = tmp_path / "run"

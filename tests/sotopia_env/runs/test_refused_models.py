@@ -127,7 +127,7 @@ def test_a_fallback_that_answers_keeps_the_run_going(tmp_path: Path) -> None:
     assert all(error.kind == "bad_request" for episode in read_run(tmp_path) for error in episode.errors)
 
 
-def test_an_episode_tells_which_failures_of_the_world_it_survived(tmp_path: Path) -> None:
+def test_an_episode_records_the_failures_it_recovered_from(tmp_path: Path) -> None:
     faults = dict.fromkeys(("rate_limit", "server_error", "reset", "malformed"), 0.1)
     with table_server(faults=faults, seed=3) as server:
         more = ["--policy", "local/tiny", "--api-base", server.api_base, "-n", 12, "--evaluator", "none"]
@@ -228,6 +228,6 @@ def test_a_short_outage_costs_no_episode(tmp_path: Path) -> None:
     assert read_failures(tmp_path) == ()
 
 
-def test_patience_that_cannot_be_meant_is_refused_by_name(tmp_path: Path) -> None:
+def test_invalid_patience_is_refused_by_name(tmp_path: Path) -> None:
     result = sotopia(*words(tmp_path / "run", "--policy", "silent", "--set", "models.patience=soon"), code=2)
     assert result.stderr.startswith("sotopia: models.patience: ")

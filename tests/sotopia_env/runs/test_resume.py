@@ -140,7 +140,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("field", "change"), CHANGES.items())
-def test_a_record_that_is_not_what_its_key_says_is_refused(run: Path, field: str, change: Any) -> None:
+def test_a_record_that_does_not_match_its_key_is_refused(run: Path, field: str, change: Any) -> None:
     before = lines(run)
     item = json.loads(before[2])
     change(item)
@@ -237,7 +237,7 @@ def test_records_of_other_matchups_are_checked_as_well(run: Path, change: Any) -
     assert len(lines(run)) == len(before)
 
 
-def test_what_cannot_be_read_keeps_a_run_from_being_added_to(run: Path) -> None:
+def test_a_run_with_an_unreadable_record_cannot_be_extended(run: Path) -> None:
     (run / "episodes.jsonl").write_bytes(b"".join([*lines(run), lines(run)[0]]))
     manifest = (run / "run.json").read_bytes()
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=9):
@@ -295,7 +295,7 @@ def test_run_json_tells_what_was_played_and_when(run: Path) -> None:
     "prepare",
     [lambda path: path.write_text("x"), lambda path: (path.mkdir(), (path / "episodes.jsonl").write_text(""))],
 )
-def test_a_path_that_is_no_run_directory_is_refused(tmp_path: Path, prepare) -> None:  # type: ignore[no-untyped-def]
+def test_a_path_that_is_not_a_run_directory_is_refused(tmp_path: Path, prepare) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "run"
     prepare(path)
     with raises(InvalidValueError, file="run"):
@@ -461,12 +461,12 @@ def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -
         asyncio.run(run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path))
 
 
-def test_parameters_that_are_no_json_are_refused_for_evaluators_too(tmp_path: Path) -> None:
+def test_parameters_that_are_not_json_are_refused_for_evaluators_too(tmp_path: Path) -> None:
     with raises(InvalidValueError, field="fixed"):
         asyncio.run(run_episodes(plans(1), evaluator=FixedEvaluator(parameters={"x": {1}}), run_dir=tmp_path / "run"))
 
 
-def test_evaluating_what_is_no_run_says_so(tmp_path: Path) -> None:
+def test_evaluating_a_path_that_is_not_a_run_is_refused(tmp_path: Path) -> None:
     with raises(InvalidValueError, file="nothing"):
         asyncio.run(evaluate_run(tmp_path / "nothing", FixedEvaluator()))
     assert not (tmp_path / "nothing").exists()

@@ -231,7 +231,7 @@ class Unlucky(Speaker):
         return replace(decision, errors=(EpisodeError(kind="rate_limit", message="later"),))
 
 
-def test_a_failed_episode_tells_what_it_had_survived_before(tmp_path: Path) -> None:
+def test_a_failed_episode_records_earlier_failures(tmp_path: Path) -> None:
     plan = EpisodePlan(make_task(), (Unlucky("u"), Faulty("f", at=2)))
     asyncio.run(run_episodes([plan], run_dir=tmp_path))
     (failure,) = read_failures(tmp_path)

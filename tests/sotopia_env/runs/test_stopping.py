@@ -154,7 +154,7 @@ async def play(
     return result, models
 
 
-def test_what_is_not_done_after_the_grace_period_is_cancelled_and_dropped(tmp_path: Path) -> None:
+def test_unfinished_work_is_cancelled_and_dropped_after_the_grace_period(tmp_path: Path) -> None:
     async def stopped() -> RunResult:
         stop = Stop(grace=0.2)
         playing = asyncio.ensure_future(play(server, tmp_path, ModelOptions(api_base=server.api_base), stop))
@@ -198,7 +198,7 @@ def test_a_spent_budget_ends_the_run_and_a_higher_one_continues_it(tmp_path: Pat
         assert booked(tmp_path).attempts == server.total
 
 
-def test_the_command_says_how_to_go_on_when_the_budget_is_spent(server: LoopbackServer, tmp_path: Path) -> None:
+def test_the_command_says_how_to_continue_when_the_budget_is_spent(server: LoopbackServer, tmp_path: Path) -> None:
     process = start(*command(server, tmp_path / "run", "--set", "models.max_tokens=20_000"))
     output, errors = process.communicate(timeout=30)
     assert process.returncode == 1

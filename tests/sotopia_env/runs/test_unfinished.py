@@ -63,7 +63,7 @@ def check_resumed(run: Path, whole: int) -> None:
     assert not (run / UNFINISHED).exists()
 
 
-def test_near_its_limit_a_run_finishes_what_it_began(tmp_path: Path, whole: int) -> None:
+def test_near_its_limit_a_run_finishes_the_started_episodes(tmp_path: Path, whole: int) -> None:
     limit = int(0.75 * whole)
     with table_server() as server:
         code, text = play(server, tmp_path, "--set", f"models.max_tokens={limit}")

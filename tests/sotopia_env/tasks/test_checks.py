@@ -200,7 +200,7 @@ def test_a_mistake_is_explained_in_one_sentence(tmp_path: Path, outcome: Spec, f
 
 
 @pytest.mark.parametrize("outcome", [DEAL, BALLOT, CLAIMS, None])
-def test_what_is_in_order_is_loaded(tmp_path: Path, outcome: Spec) -> None:
+def test_valid_tasks_are_loaded(tmp_path: Path, outcome: Spec) -> None:
     file = save(tmp_path / "tasks.jsonl", task_json(outcome))
     assert len(tasks.load(file)) == 1
 

@@ -73,7 +73,7 @@ def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
 
 
 @each_level
-def test_goals_say_what_the_worth_says(name: str, level: str) -> None:
+def test_goals_agree_with_the_worth(name: str, level: str) -> None:
     for task in tasks.generate(name, 15, seed=8, level=level):
         for side, worth in zip(task.scenario.seats, spec_of(task)["worth"], strict=True):
             text = f"{side.goals} {side.private_info}"

@@ -49,11 +49,11 @@ def test_difficulty_is_measured_on_every_outcome():
         ((0.5, 3, 3, 0), "zone"),
     ],
 )
-def test_a_difficulty_that_cannot_be_is_refused(values, field):
+def test_an_impossible_difficulty_is_refused(values, field):
     with raises(InvalidValueError, field=field):
         Difficulty(*values)
 
 
-def test_a_zone_that_so_few_outcomes_cannot_have_is_refused():
+def test_a_zone_too_narrow_for_few_outcomes_is_refused():
     with raises(InvalidValueError, field="zone", got=0.001):
         draw_space(random.Random(0), Difficulty(1, 2, 2, 0.001))

@@ -123,7 +123,7 @@ def test_every_phrasing_of_a_family_can_be_filled(name: str) -> None:
     assert words_for(state, *contents[kind], 3) == words_for(state, *contents[kind], 3)
 
 
-def test_facts_are_told_one_friend_at_a_time_and_only_once() -> None:
+def test_facts_are_shared_one_friend_at_a_time_and_only_once() -> None:
     task = tasks.family("mutual_friend").generate(0, 0, "medium")
     state = initial_state(task, Rules(max_turns=99, max_silent_turns=0), 0)
     names = [friend["name"] for friend in task.scenario.seats[0].private_data["friends"]]

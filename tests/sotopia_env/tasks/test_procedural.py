@@ -69,7 +69,7 @@ def test_the_same_people_play_all_versions_of_a_vignette():
             assert apart != equal
 
 
-def test_sources_take_turns_and_a_stream_begins_anywhere():
+def test_sources_take_turns_and_a_stream_starts_at_any_index():
     sources = [*TEMPLATES, two(), tasks.family("division")]
     first = list(itertools.islice(stream(sources, seed=4), 12))
     assert [task.id for task in first[:6]] == [

@@ -102,7 +102,7 @@ def test_the_starter_tasks_are_two_castings_of_each_scenario_and_always_the_same
 
 
 @pytest.mark.parametrize("name", [[], None, 3])
-def test_what_is_no_name_is_no_family(name: object) -> None:
+def test_an_invalid_name_is_not_a_family(name: object) -> None:
     with raises(UnknownNameError, field="family"):
         tasks.family(name)  # type: ignore[arg-type]
 

@@ -57,7 +57,7 @@ def seatings(scenario: str) -> list[tuple[int, ...]]:
         ("orchard-harvest", "property", "shared"),  # two relatives own an orchard together
     ],
 )
-def test_what_a_context_says_of_the_two_their_backstory_says_too(scenario, fact, value):
+def test_facts_in_a_context_are_in_the_backstory_too(scenario, fact, value):
     (frame,) = (item for item in starter_scenarios() if item.id == scenario)
     stories = {
         starter_cast().between(*seating).facts.get(fact) for seating in admissible_seatings(frame, starter_cast())
@@ -65,7 +65,7 @@ def test_what_a_context_says_of_the_two_their_backstory_says_too(scenario, fact,
     assert stories == {value}
 
 
-def test_who_is_offered_night_work_has_an_occupation_with_nights():
+def test_a_character_offered_night_work_has_an_occupation_with_nights():
     (frame,) = (item for item in starter_scenarios() if item.id == "night-shift")
     occupations = {
         starter_cast().characters[seating[0]].occupation for seating in admissible_seatings(frame, starter_cast())
@@ -74,7 +74,7 @@ def test_who_is_offered_night_work_has_an_occupation_with_nights():
     assert not {"innkeeper", "notary", "community-theatre director"} & occupations
 
 
-def test_every_casting_there_can_be_fits_its_scenario():
+def test_every_possible_casting_fits_its_scenario():
     for scenario in starter_scenarios():
         for seating in admissible_seatings(scenario, starter_cast()):
             task_sets.check(seat_characters(scenario, starter_cast(), seating, scenario.id))

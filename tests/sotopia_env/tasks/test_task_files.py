@@ -85,7 +85,7 @@ def test_one_scenario_may_be_the_whole_file(tmp_path, name):
     assert read_material(path).summary == "1 scenario"
 
 
-def test_who_plays_is_said_in_a_line(tmp_path, caplog):
+def test_the_characters_that_play_are_logged_in_one_line(tmp_path, caplog):
     path = write(tmp_path, "mine.yaml", SCENARIOS)
     with caplog.at_level(logging.WARNING):
         collection = task_set(path, 2, 0, "medium")
@@ -111,7 +111,7 @@ def test_tasks_and_scenarios_are_not_mixed_in_one_file(tmp_path):
     assert (str(refusal.value.where.file), refusal.value.where.line) == (path, 2)
 
 
-def test_bad_scenarios_are_left_out_where_that_is_asked_for(tmp_path):
+def test_bad_scenarios_are_left_out_on_request(tmp_path):
     poor = {**SCENARIOS[0], "id": "nobody", "constraints": {"facts": {"home": "afloat"}}}
     path = write(tmp_path, "mine.yaml", [SCENARIOS[0], {"id": "x"}, poor])
     refused = []

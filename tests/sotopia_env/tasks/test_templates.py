@@ -201,7 +201,7 @@ def test_texts_name_the_characters_of_their_seats():
     assert (bill.scenario.private_messages, bill.scenario.max_turns) == (True, 15)
 
 
-def test_an_interview_has_what_the_template_says_of_its_seats():
+def test_an_interview_has_the_roles_and_goals_of_the_templates_seats():
     interview = instantiate(TEMPLATES[0], 0, 0).scenario.interview
     assert (interview.template, interview.domain) == ("attic", "personal")
     assert interview.roles == ("sender", "receiver", "receiver")

@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
 @pytest.mark.parametrize("text", [None, 7, b"{}", {"action_type": "none"}])
-def test_what_is_no_text_is_the_callers_mistake(text):
+def test_a_value_that_is_not_a_text_is_the_callers_mistake(text):
     with raises(InvalidValueError, field="text"):
         parse(text)
 

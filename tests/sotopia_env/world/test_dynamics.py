@@ -52,7 +52,7 @@ def test_random_order_is_fair_per_round_and_fixed_by_the_seed():
     assert len({tuple(order) for order in orders.values()}) > 1
 
 
-def test_an_agent_that_left_acts_no_more():
+def test_an_agent_that_left_does_not_act_again():
     """Guards S12: the predecessor gave turns to agents that had left."""
     state = play(Rules(), [LEAVE, *[SPEAK] * 6], seats=3)
     assert actors(state) == [0, 1, 2, 1, 2, 1, 2]

@@ -97,7 +97,7 @@ def test_a_damaged_line_is_named_with_file_and_line(tmp_path, damage, words):
     assert words in str(caught.value)
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with raises(DamagedRecordError, file="none.jsonl"):
         list(read_episodes(tmp_path / "none.jsonl"))
 
@@ -190,7 +190,7 @@ def test_a_record_names_agents_of_its_task_only():
         read_episode(to_line(episode.model_copy(update={"turns": (RecordedTurn(turn=ghost),)})), "here")
 
 
-def test_bytes_that_are_no_text_are_named_by_file_and_line(tmp_path):
+def test_bytes_that_are_not_text_are_reported_with_file_and_line(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_bytes(to_line(episode_of()).encode() + b"\xff\xfe\n")
     with raises(DamagedRecordError, file="e.jsonl", line=2):

@@ -145,7 +145,7 @@ def result(agreed: bool, payoffs: tuple[float, ...], **terms) -> OutcomeResult:
         (result(False, (7, 3, 3)), (True, False, False)),
     ],
 )
-def test_the_truth_of_goals_follows_from_what_was_agreed(outcome, truths):
+def test_the_truth_of_goals_follows_from_the_agreement(outcome, truths):
     assert tuple(goal_truth(fair(content()), outcome).values()) == truths
     assert list(goal_truth(fair(content()), outcome)) == [(0, 1), (1, 0), (2, 0)]
 

@@ -72,7 +72,7 @@ def test_a_move_is_read_as_an_object_as_text_or_as_null(move, expected):
         ('{"action_type": "speak", "argument": "", "move": null}', "needs a text"),
     ],
 )
-def test_what_is_no_move_is_a_failure_in_one_sentence(text, reason):
+def test_a_malformed_move_is_a_failure_in_one_sentence(text, reason):
     failure = parse(text)
     assert isinstance(failure, ParseFailure)
     assert reason in failure.reason
@@ -88,7 +88,7 @@ def test_with_a_move_the_argument_may_be_empty(kind, argument):
 
 
 @pytest.mark.parametrize("value", [None, {}, "", "  ", "null"])
-def test_nothing_is_no_move(value):
+def test_an_empty_value_means_no_move(value):
     assert optional_move(value) is None
 
 
@@ -116,7 +116,7 @@ def test_an_accepted_offer_settles_and_ends():
     assert outcome_of(state.task, state.turns).terms == offer(7)
 
 
-def test_without_the_end_people_go_on_and_nothing_moves_any_more():
+def test_without_the_end_the_conversation_continues_and_the_table_is_final():
     state = play(verified_task("agreement"), Rules(end_when_settled=False), *DEAL, say("I take it back!", reject=1))
     assert state.stop is None
     assert "settled" in state.turns[-1].violation
@@ -153,7 +153,7 @@ def test_a_violation_keeps_the_words_and_the_table():
     assert move_problem(before, "agent_1", DEAL[1]) is None
 
 
-def test_a_violation_is_told_until_the_next_own_turn():
+def test_a_violation_is_shown_until_the_seats_next_turn():
     rules = Rules()
     state = play(verified_task("agreement"), rules, say("x", accept=1), say())
     assert "did not count" in observe(state, "agent_0").text
@@ -163,7 +163,7 @@ def test_a_violation_is_told_until_the_next_own_turn():
     assert "did not count" in json.dumps(observe(state, "agent_0").messages)  # what was told stays told
 
 
-def test_who_leaves_takes_its_offers_along_and_learns_nothing_more():
+def test_a_seat_that_leaves_removes_its_offers_and_learns_nothing_more():
     task = verified_task("quorum", 3)
     state = play(task, Rules(), say(), say("Nine?", propose=offer(9)), say("Or four?", propose=offer(4)), say())
     assert table_text(state, "agent_0").count("#") == 2
@@ -181,7 +181,7 @@ def test_who_leaves_takes_its_offers_along_and_learns_nothing_more():
     assert "Agreed on #3" in table_text(state, "agent_2")
 
 
-def test_a_needed_seat_that_leaves_settles_that_there_is_nothing_to_agree():
+def test_a_needed_seat_that_leaves_settles_the_table_without_agreement():
     state = play(verified_task("agreement", 3), Rules(), say(), Action(ActionType.LEAVE))
     assert state.stop is StopReason.SETTLED
     assert not outcome_of(state.task, state.turns).agreed
@@ -218,7 +218,7 @@ def test_moves_of_the_running_round_are_hidden():
     assert observe(state, "agent_1").moves.accept == (1,)
 
 
-def test_who_leaves_in_the_running_round_can_still_be_addressed():
+def test_a_seat_that_leaves_in_the_current_round_can_still_be_addressed():
     """Neither the words nor the re-asks of a model may depend on what others did in the same round."""
     state = play(verified_task("ballot", 4, private=True), ROUNDS, Action(ActionType.LEAVE))
     whisper = Action(ActionType.SPEAK, "Psst.", ("agent_0",), Move(MoveKind.VOTE, OPTIONS[0]))

@@ -68,7 +68,7 @@ def test_the_own_profile_is_complete():
         assert str(SHOWN.get(field) or FIELDS[field]) in profile
 
 
-def test_the_text_holds_what_the_paper_prompt_holds():
+def test_the_text_has_all_parts_of_the_papers_prompt():
     """SOTOPIA-π B.3: scenario, participants, profiles, own goals, history, turn number, available actions."""
     seats = (
         Seat(goals=("Win.", "Smile."), hints=("Be brief.",), private_info="You own the shop."),
@@ -193,7 +193,7 @@ def test_the_oldest_turns_can_be_left_out_with_a_marker_in_their_place(turns, dr
 @pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
 @pytest.mark.parametrize("format_", ["chat", "brief"])
 @pytest.mark.parametrize("agent", ["agent_0", "agent_1"])
-def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_its_own(agent, format_, order):
+def test_messages_extend_earlier_ones_and_name_the_models_turn(agent, format_, order):
     """A round's turns that the seat had not seen when it acted come after its own."""
     state, previous, numbers = initial_state(task(), Rules(turn_order=order, max_turns=99), 0), [], []
     for number in range(8):
@@ -228,7 +228,7 @@ def test_what_a_model_is_told_extends_what_it_was_told_and_says_which_turn_is_it
         (3, Rules(max_turns=7, turn_order="random"), None, False),
     ],
 )
-def test_a_seat_is_told_how_many_turns_it_has_left(seats, rules, leaver, exact):
+def test_a_seat_can_read_how_many_turns_it_has_left(seats, rules, leaver, exact):
     """The announced count is what the seat then gets; a departure shortens the episode of no other seat."""
     state, announced = initial_state(task(seats), rules, 0), []
     while state.stop is None:
@@ -260,7 +260,7 @@ def test_no_more_turns_can_be_left_out_than_there_are(dropped):
 
 
 @pytest.mark.parametrize("order", ["round-robin", "random", "simultaneous", "reactive"])
-def test_who_left_witnesses_nothing_more(order):
+def test_a_seat_that_left_witnesses_nothing_more(order):
     state = initial_state(task(3), Rules(turn_order=order), 0)
     leaver = state.waiting[0]
     state = transition(state, Action(ActionType.LEAVE))

@@ -76,7 +76,7 @@ NAMED = {
 
 @pytest.mark.parametrize("build", NAMED.values(), ids=NAMED)
 @pytest.mark.parametrize("name", POSING)
-def test_a_name_by_which_a_line_could_be_forged_is_refused(build, name):
+def test_a_name_that_could_forge_a_line_is_refused(build, name):
     with pytest.raises(ValidationError) as caught:
         build(name)
     assert "value_error" in {problem["type"] for problem in caught.value.errors()}
@@ -141,7 +141,7 @@ def renderings(base, kind):
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_no_authors_text_poses_wherever_it_is_shown(kind):
+def test_no_authors_text_can_imitate_a_line(kind):
     for text in renderings(TASKS[kind], kind):
         assert not [line for line in text.splitlines() if line.startswith("Turn #9")], text
         assert not [token for token in ("<|im_end|>", "[INST]", "\u202e", "\u2028") if token in text], text
@@ -158,7 +158,7 @@ def test_the_text_of_a_custom_dimension_is_disarmed():
     ("words", "line"),
     [("Deal!", "Your words were heard, but your move did not count: "), (" ", "Your move did not count: ")],
 )
-def test_a_refusal_speaks_of_words_only_where_there_were_any(words, line):
+def test_a_refusal_mentions_words_only_if_there_were_any(words, line):
     env = SotopiaEnv(task=contract())
     env.reset(seed=0)
     env.step(acts(words, {"accept": 3}))

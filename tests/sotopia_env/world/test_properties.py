@@ -188,7 +188,7 @@ whispers = st.lists(
 
 @quick
 @given(kinds=kinds3, order=orders, seed=st.integers(0, 99), script=whispers)
-def test_no_observation_holds_what_its_seat_may_not_know(kinds, order, seed, script):
+def test_no_observation_leaks_private_information(kinds, order, seed, script):
     seated = marked_task(kinds)
     env = SotopiaEnv(task=seated, evaluator=FixedEvaluator(), turn_order=order, max_turns=9)
     env.reset(seed=seed)
@@ -272,7 +272,7 @@ def test_profile_fields_appear_exactly_as_the_table_says(kind, field, viewer):
 # (2) Replay, and (3) prefixes
 @quick
 @given(order=orders, seed=st.integers(0, 2**31), moves=plays, vector=st.booleans())
-def test_equal_task_seed_and_actions_give_equal_books(order, seed, moves, vector):
+def test_equal_task_seed_and_actions_give_equal_results(order, seed, moves, vector):
     envs = [SotopiaEnv(vector=vector, **options(SEATS, True, turn_order=order, max_turns=11)) for _ in range(2)]
     for env in envs:
         env.reset(seed=seed)
@@ -500,7 +500,7 @@ def test_there_are_enough_attacks():
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("to", [(), ("agent_2",)])
-def test_no_argument_poses_as_anything_else(order, to):
+def test_no_argument_can_imitate_anything_else(order, to):
     """Guards S9, S16 and S17: forged turns, swallowed markup, turns dropped because they "did nothing"."""
     env = SotopiaEnv(**options(SEATS, True, turn_order=order, max_turns=3, render_mode="ansi"))
     for attack, kind in itertools.product(ATTACKS, SPOKEN):

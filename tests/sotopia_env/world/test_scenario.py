@@ -54,7 +54,7 @@ def test_a_task_survives_json_and_keeps_its_hash():
     assert again.content_hash == original.content_hash
 
 
-def test_facts_are_of_a_task_only_where_there_are_some():
+def test_facts_are_part_of_a_tasks_json_only_if_there_are_any():
     """Seeds of episodes derive from the hash: a task that needs no facts is the task that it was without them."""
     assert "facts" not in task().model_dump_json()
     pair = Relationship(seats=(0, 1), kind="friend", backstory="Flatmates.", facts={"home": "shared"})

@@ -178,7 +178,7 @@ def test_constraints_are_honoured(constraints, expected):
     assert set(admissible_seatings(scenario(constraints=constraints), CAST)) == expected
 
 
-def test_unmeetable_constraints_are_said():
+def test_unmeetable_constraints_are_reported():
     impossible = scenario(constraints=Constraints(relationships=("romantic",)))
     with raises(ConstraintError, field="constraints"):
         sample_tasks([impossible], CAST, 1, seed=0)

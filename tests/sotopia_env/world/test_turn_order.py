@@ -187,7 +187,7 @@ def test_a_time_that_a_seat_names_is_kept_whatever_happens(seats):
     assert 8 * seats <= len(state.turns) < 9 * seats
 
 
-def test_a_silent_seat_in_a_hurry_ends_nothing_for_those_who_have_something_to_read():
+def test_a_silent_seat_does_not_end_the_episode_while_others_have_something_to_read():
     for seed in range(30):
         state = initial_state(verified_task("", 5), RULES, seed)
         loud = state.actor
@@ -201,7 +201,7 @@ def test_a_silent_seat_in_a_hurry_ends_nothing_for_those_who_have_something_to_r
 
 
 @pytest.mark.parametrize("seats", [2, 5, 50])
-def test_silence_of_all_ends_it_and_so_does_the_clock(seats):
+def test_silence_of_all_seats_or_the_clock_ends_the_episode(seats):
     state = initial_state(verified_task("", seats), dataclasses.replace(RULES, max_turns=1_000), 0)
     while state.stop is None:
         state = transition(state, NONE)
@@ -227,7 +227,7 @@ def test_a_limit_on_rounds_leaves_room_for_the_first_action_and_none_after_it(se
         assert {turn.round for turn in state.turns} <= {*range(rounds)}
 
 
-def test_who_leaves_acts_no_more_and_the_last_two_end_it():
+def test_a_seat_that_left_does_not_act_and_a_single_remaining_seat_ends_the_episode():
     state, left = initial_state(verified_task("ballot", 5), RULES, 4), set()
     while state.stop is None:
         assert state.actor not in left
@@ -268,7 +268,7 @@ def test_how_long_policies_think_changes_nothing(seats):
     assert lines() == lines()
 
 
-def test_the_queue_is_what_arrived_since_the_own_last_turn():
+def test_the_queue_holds_the_turns_since_the_seats_last_one():
     for states in episodes("agreement", 5, True):
         for state in states:
             for agent in state.task.agents:
@@ -306,7 +306,7 @@ def test_a_model_names_its_time_and_sees_its_earlier_choice(format_):
     assert "steps of time" not in Table(task).observe("agent_0").text
 
 
-def test_functions_and_schema_take_a_time_in_this_order_alone():
+def test_functions_and_schema_have_a_wait_in_reactive_order_only():
     task = verified_task("agreement", 2)
     for rules in (RULES, Rules()):
         state = initial_state(task, rules, 0)
@@ -340,7 +340,7 @@ def test_a_time_survives_text_and_record(wait):
 # ---------------------------------------------------------------------------------------------------------------------
 # Environments
 @pytest.mark.parametrize("order", TurnOrder)
-def test_the_space_of_actions_has_a_wait_in_this_order_alone(order):
+def test_the_action_space_has_a_wait_in_reactive_order_only(order):
     options = {"task": verified_task("", 3), "evaluator": FixedEvaluator(), "turn_order": order.value, "max_turns": 12}
     env, waits = sotopia_v0.raw_env(**options), []
     env.reset(seed=1)

@@ -119,7 +119,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("change", "reason"), FAULTS)
-def test_what_cannot_be_used_is_asked_for_again_and_then_left_out(change, reason, tmp_path):
+def test_unusable_answers_are_asked_for_again_and_then_left_out(change, reason, tmp_path):
     bad = ScriptedChatModel(lambda request: answer(request, **change))
     assert "left out: " in route(bad, tmp_path / "bad")
     assert not (tmp_path / "bad" / "templates.json").exists()

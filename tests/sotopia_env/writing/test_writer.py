@@ -76,7 +76,7 @@ ONE = [Inspiration("norms", "a theme")]
 
 
 @pytest.mark.parametrize(("form", "name"), [(ScenarioDraft, ""), (VerifiedDraft, "_outcome")])
-def test_our_examples_are_what_we_ask_for(form, name):
+def test_the_examples_in_prompts_pass_their_checks(form, name):
     writing = ScenarioWriting(verified=form is VerifiedDraft)
     for item in decode_json(load(f"write_scenario{name}_examples")):
         assert writing.question(ONE[0]).accept(form.model_validate(item))
@@ -116,7 +116,7 @@ def test_refused_answers_are_asked_for_again_with_the_reason(text, reason, tmp_p
     assert re.search(reason, json.loads(re.search(r'".*"', complaint).group()))
 
 
-def test_an_answer_that_was_cut_off_is_no_answer(tmp_path):
+def test_a_cut_off_answer_is_refused(tmp_path):
     cut = ChatReply(json.dumps(situation(CONTEXT)), finish_reason="length")
     (line,) = write(ScriptedChatModel([cut] * 3), ONE, 1, tmp_path)
     assert line.result is None

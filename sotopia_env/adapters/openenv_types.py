@@ -34,7 +34,7 @@ class SotopiaAction(Action):
 
 
 class SotopiaObservation(Observation):
-    """The news for the seat. ``reward`` is 0 until the end, when it is the reward of the episode.
+    """What the seat observes. ``reward`` is 0 until the end, when it is the reward of the episode.
 
     Attributes:
         messages: the new messages, for a chat model; the first ones begin with the system's.

@@ -56,8 +56,8 @@ class ModelOptions(Settings):
 
     Attributes:
         api_base: the base URLs, such as ``http://localhost:8000/v1``.
-        api_key_env: the environment variables that hold the keys. The one for every model is not used for a model with
-            its own address (a judge's ``api_base=``), which gets a key only if one is given for it by name.
+        api_key_env: the environment variables that hold the keys. A model with its own address (a judge's
+            ``api_base=``) does not get the key for every model, only a key that is given for it by name.
         concurrency: the number of requests in flight at once, per model.
         rpm: requests per minute, per model; ``None`` for no limit.
         tpm: tokens per minute, per model; ``None`` for no limit.

@@ -233,7 +233,7 @@ def _model_call_error(
 
 
 class ModelRefusedError(ModelCallError):
-    """A call failed in the same way as every other call to this model would; it ends a run, not an episode.
+    """A call failed in a way in which every call to this model would fail; it ends a run, not an episode.
 
     The model does not exist, the key is not accepted, or the account has no funds left.
     """

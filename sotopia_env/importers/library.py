@@ -105,7 +105,7 @@ class Library:
         )
 
     def contradictions(self, scenario_id: str, character_ids: Sequence[str]) -> dict[str, str]:
-        """Returns the contradictions between scenario and cast, as tag of the task to a sentence on what is played.
+        """Returns the contradictions between scenario and cast: by the task's tag, a sentence that says what is played.
 
         The reference code plays the environment's relationship even if the pair's profile differs, and seats the
         characters of a combination even if the environment's constraints exclude them.

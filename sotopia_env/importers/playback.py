@@ -42,7 +42,7 @@ class Act(NamedTuple):
 class Playback(NamedTuple):
     """The fields of an episode that result from playing its acts.
 
-    ``inserted`` holds the indices of silent turns that the acts do not contain: another seat acted twice in a row.
+    ``inserted`` holds the indices of silent turns that the acts do not contain: another seat had acted twice in a row.
     """
 
     rules: Rules

@@ -44,7 +44,7 @@ _OWN = {format.name: format for format in (*PROFILES, *CASTING, SCENES, *SOCIAL_
 def formats() -> Mapping[str, Format]:
     """Returns the formats by name, in the order in which files refer to each other: profiles, combinations, lists.
 
-    Those of other packages come last, and cannot take the name of one of ours.
+    Those of other packages come last, and cannot have the name of a built-in format.
     """
     return _OWN | {format.name: format for format in _installed() if format.name not in _OWN}
 

@@ -143,7 +143,7 @@ class Claims:
         claimed: agent id to the number of claims made; known to all.
         tries_left: agent id to claims left, for the seats whose claims the viewer may see: its own, or all.
         wrong: agent id to wrong claims, for the same seats.
-        right: those of the same seats that have claimed the answer.
+        right: which of the same seats have claimed the answer.
     """
 
     claimed: Mapping[str, int] = field(hash=False)

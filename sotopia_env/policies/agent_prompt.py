@@ -181,7 +181,7 @@ def _own_consequence(turn: Turn, failure: str) -> list[str]:
 
 
 def _in_order_of_notice(turns: Sequence[Turn], agent: str) -> Sequence[Turn]:
-    """The turns with the seat's own first in each veiled round: it was taken without seeing the others'."""
+    """The turns; in each veiled round the seat's own comes first, because it was taken without seeing the others."""
     if not any(turn.veiled for turn in turns):
         return turns
     # The sort is stable, so the other seats' turns of a round stay in order.

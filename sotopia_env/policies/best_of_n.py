@@ -157,8 +157,8 @@ class OfferWorth:
 
     An acceptance scores the utility of the offer, a proposal that of its terms, a vote that of its option, and
     everything else 0, including moves that are not open. The scale is the seat's own: 0 for no agreement, 1 for its
-    best outcome. The scorer reads the seat's own observation and ignores words. A seat that follows it alone asks for
-    everything; it is meant for tests, and as one part of a better scorer.
+    best outcome. The scorer reads the seat's own observation and ignores words. A seat that uses this scorer alone
+    demands everything; it is meant for tests, and as one part of a better scorer.
     """
 
     name: str = "offer-worth"

@@ -1,7 +1,7 @@
 """A short, polite conversation for scripted policies in tasks without a protocol, and the decisions they all share.
 
-The conversation takes five own turns: greet, state its goal, ask for the others' goals, thank them, and leave. The
-policy never uses its profile, and it does not state a goal that shares words with its secret.
+The conversation takes five of the seat's turns: greet, state its goal, ask for the others' goals, thank them, and
+leave. The policy never uses its profile, and it does not state a goal that shares words with its secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs with many human participants: each person's session plays one episode after another, and sessions may overlap.
+"""Runs with many human participants: each person plays one episode after another, and sessions may overlap in time.
 
 The episode in progress is in a subdirectory of ``RUN/playing``, which its process locks; the run itself is locked only
 while a session reads it and while a finished episode is moved into it. After a session was killed, the person's next

@@ -34,7 +34,7 @@ class Watcher(Protocol):
         ...
 
     def end(self, plan: EpisodePlan, episode: Episode | None, why: str = "") -> None:
-        """An episode is done, and evaluated if the run has an evaluator; or it has failed, with the reason ``why``."""
+        """An episode has ended, evaluated if the run has an evaluator, or has failed for the reason ``why``."""
         ...
 
 

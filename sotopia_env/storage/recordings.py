@@ -10,7 +10,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.episode import Episode
 
 PlayKey = tuple[str, bytes]
-"""The identity of one play of an episode: models may play the same plan twice, with different turns."""
+"""The identity of one play of an episode: a model may play the same plan twice, with different turns."""
 
 
 class Recording(NamedTuple):

@@ -75,7 +75,7 @@ class Selection(Record):
         """Returns the selected tasks, in the order of the entries.
 
         Raises:
-            InvalidTaskError: ``tasks`` contains no task of an entry.
+            InvalidTaskError: an entry has no task in ``tasks``.
         """
         selected = []
         for number, entry in enumerate(self.entries):

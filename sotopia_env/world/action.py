@@ -140,7 +140,7 @@ NO_ACTION = Action(ActionType.NONE)
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """Model text that is not an action, and precisely why; ``reason`` can be shown to the model."""
+    """A model's text that is not an action; ``reason`` says precisely why, and can be shown to the model."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 

@@ -353,7 +353,7 @@ def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
 
 
 def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
-    """Returns the table after ``turns``, folded from their moves alone, and after how many of them it was settled.
+    """Returns the table after ``turns``, folded from their moves alone, and the number of turns until it was settled.
 
     For records and imported episodes, which come without a state. The moves of turns are in normal form, so the fold
     needs neither the rules nor the seed.

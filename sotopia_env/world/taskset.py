@@ -248,7 +248,7 @@ def draw_seatings(scenario: Scenario, cast: Cast, count: int, generator: random.
     Prefers a different set of people to the same people in other seats, and people who are not in any seating yet.
 
     Raises:
-        ConstraintError: the constraints admit fewer; says which scenario and how many.
+        ConstraintError: the constraints admit fewer; the message says for which scenario, and how many.
     """
     seatings = admissible_seatings(scenario, cast)
     if len(seatings) < count:
@@ -281,7 +281,7 @@ def sample_tasks(scenarios: Sequence[Scenario], cast: Cast, per_scenario: int, s
     """Draws ``per_scenario`` different castings for each scenario (SOTOPIA uses 5 pairs for each of 90 scenarios).
 
     Raises:
-        ConstraintError: a scenario's constraints admit fewer castings than asked for; says which and how many.
+        ConstraintError: a scenario's constraints admit fewer castings; the message says which scenario, and how many.
     """
     tasks = []
     for scenario in scenarios:

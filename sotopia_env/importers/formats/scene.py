@@ -22,7 +22,8 @@ class ObservedScene:
         context: the scenario's text, including markup.
         goals: goals by name, in seat order.
         backgrounds: each participant's own background as shown to it, by name.
-        descriptions: the others' backgrounds as shown to a participant, by the names of reader and described.
+        descriptions: the others' backgrounds as shown to a participant, by the names of the reader and of the described
+            character.
         codename: codename of the scenario.
         private: whether private messages occur.
         ids: ids of the characters, in seat order; empty if the file has none.

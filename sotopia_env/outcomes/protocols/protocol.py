@@ -114,7 +114,7 @@ class Protocol(ABC, Generic[S]):
             seat: the seat that makes the move.
             move: the move as it was read; it need not be in normal form.
             visible_to: the agents that see the turn; ``None`` means all.
-            basis: the state that the seat knew when it decided: in a simultaneous round the one before the round.
+            basis: the state that the seat knew when it decided: in a simultaneous round, the state before the round.
                 Offers made or removed since then cannot be answered: within a round, the first in seat order wins.
 
         Raises:

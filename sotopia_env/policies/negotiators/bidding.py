@@ -134,7 +134,7 @@ class Ranking:
         return distances
 
     def nearest(self, rows: Rows, offers: Sequence[Terms]) -> int:
-        """The row with the smallest sum of distances to ``offers``; in a tie the first."""
+        """The row with the smallest sum of distances to ``offers``; ties go to the first."""
         return int(rows[self.distances(rows, offers).argmin()]) if offers else int(rows[0])
 
 
@@ -266,7 +266,7 @@ class Bids:
     def best_open(self) -> tuple[OpenOffer, float] | None:
         """The open offer with the highest utility to the seat, and that utility.
 
-        In a tie, the offer that needs the fewest further acceptances, and of these the oldest.
+        Ties go to the offer that needs the fewest further acceptances, then to the oldest.
         """
         table = self.observation.table
         assert table is not None

@@ -121,7 +121,7 @@ class Negotiator(RuledAnswers):
         return self._move(observation, Move(MoveKind.PROPOSE, bids.ranking.terms(offer)), seed)
 
     def _vote(self, observation: Observation, table: TableView, seed: int) -> Decision:
-        """Votes for the option with most votes of others among those that reach the target; in a tie the best one."""
+        """Votes for the option with most votes of others among those that reach the target; ties go to the best."""
         bids = Bids(observation, seed)
         if bids.ranking.hopeless or not observation.moves:
             return SILENCE

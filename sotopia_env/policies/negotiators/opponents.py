@@ -126,7 +126,7 @@ class OpponentModeller(TimeDependent):
         check(self.name, "tolerance", self.tolerance, 0, 1)
 
     def next_offer(self, bids: Bids) -> int:
-        """Returns the row with the highest mean score for the partners; in a tie the best for itself."""
+        """Returns the row with the highest mean score for the partners; ties go to the best row for itself."""
         ranking, target = bids.ranking, self.target(bids)
         cheapest = ranking.cheapest(target)
         # The cheapest row is always included, even if it lies above the tolerance.

@@ -106,8 +106,7 @@ class Rules:
         """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""
         if self.max_rounds is not None:
             return None
-        # The caller's limit precedes the scenario's, which precedes the papers' 20 turns.
-        return self.max_turns or task.scenario.max_turns or DEFAULT_MAX_TURNS
+        return self.max_turns or task.scenario.max_turns or DEFAULT_MAX_TURNS  # the caller's limit comes first
 
     def silence_limit(self, seats: int) -> int:
         """The number of silent turns in a row that ends an episode; 0 for never."""
@@ -213,8 +212,7 @@ def initial_state(task: Task, rules: Rules, seed: int) -> EpisodeState:
         raise InvalidValueError(field="first_seat", expected=f"0 to {len(task.agents) - 1}", got=rules.first_seat)
     check_whole("seed", seed, 0)
     table = None if task.protocol is None else task.protocol.initial()
-    # Round -1 counts as finished, so that the first round is computed like any other.
-    before = EpisodeState(task, rules, seed, (), -1, (), frozenset(), 0, None, table, (), table)
+    before = EpisodeState(task, rules, seed, (), -1, (), frozenset(), 0, None, table, (), table)  # after a round -1
     first = _next_round(before)
     return before._replace(round=first.number, waiting=first.agents, appointments=first.appointments)
 
@@ -233,8 +231,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         raise InvalidActionError(f"the episode has ended ({state.stop.value})", field="action", got=action)
     actor = state.waiting[0]
     veiled = state.rules.turn_order.veiled
-    # In a veiled round a seat sees, and decides on, the table from before the round.
-    basis = state.round_table if veiled else state.table
+    basis = state.round_table if veiled else state.table  # what the actor saw: the table before a veiled round
     counted, table, violation, result = _carry_out(state, actor, action, basis)
     attempted = None if violation is None else action
     effect, hidden = (None, None) if result is None else (result.text, result.hidden)
@@ -256,8 +253,7 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
         tables=tables,
         settled_after=settled,
     )
-    # Computed at the end of a round only; whether the episode stops may depend on it.
-    following = None if after.waiting else _next_round(after)
+    following = None if after.waiting else _next_round(after)  # computed at the end of a round only
     stop = _stop(after, following)
     if stop is not None:
         return after._replace(waiting=(), stop=stop)
@@ -292,8 +288,7 @@ class _Consequence(NamedTuple):
 
 
 def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _Consequence:
-    # Checked before the move: an action that is refused as a whole must not change the table.
-    violation = _violation(state, actor, action)
+    violation = _violation(state, actor, action)  # before the move, which must not change the table then
     if violation is not None:
         return _Consequence(NO_ACTION, state.table, violation)
     if action.action_type in WORDLESS:
@@ -326,8 +321,7 @@ def _wordless(action: Action) -> Action:
 
 
 def _audience(actor: str, action: Action) -> frozenset[str] | None:
-    # The actor sees its own private turn, so it belongs to the audience of its offer.
-    return frozenset((*action.to, actor)) if action.to else None
+    return frozenset((*action.to, actor)) if action.to else None  # actors see their own private turns
 
 
 def _table_without(state: EpisodeState, actor: str, action_type: ActionType) -> Any:
@@ -368,8 +362,7 @@ def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
     table = basis = protocol.initial()
     round_, settled = -1, None
     for turn in turns:
-        # ``basis`` is the table before the round, which all seats of a veiled round saw.
-        if turn.round != round_:
+        if turn.round != round_:  # ``basis`` is the table before the round
             round_, basis = turn.round, table
         action = turn.action
         if action.move is not None:
@@ -396,8 +389,7 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
         return f"move: comes with speak, non-verbal communication or action, not with {action.action_type.value!r}"
     if not action.to:
         return None
-    # An unknown recipient is the caller's mistake and raises; the cases below are the agent's.
-    check_recipients(state.task, action)
+    check_recipients(state.task, action)  # raises: the caller's mistake, not the agent's
     if not state.task.scenario.private_messages:
         return "private actions are not possible in this scenario; address everybody"
     absent = _absent(state)
@@ -420,8 +412,7 @@ def _absent(state: EpisodeState) -> frozenset[str]:
     """The agents that the acting seat knows to have left: in a veiled round, those that left before the round."""
     if not state.left or not state.rules.turn_order.veiled:
         return state.left
-    # Seats that decide at the same time cannot know who leaves in this round.
-    return state.left - {turn.actor for turn in _this_round(state)}
+    return state.left - {turn.actor for turn in _this_round(state)}  # leaving at the same time is not known yet
 
 
 def _count_silence(state: EpisodeState, actor: str, action: Action) -> int:
@@ -447,7 +438,6 @@ def _stop(state: EpisodeState, following: NextRound | None) -> StopReason | None
     if silence_limit and state.silent_run >= silence_limit and not _expecting(state, following):
         return StopReason.SILENCE
     if rules.max_rounds is not None:
-        # In reactive order the clock may jump beyond the limit.
         return StopReason.TURN_LIMIT if following is not None and following.number >= rules.max_rounds else None
     limit = rules.turn_limit(state.task)
     return StopReason.TURN_LIMIT if limit is not None and len(state.turns) >= limit else None
@@ -457,5 +447,4 @@ def _expecting(state: EpisodeState, following: NextRound | None) -> bool:
     """Whether a seat that is present has something to read, or has named the time at which it acts."""
     if following is None or not following.appointments:
         return False
-    # Only a seat with something to read, or with a time of its own, has a fixed appointment.
     return any(following.appointments[state.task.seat_of[agent]].fixed for agent in state.active)

@@ -120,8 +120,7 @@ class Table:
         """
         _check_type("episode", "an Episode", episode, Episode)
         table = cls(episode.task, episode.rules, episode.seed, key=episode.key, policies=episode.policies)
-        # Played again, so that a table never starts from a state that the rules cannot reach.
-        table.state = replay_turns(episode) if episode.stop is None else replay(episode)
+        table.state = replay_turns(episode) if episode.stop is None else replay(episode)  # played by the rules again
         table._turns = list(episode.turns)
         for item in episode.turns:
             table._note_message(item.turn.actor, item.turn.index, item.generation)
@@ -146,8 +145,7 @@ class Table:
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled as a record and the open answers; views and caches are built again when needed.
-        return _restore, (self.episode(), self._pending)
+        return _restore, (self.episode(), self._pending)  # views and caches are built again when needed
 
     @property
     def task(self) -> Task:
@@ -232,8 +230,7 @@ class Table:
             _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
             return None
-        # A model's text is read by what is open to the seat now, and may be refused without a turn.
-        answer = self.observe(agent).parse(action)
+        answer = self.observe(agent).parse(action)  # read by what is open to the seat now
         if isinstance(answer, ParseFailure):
             return answer
         self._take(agent, Decision(answer, generation or Generation(text=action)))
@@ -429,8 +426,7 @@ def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int
         turn = item.turn
         if turn.actor == seat:
             yield table.observe(seat), turn.index
-        # The attempt, not its replacement: the rules refuse it again for the recorded reason.
-        table.answer(turn.actor, turn.attempted or turn.action, item.generation)
+        table.answer(turn.actor, turn.attempted or turn.action, item.generation)  # the rules refuse an attempt again
 
 
 def _check_type(field: str, expected: str, value: object, kind: type) -> None:

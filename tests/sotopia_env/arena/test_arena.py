@@ -316,6 +316,9 @@ def test_a_failure_counts_for_the_policy_whose_turn_it_was(tmp_path, suite):
     (sheet,) = [sheet for sheet in card_report(card).sheets if sheet.name == "failures"]
     failed = {row["policy"]: row["failed"] for row in sheet.records()}
     assert failed == {"failing:robust=false": len(result.failures), "failing:robust=true": 0, "micro": 0}
+    (ratings,) = [sheet for sheet in card_report(card).sheets if sheet.name == "ratings"]
+    lost = {row["policy"]: row["mean_mean"] - row["worst_mean"] > 1e-6 for row in ratings.records()}
+    assert lost == {"failing:robust=false": True, "failing:robust=true": False, "micro": False}
 
 
 def test_a_failed_episode_counts_once_and_not_after_it_was_played(folder):

@@ -30,7 +30,7 @@ for _record in (Character, Scenario, Task, KnownPair, DimensionList, Episode, Ep
 
 
 class Body(BaseModel):
-    """Base of bodies: strict about names."""
+    """The base class of bodies, which refuses unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""Counterfactual turn rewards of recorded episodes: state values, measured by playing on, and kept in a journal.
+"""Counterfactual turn rewards of recorded episodes: state values, measured with continuations, in a journal.
 
 A state value is the mean score of ``samples`` continuations: each resumes the episode from the state and lets the
 recorded policies play to the end, with separate random draws (:mod:`sotopia_env.world.play.continuations`). The reward

@@ -15,7 +15,7 @@ from sotopia_env.foundation.settings import Settings
 from sotopia_env.reports.sheet import table
 
 Why = Literal["top", "rank", "share"]
-"""Reason of a selection: ``top`` of its task and seat; a ``rank`` that every seat passed; in the best ``share``."""
+"""The rule that selected a seat: the ``top`` of its task, a ``rank`` that every seat passed, or the best ``share``."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

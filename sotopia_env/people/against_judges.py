@@ -2,8 +2,9 @@
 
 All statistics are over *seats*: one agent of one episode. The human score of a seat on a dimension is the mean over its
 annotators. A seat that the judge did not score is counted and excluded; it never has the score 0. A statistic that
-cannot be computed has a reason instead of a number. The p-values treat seats as independent, as in the paper, although
-the seats of one episode are not quite independent.
+cannot be computed has a reason instead of a number. Intervals and p-values of correlations are over scenarios, because
+seats of one scenario resemble each other: p-values that treat seats as independent, as in the paper, reject .15 to .23
+of true hypotheses at .05.
 """
 
 from __future__ import annotations
@@ -28,22 +29,18 @@ from sotopia_env.people.between_annotators import (
     bin_of,
     mean_of,
 )
-from sotopia_env.people.quality import QualityRules, Screening, screen
+from sotopia_env.people.correlations import NO_SEAT, correlations, too_few
+from sotopia_env.people.quality import LENIENT, QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
 from sotopia_env.reports.agreement import (
-    Correlation,
     JudgeAgreement,
     evaluator_names,
     judge_agreement,
-    pearson,
-    spearman,
-    varies,
 )
 from sotopia_env.reports.seat_results import unscored_reason
 from sotopia_env.world.episode import Episode, Evaluation
 
 _STEP = 0.5  # width of the bins of a histogram, in points
-_NONE = "no seat was scored by both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +54,8 @@ class JudgeOnDimension:
         unscored: number of seats that an annotator scored and the judge did not.
         pearson: Pearson correlation with the human scores.
         spearman: Spearman correlation with the human scores.
+        all_pearson: Pearson correlation with the human scores before the quality rules.
+        all_spearman: Spearman correlation with the human scores before the quality rules.
         mean_difference: mean of the judge's score minus the human score, in points; positive for a lenient judge.
         sd_difference: sample standard deviation of these differences.
         sd_human: sample standard deviation of the human scores over these seats.
@@ -74,6 +73,8 @@ class JudgeOnDimension:
     unscored: int
     pearson: Statistic
     spearman: Statistic
+    all_pearson: Statistic
+    all_spearman: Statistic
     mean_difference: Statistic
     sd_difference: Statistic
     sd_human: Statistic
@@ -156,6 +157,8 @@ class HumanAgreement:
         by_dimension: agreement of each judge on each dimension.
         overall: agreement of each judge over all dimensions.
         annotators: agreement of the annotators with each other, by dimension.
+        all_annotators: the same before the quality rules, which remove disagreement and so raise agreement; only a
+            second annotation of a seat by one annotator is left out.
         ranges: the judges' mean scores for groups of similar perceived ranges.
         differences: histograms of the differences judge - human.
         between_judges: agreement of the judges with each other on the annotated episodes; empty for a single judge.
@@ -169,6 +172,7 @@ class HumanAgreement:
     by_dimension: tuple[JudgeOnDimension, ...]
     overall: tuple[JudgeOverall, ...]
     annotators: tuple[AnnotatorAgreement, ...]
+    all_annotators: tuple[AnnotatorAgreement, ...]
     ranges: tuple[PerceivedRange, ...]
     differences: tuple[DifferenceBin, ...]
     between_judges: tuple[JudgeAgreement, ...]
@@ -202,11 +206,14 @@ def human_agreement(
     by_key = _annotated_episodes(episodes, annotations)
     names = evaluator_names(by_key.values(), judges, "judge")
     scales, people = annotations.key.scales, _human_scores(screening.accepted)
+    everybody = _human_scores(screen(annotations, LENIENT).accepted)
+    scenarios = {key: episode.task.scenario.vignette for key, episode in by_key.items()}
     by_dimension, overall, ranges, differences = [], [], [], []
     for judge in names:
         scores, missing = _judge_scores(by_key, judge, people, scales)
-        by_judge = {d: _pairs(d, scores, people) for d in scales}
-        rows = [_on_dimension(judge, d, *by_judge[d]) for d in scales]
+        by_judge = {d: _pairs(d, scores, people, scenarios) for d in scales}
+        all_scores, _ = _judge_scores(by_key, judge, everybody, scales)
+        rows = [_on_dimension(judge, d, *by_judge[d], _pairs(d, all_scores, everybody, scenarios)[0]) for d in scales]
         by_dimension += rows
         overall.append(_overall(judge, rows, missing))
         for d, (pairs, _) in by_judge.items():
@@ -220,7 +227,8 @@ def human_agreement(
         judges=names,
         by_dimension=tuple(by_dimension),
         overall=tuple(overall),
-        annotators=annotator_agreement(people, scales),
+        annotators=annotator_agreement(people, scales, scenarios),
+        all_annotators=annotator_agreement(everybody, scales, scenarios),
         ranges=tuple(ranges),
         differences=tuple(differences),
         between_judges=judge_agreement(by_key.values(), names) if len(names) > 1 else (),
@@ -290,6 +298,7 @@ class _ScoredSeat:
 
     judge: float
     people: Sequence[float]
+    scenario: str
 
     @property
     def human(self) -> float:
@@ -301,21 +310,25 @@ class _ScoredSeat:
         return self.judge - self.human
 
 
-def _pairs(dimension: str, scores_by_judge: _JudgeScores, people: HumanScores) -> tuple[list[_ScoredSeat], int]:
+def _pairs(
+    dimension: str, scores_by_judge: _JudgeScores, people: HumanScores, scenarios: Mapping[str, str]
+) -> tuple[list[_ScoredSeat], int]:
     """Returns the seats that the judge and annotators scored, and the number of seats that only annotators scored."""
     pairs, unscored = [], 0
     for seat, scores in people.items():
         if dimension in scores and dimension in scores_by_judge[seat]:
-            pairs.append(_ScoredSeat(scores_by_judge[seat][dimension], scores[dimension]))
+            pairs.append(_ScoredSeat(scores_by_judge[seat][dimension], scores[dimension], scenarios[seat[0]]))
         elif dimension in scores:
             unscored += 1
     return pairs, unscored
 
 
-def _on_dimension(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unscored: int) -> JudgeOnDimension:
-    scores, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
-    differences = [pair.difference for pair in pairs]
-    r, rho = correlations(scores, humans)
+def _on_dimension(
+    judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unscored: int, all_pairs: Sequence[_ScoredSeat]
+) -> JudgeOnDimension:
+    humans, differences = [pair.human for pair in pairs], [pair.difference for pair in pairs]
+    r, rho = _correlations(pairs)
+    all_r, all_rho = _correlations(all_pairs)
     sd_human, with_range = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
     return JudgeOnDimension(
         judge=judge,
@@ -324,7 +337,9 @@ def _on_dimension(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unsc
         unscored=unscored,
         pearson=r,
         spearman=rho,
-        mean_difference=mean_of(differences, _NONE),
+        all_pearson=all_r,
+        all_spearman=all_rho,
+        mean_difference=mean_of(differences, NO_SEAT),
         sd_difference=_deviation(differences),
         sd_human=sd_human,
         within_sd=_within(differences, sd_human),
@@ -335,32 +350,14 @@ def _on_dimension(judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unsc
     )
 
 
-def correlations(judge: Sequence[float], human: Sequence[float]) -> tuple[Statistic, Statistic]:
-    """Returns Pearson's r and Spearman's rho with their p-values, or the reason why they are undefined."""
-    reason = None
-    # Two points always have a correlation of 1 or -1.
-    if len(judge) < 3:
-        reason = _too_few(len(judge), 3)
-    elif not varies(judge):
-        reason = "the judge's scores are all the same"
-    elif not varies(human):
-        reason = "the human scores are all the same"
-    if reason is not None:
-        return Statistic(None, reason), Statistic(None, reason)
-    return _statistic(pearson(judge, human)), _statistic(spearman(judge, human))
-
-
-def _statistic(correlation: Correlation | None) -> Statistic:
-    return Statistic(None) if correlation is None else Statistic(correlation.value, p=correlation.p)
-
-
-def _too_few(n: int, least: int) -> str:
-    return f"{n} seats, at least {least} are needed" if n else _NONE
+def _correlations(pairs: Sequence[_ScoredSeat]) -> tuple[Statistic, Statistic]:
+    scores, humans = [pair.judge for pair in pairs], [pair.human for pair in pairs]
+    return correlations(scores, humans, [pair.scenario for pair in pairs])
 
 
 def _deviation(values: Sequence[float]) -> Statistic:
     if len(values) < 2:
-        return Statistic(None, _too_few(len(values), 2))
+        return Statistic(None, too_few(len(values), 2))
     return Statistic(statistics.stdev(values))
 
 
@@ -374,7 +371,7 @@ def _within(differences: Sequence[float], sd: Statistic) -> Statistic:
 
 
 def _range_share(hits: Iterable[bool], n: int) -> Statistic:
-    return mean_of([float(hit) for hit in hits], "no seat was scored by the judge and two annotators" if n else _NONE)
+    return mean_of([float(hit) for hit in hits], "no seat was scored by the judge and two annotators" if n else NO_SEAT)
 
 
 def _overall(judge: str, rows: Sequence[JudgeOnDimension], missing: Counter[str]) -> JudgeOverall:

@@ -1,6 +1,7 @@
 """Agreement of annotators with each other (SOTOPIA, arXiv 2310.11667, appendix E.1; SOTOPIA-π, C.9).
 
-A statistic that cannot be computed has a reason instead of a number.
+A statistic that cannot be computed has a reason instead of a number. Intervals of kappa and alpha are over scenarios
+(:mod:`sotopia_env.reports.jackknife`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
+from sotopia_env.reports.jackknife import jackknife
 
 Seat = tuple[str, str]
 """Episode key and agent id."""
@@ -32,12 +35,25 @@ class Statistic:
     Attributes:
         value: the number; ``None`` if it is undefined.
         reason: why it is undefined.
-        p: two-sided p-value against 0, for correlations.
+        p: two-sided p-value against 0 over scenarios, for correlations.
+        low: lower end of the 95 % interval over scenarios; ``None`` without an interval.
+        high: upper end of the interval; ``None`` without an interval.
+        no_interval: why a correlation, kappa or alpha with a value has no interval.
     """
 
     value: float | None
     reason: str | None = None
     p: float | None = None
+    low: float | None = None
+    high: float | None = None
+    no_interval: str | None = None
+
+
+def with_interval(value: float, without: Sequence[float | None], *, test: bool = False) -> Statistic:
+    """Returns a statistic with its interval, and for ``test`` its p-value, from the values without each scenario."""
+    interval = jackknife(value, without)
+    p = interval.p if test else None
+    return Statistic(value, None, p, interval.low, interval.high, interval.reason or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,7 @@ class AnnotatorAgreement:
         seats: number of seats with two or more scores.
         pairs: number of pairs of scores of one seat.
         same: share of pairs with equal scores; every seat has the same weight.
+        alpha: Krippendorff's alpha for ordinal scores (:mod:`sotopia_env.people.krippendorff`).
         by_bins: agreement and kappa for each number of bins, in the order of :data:`BINS`.
     """
 
@@ -71,6 +88,7 @@ class AnnotatorAgreement:
     seats: int
     pairs: int
     same: Statistic
+    alpha: Statistic
     by_bins: tuple[BinAgreement, ...]
 
     def at(self, bins: int) -> BinAgreement:
@@ -120,11 +138,16 @@ def pairwise_agreement(ratings: Iterable[Sequence[float]]) -> float:
     Raises:
         InvalidValueError: there are no items, or an item has fewer than two raters.
     """
+    shares = _agreeing_shares(ratings)
+    return math.fsum(shares) / len(shares)
+
+
+def _agreeing_shares(ratings: Iterable[Sequence[float]]) -> list[float]:
+    """Returns the share of rater pairs that gave the same category, for each item."""
     items = [Counter(item) for item in ratings]
     if not items or any(item.total() < 2 for item in items):
         raise InvalidValueError(field="ratings", expected="at least one item, and at least two raters for each")
-    shares = [sum(c * (c - 1) for c in item.values()) / (item.total() * (item.total() - 1)) for item in items]
-    return math.fsum(shares) / len(shares)
+    return [sum(c * (c - 1) for c in item.values()) / (item.total() * (item.total() - 1)) for item in items]
 
 
 def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float:
@@ -143,38 +166,80 @@ def randolph_kappa(ratings: Iterable[Sequence[float]], categories: int) -> float
     """
     if categories < 2:
         raise InvalidValueError(field="categories", expected="at least 2", got=categories)
-    return (pairwise_agreement(ratings) - 1 / categories) / (1 - 1 / categories)
+    return _beyond_chance(pairwise_agreement(ratings), categories)
 
 
-def annotator_agreement(people: HumanScores, scales: Scales) -> tuple[AnnotatorAgreement, ...]:
-    """Returns the agreement on each dimension, followed by the mean over the dimensions (:data:`MEAN`)."""
-    rows = [_annotators(name, people, scale) for name, scale in scales.items()]
+def _beyond_chance(agreement: float, categories: int) -> float:
+    return (agreement - 1 / categories) / (1 - 1 / categories)
+
+
+def annotator_agreement(
+    people: HumanScores, scales: Scales, scenarios: Mapping[str, str]
+) -> tuple[AnnotatorAgreement, ...]:
+    """Returns the agreement on each dimension, followed by the mean over the dimensions (:data:`MEAN`).
+
+    Args:
+        people: the annotators' scores.
+        scales: the ranges of the dimensions.
+        scenarios: the scenario, or the vignette, of each episode.
+    """
+    rows = [_annotators(name, people, scale, scenarios) for name, scale in scales.items()]
     by_bins = [
         BinAgreement(bins, _over([row.at(bins).agreement for row in rows]), _over([row.at(bins).kappa for row in rows]))
         for bins in BINS
     ]
     same = _over([row.same for row in rows])
     totals = sum(row.seats for row in rows), sum(row.pairs for row in rows)
-    return (*rows, AnnotatorAgreement(MEAN, *totals, same, tuple(by_bins)))
+    return (*rows, AnnotatorAgreement(MEAN, *totals, same, _over([row.alpha for row in rows]), tuple(by_bins)))
 
 
 def _over(statistics_: Iterable[Statistic]) -> Statistic:
     return mean_of([s.value for s in statistics_ if s.value is not None], "no dimension has one")
 
 
-def _annotators(dimension: str, people: HumanScores, scale: tuple[int, int]) -> AnnotatorAgreement:
-    items = [scores[dimension] for scores in people.values() if len(scores.get(dimension, ())) > 1]
+_NO_PAIRS = Statistic(None, "no seat was scored by two annotators")
+
+
+def _annotators(
+    dimension: str, people: HumanScores, scale: tuple[int, int], scenarios: Mapping[str, str]
+) -> AnnotatorAgreement:
+    several = {seat: scores[dimension] for seat, scores in people.items() if len(scores.get(dimension, ())) > 1}
+    items, clusters = list(several.values()), [scenarios[episode] for episode, _ in several]
     pairs = sum(math.comb(len(item), 2) for item in items)
-    undefined = Statistic(None, "no seat was scored by two annotators")
-    same = Statistic(pairwise_agreement(items)) if items else undefined
-    return AnnotatorAgreement(dimension, len(items), pairs, same, tuple(_in_bins(items, scale, bins) for bins in BINS))
+    same = Statistic(pairwise_agreement(items)) if items else _NO_PAIRS
+    by_bins = tuple(_in_bins(items, clusters, scale, bins) for bins in BINS)
+    return AnnotatorAgreement(dimension, len(items), pairs, same, _alpha(items, clusters, scale), by_bins)
 
 
-def _in_bins(items: Sequence[Sequence[float]], scale: tuple[int, int], bins: int) -> BinAgreement:
+def _alpha(items: Sequence[Sequence[float]], clusters: Sequence[str], scale: tuple[int, int]) -> Statistic:
+    if not items:
+        return _NO_PAIRS
+    by_cluster: dict[str, list[Sequence[float]]] = {}
+    for item, cluster in zip(items, clusters, strict=True):
+        by_cluster.setdefault(cluster, []).append(item)
+    values = range(scale[0], scale[1] + 1)
+    parts = [coincidences(own, values) for own in by_cluster.values()]
+    whole = sum(parts[1:], start=parts[0])
+    value = ordinal_alpha(whole)
+    if value is None:
+        return Statistic(None, "the human scores are all the same")
+    return with_interval(value, [ordinal_alpha(whole - part) for part in parts])
+
+
+def _in_bins(
+    items: Sequence[Sequence[float]], clusters: Sequence[str], scale: tuple[int, int], bins: int
+) -> BinAgreement:
     # A custom dimension may have a short scale, on which kappa is undefined for the larger numbers of bins.
     points = scale[1] - scale[0] + 1
-    reason = f"the scale has {points} points" if bins > points else "no seat was scored by two annotators"
     if bins > points or not items:
-        return BinAgreement(bins, Statistic(None, reason), Statistic(None, reason))
-    ratings = [[bin_of(score, scale, bins) for score in item] for item in items]
-    return BinAgreement(bins, Statistic(pairwise_agreement(ratings)), Statistic(randolph_kappa(ratings, bins)))
+        missing = Statistic(None, f"the scale has {points} points") if bins > points else _NO_PAIRS
+        return BinAgreement(bins, missing, missing)
+    shares = _agreeing_shares([bin_of(score, scale, bins) for score in item] for item in items)
+    agreement = math.fsum(shares) / len(shares)
+    sums: dict[str, tuple[float, int]] = {}
+    for share, cluster in zip(shares, clusters, strict=True):
+        total, count = sums.get(cluster, (0.0, 0))
+        sums[cluster] = total + share, count + 1
+    rest = [(math.fsum(shares) - total, len(shares) - count) for total, count in sums.values()]
+    without = [_beyond_chance(total / count, bins) if count else None for total, count in rest]
+    return BinAgreement(bins, Statistic(agreement), with_interval(_beyond_chance(agreement, bins), without))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
-from sotopia_env.people.between_annotators import Statistic
+from sotopia_env.people.between_annotators import MEAN, Statistic
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
 from sotopia_env.reports.comparison_tables import reason_lines
+from sotopia_env.reports.intervals import show_number
 from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent
 
 if TYPE_CHECKING:
@@ -45,10 +47,11 @@ def agreement_report(result: HumanAgreement) -> Report:
         head = f"{overall.judge} and people; {overall.unscored} annotated seats unscored"
         title = "\n".join(map(escape_line, [head, *reason_lines(overall.reasons)]))
         parts.append(replace(sheet, title=title, rows=[*sheet.rows, _all(overall)]))
+        parts.append(_correlations_on_screen(result, overall.judge))
     parts += [] if result.overall else ["(the annotated episodes are not evaluated)"]
     return Report(
         name="human_agreement",
-        parts=[*parts, _annotators_on_screen(result), between],
+        parts=[*parts, _reliability_on_screen(result), _annotators_on_screen(result), between],
         sheets=[judges, *_details(result), between],
         content=_content(result),
         charts=lambda: {"differences": _difference_chart(result)},
@@ -76,15 +79,75 @@ def _cell(statistic: Statistic) -> Value:
     return Missing(statistic.reason or "") if statistic.value is None else statistic.value
 
 
+def _shown(statistic: Statistic) -> Value:
+    """The cell of a statistic with its interval."""
+    if statistic.value is None:
+        return Missing(statistic.reason or "")
+    ends = statistic.low, statistic.high
+    interval = ", ".join(map(show_number, ends)) if None not in ends else "n/a"
+    return f"{show_number(statistic.value)} [{interval}]"
+
+
+_AFTER_AND_BEFORE = (
+    "Brackets: 95 % intervals over scenarios. The quality rules remove disagreement,",
+    "so that agreement after them is higher than before them even for random scores.",
+)
+
+
+def _correlations_on_screen(result: HumanAgreement, judge: str) -> Sheet:
+    """The correlations of one judge with people, after and before the quality rules."""
+    rows: list[tuple[Value, ...]] = [
+        (row.dimension, *map(_shown, (row.pearson, row.all_pearson, row.spearman, row.all_spearman)))
+        for row in result.by_dimension
+        if row.judge == judge
+    ]
+    shown = [row for row in result.by_dimension if row.judge == judge]
+    notes = _no_intervals({row.dimension: (row.pearson, row.all_pearson) for row in shown})
+    columns = ("correlation", "r after rules", "r before", "rho after rules", "rho before")
+    return Sheet("", columns, rows, notes=notes, footnotes=True)
+
+
+def _no_intervals(statistics: Mapping[str, Sequence[Statistic]]) -> tuple[str, ...]:
+    """Returns a line for each reason why an interval is missing, with the dimensions."""
+    where: dict[str, dict[str, None]] = {}
+    for dimension, items in statistics.items():
+        for reason in (item.no_interval for item in items if item.no_interval):
+            where.setdefault(reason, {})[dimension] = None
+    return tuple(f"no interval in {', '.join(names)}: {reason}" for reason, names in where.items())
+
+
+def _reliability_on_screen(result: HumanAgreement) -> Sheet:
+    """Kappa and alpha of the annotators, after and before the quality rules."""
+    missing: dict[str, Sequence[Statistic]] = {}
+    rows: list[tuple[Value, ...]] = []
+    for after, before in zip(result.annotators, result.all_annotators, strict=True):
+        kappas, alphas = [row.at(result.bins).kappa for row in (after, before)], [after.alpha, before.alpha]
+        # Means over dimensions have no interval.
+        show = _cell if after.dimension == MEAN else _shown
+        rows.append((after.dimension, before.seats, *map(show, [*alphas, *kappas])))
+        missing[after.dimension] = [*alphas, *kappas]
+    kappa = f"kappa {result.bins}"
+    columns = ("annotators", "seats before", "alpha after rules", "alpha before")
+    return Sheet(
+        "",
+        (*columns, f"{kappa} after rules", f"{kappa} before"),
+        rows,
+        notes=(*_no_intervals(missing), *_AFTER_AND_BEFORE),
+        footnotes=True,
+    )
+
+
 def _judges(result: HumanAgreement) -> Sheet:
     correlations = ("pearson", "pearson_p", "spearman", "spearman_p")
+    hidden = tuple(f"{name}{part}" for name in ("pearson", "spearman") for part in ("_low", "_high"))
+    hidden += ("all_pearson", "all_spearman")
     return Sheet(
         "judges",
-        ("judge", "dimension", "n", "unscored", *correlations, *_DIFFERENCES, "n_range", *_SHARES, "reason"),
+        ("judge", "dimension", "n", "unscored", *correlations, *hidden, *_DIFFERENCES, "n_range", *_SHARES, "reason"),
         [_judge_row(row) for row in result.by_dimension],
         labels=_LABELS,
         formats=dict.fromkeys(_SHARES, show_percent),
-        hidden=("unscored", "sd_human", "n_range", "reason"),
+        hidden=("unscored", *hidden, "sd_human", "n_range", "reason"),
         footnotes=True,
     )
 
@@ -92,6 +155,8 @@ def _judges(result: HumanAgreement) -> Sheet:
 def _judge_row(row: JudgeOnDimension) -> tuple[Value, ...]:
     differences, shares = ([getattr(row, name) for name in names] for names in (_DIFFERENCES, _SHARES))
     correlations = [part for item in (row.pearson, row.spearman) for part in (_cell(item), item.p)]
+    correlations += [end for item in (row.pearson, row.spearman) for end in (item.low, item.high)]
+    correlations += [_cell(row.all_pearson), _cell(row.all_spearman)]
     reasons = dict.fromkeys(item.reason for item in (row.pearson, row.spearman, *differences, *shares) if item.reason)
     counts = (row.judge, row.dimension, row.n, row.unscored)
     return (*counts, *correlations, *map(_cell, differences), row.n_range, *map(_cell, shares), "; ".join(reasons))
@@ -100,7 +165,7 @@ def _judge_row(row: JudgeOnDimension) -> tuple[Value, ...]:
 def _all(overall: JudgeOverall) -> tuple[Value, ...]:
     """The last row of a judge's sheet, which has neither correlations nor differences."""
     shares = [_cell(getattr(overall, name)) for name in _SHARES]
-    return ("all", overall.n, overall.unscored, *[""] * (4 + len(_DIFFERENCES)), overall.n_range, *shares, "")
+    return ("all", overall.n, overall.unscored, *[""] * (10 + len(_DIFFERENCES)), overall.n_range, *shares, "")
 
 
 def _annotators_on_screen(result: HumanAgreement) -> Sheet:
@@ -121,21 +186,30 @@ def _between_judges(result: HumanAgreement) -> Sheet:
 
 
 def _details(result: HumanAgreement) -> list[Sheet]:
+    groups = (("used", result.annotators), ("all", result.all_annotators))
     annotators = [
-        (r.dimension, r.seats, r.pairs, _cell(r.same), b.bins, _cell(b.agreement), _cell(b.kappa))
-        for r in result.annotators
+        (name, r.dimension, r.seats, r.pairs, _cell(r.same), b.bins, _cell(b.agreement), *_with_ends(b.kappa))
+        for name, rows in groups
+        for r in rows
         for b in r.by_bins
     ]
+    alphas = [(name, r.dimension, r.seats, r.pairs, *_with_ends(r.alpha)) for name, rows in groups for r in rows]
+    start = ("annotations", "dimension", "seats", "pairs")
     removed = [
         (r.annotation.request.annotation_id, r.annotation.annotator, *r.annotation.seat, r.reason.value, r.detail)
         for r in result.screening.removals
     ]
     return [
-        Sheet("annotators", ("dimension", "seats", "pairs", "same", "bins", "agreement", "kappa"), annotators),
+        Sheet("annotators", (*start, "same", "bins", "agreement", "kappa", "kappa_low", "kappa_high"), annotators),
+        Sheet("alpha", (*start, "alpha", "alpha_low", "alpha_high"), alphas),
         Sheet.of("ranges", result.ranges, ("judge", "dimension", "n", "low", "high", "judge_mean")),
         Sheet.of("differences", result.differences, ("judge", "dimension", "low", "high", "n")),
         Sheet("removed", ("annotation_id", "annotator", "episode", "agent", "reason", "detail"), removed),
     ]
+
+
+def _with_ends(statistic: Statistic) -> tuple[Value, Value, Value]:
+    return _cell(statistic), statistic.low, statistic.high
 
 
 def _content(result: HumanAgreement) -> dict[str, Any]:
@@ -154,7 +228,7 @@ def _content(result: HumanAgreement) -> dict[str, Any]:
         "dimensions": result.dimensions,
         "judges": result.judges,
     }
-    for name in ("by_dimension", "overall", "annotators", "ranges", "differences", "between_judges"):
+    for name in ("by_dimension", "overall", "annotators", "all_annotators", "ranges", "differences", "between_judges"):
         content[name] = [asdict(row) for row in getattr(result, name)]
     return content
 

@@ -23,6 +23,7 @@ from sotopia_env.people import human_agreement
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension
 from sotopia_env.people.answers import AnnotationSet
 from sotopia_env.people.between_annotators import BINS, bin_of, pairwise_agreement, randolph_kappa
+from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
 from sotopia_env.people.quality import LENIENT
 from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationRequest
@@ -89,6 +90,31 @@ def test_kappa_needs_two_raters_and_two_categories(ratings: list[list[int]]) -> 
         randolph_kappa([[1, 1]], 1)
 
 
+ALPHAS = [
+    # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability": example C with missing scores, ordinal .815.
+    (["123321412...", "1233224125.3", ".3332342251.", "12332441251."], 5, 0.815),
+    # The same, example B: for two values, ordinal distances are nominal ones.
+    (["0100000010", "1110010000"], 1, 0.095),
+    # By hand: scores 0, 0, 1, 2 have middle ranks 1, 1, 2.5, 3.5; 1 - 3 * 2 * 1 / (2 * (2 * 2.25 + 2 * 6.25 + 1)).
+    (["01", "02"], 2, 1 - 6 / 36),
+    (["012", "012"], 2, 1.0),
+]
+
+
+@pytest.mark.parametrize(("raters", "high", "alpha"), ALPHAS)
+def test_alpha_gives_published_values(raters: list[str], high: int, alpha: float) -> None:
+    items = [[int(score) for score in column if score != "."] for column in zip(*raters, strict=True)]
+    assert ordinal_alpha(coincidences(items, range(high + 1))) == pytest.approx(alpha, abs=6e-4)
+
+
+def test_alpha_is_zero_for_independent_raters_who_mostly_agree_by_chance() -> None:
+    generator = random.Random(2)
+    ratings = [[0 if generator.random() < 0.95 else 1 for _ in range(2)] for _ in range(4_000)]
+    assert randolph_kappa(ratings, 2) > 0.75
+    assert ordinal_alpha(coincidences(ratings, (0, 1))) == pytest.approx(0, abs=0.05)
+    assert ordinal_alpha(coincidences([[3, 3], [3, 3]], range(11))) is None
+
+
 @pytest.mark.parametrize("scale", [*set(RANGES.values()), (1, 11)])
 def test_bins_are_in_order_equally_wide_and_all_used(scale: tuple[int, int]) -> None:
     points = range(scale[0], scale[1] + 1)
@@ -153,13 +179,14 @@ def row(result: HumanAgreement, dimension: str = "goal", judge: str = "judge") -
 
 
 def test_statistics_by_hand(tmp_path: Path) -> None:
-    # Human scores 2, 1, 4, 3: r = rho = 0.6 with 4 seats, for which p = 1 - |r|. Differences -1, 1, -1, 1.
+    # Human scores 2, 1, 4, 3: r = rho = 0.6. Differences -1, 1, -1, 1.
     result = row(agreement_of(tmp_path, [1, 2, 3, 4], [(1, 3), (1, 1), (3, 5), (0, 6)]))
     assert result.n == result.n_range == 4
     assert result.pearson.value == pytest.approx(0.6)
     assert result.spearman.value == pytest.approx(0.6)
-    assert result.pearson.p == pytest.approx(0.4)
-    assert result.spearman.p == pytest.approx(0.4)
+    # Without any one of the scenarios, r is 0.65 each time.
+    assert (result.pearson.low, result.pearson.p) == (None, None)
+    assert result.pearson.no_interval == "no variation between scenarios"
     assert result.mean_difference.value == 0
     assert result.sd_difference.value == pytest.approx(math.sqrt(4 / 3))
     assert result.sd_human.value == pytest.approx(math.sqrt(5 / 3))
@@ -180,7 +207,7 @@ def test_a_lenient_and_a_strict_judge(tmp_path: Path) -> None:
     # The human scores 2.5, 4.5, 6.5, 7.5 deviate by 2.22: nothing 2.5 away lies within.
     assert lenient.within_sd.value == strict.within_sd.value == 0.0
     assert lenient.pearson.value == pytest.approx(1.0)
-    assert lenient.pearson.p == pytest.approx(0.0, abs=1e-9)
+    assert (lenient.pearson.p, lenient.pearson.no_interval) == (None, "no variation between scenarios")
 
 
 def test_a_standard_deviation_off_is_still_within(tmp_path: Path) -> None:
@@ -255,7 +282,7 @@ def test_without_any_score(tmp_path: Path) -> None:
     assert all(r.same.value is None for r in result.annotators)
     assert "no seat was scored by two annotators" in agreement_report(result).text()
     assert json.loads(agreement_report(result).json())["overall"][0]["within_sd"]["reason"] == "no dimension has one"
-    assert len(agreement_report(result).write(tmp_path / "report")) == 9
+    assert len(agreement_report(result).write(tmp_path / "report")) == 10
 
 
 def test_a_run_without_evaluations_still_tells_how_annotators_agree(tmp_path: Path) -> None:
@@ -371,6 +398,27 @@ def test_shares_over_all_dimensions_weigh_every_score_alike(whole: tuple[list[Ep
         assert overall.inside.value + overall.above.value + overall.below.value == pytest.approx(1)  # type: ignore[operator]
 
 
+def test_agreement_before_the_quality_rules_is_beside_that_after_them(tmp_path: Path) -> None:
+    """The rule on disagreement makes two random raters agree, so that agreement after it alone would mislead."""
+    generator = random.Random(8)
+    episodes = [episode(f"e{n}", scores=dict.fromkeys(("agent_0", "agent_1"), SEVEN)) for n in range(60)]
+
+    def filling(request: AnnotationRequest) -> dict[str, object]:
+        wild = {d.value: generator.randint(*RANGES[d]) for d in DIMENSIONS}
+        return full(wild, f"ann{request.slot}", "these are some words of mine")
+
+    result = human_agreement(episodes, annotated(tmp_path, episodes, filling))
+    before, after = ({r.dimension: r for r in rows}["goal"] for rows in (result.all_annotators, result.annotators))
+    assert (before.seats, after.seats < 100) == (120, True)
+    assert before.alpha.low < 0 < before.alpha.high  # type: ignore[operator]
+    assert after.alpha.low > 0.2  # type: ignore[operator]
+    assert before.at(5).kappa.low < 0.05 < after.at(5).kappa.value  # type: ignore[operator]
+    text = agreement_report(result).text()
+    assert "alpha before" in text
+    rows = list(csv.DictReader(io.StringIO(agreement_report(result).csv()["alpha"])))
+    assert [r["annotations"] for r in rows if r["dimension"] == "goal"] == ["used", "all"]
+
+
 def test_the_report_counts_what_was_removed(whole: tuple[list[Episode], HumanAgreement]) -> None:
     text = agreement_report(whole[1]).text()
     assert text.startswith("12 episodes, 72 rows handed out, 72 filled in by 3 annotators, 0 left empty, 48 used\n")
@@ -386,12 +434,12 @@ def test_reports_hold_the_same_numbers(whole: tuple[list[Episode], HumanAgreemen
     _, result = whole
     content = json.loads(agreement_report(result).json())
     tables = {name: list(csv.DictReader(io.StringIO(text))) for name, text in agreement_report(result).csv().items()}
-    assert set(tables) == {"judges", "annotators", "ranges", "differences", "between_judges", "removed"}
+    assert set(tables) == {"judges", "annotators", "alpha", "ranges", "differences", "between_judges", "removed"}
     for plain, record in zip(tables["judges"], content["by_dimension"], strict=True):
         for name in ("pearson", "within_sd", "inside"):
             assert (float(plain[name]) if plain[name] else None) == record[name]["value"]
         assert bool(plain["reason"]) == (plain["dimension"] in ("goal", "secret"))
-    assert len(tables["annotators"]) == 8 * len(BINS)
+    assert len(tables["annotators"]) == 2 * 8 * len(BINS)
     assert sum(int(r["n"]) for r in tables["differences"]) == sum(r["n"] for r in content["by_dimension"])
     assert {r["reason"] for r in tables["removed"]} == {"reasoning too short"}
     assert content["annotations"]["removed"] == {"vague": len(tables["removed"])}

@@ -1,0 +1,52 @@
+"""Correlations of a judge's scores with human scores, with intervals and p-values over scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sotopia_env.people.between_annotators import Statistic, with_interval
+from sotopia_env.reports.agreement import Correlation, pearson, spearman, varies
+from sotopia_env.reports.jackknife import leave_one_out
+
+NO_SEAT = "no seat was scored by both"
+
+
+def correlations(
+    judge: Sequence[float], human: Sequence[float], scenarios: Sequence[str]
+) -> tuple[Statistic, Statistic]:
+    """Returns Pearson's r and Spearman's rho with intervals and p-values, or the reason why they are undefined.
+
+    Args:
+        judge: the judge's scores.
+        human: the human scores of the same seats.
+        scenarios: the scenarios of these seats.
+    """
+    reason = None
+    # Two points always have a correlation of 1 or -1.
+    if len(judge) < 3:
+        reason = too_few(len(judge), 3)
+    elif not varies(judge):
+        reason = "the judge's scores are all the same"
+    elif not varies(human):
+        reason = "the human scores are all the same"
+    if reason is not None:
+        return Statistic(None, reason), Statistic(None, reason)
+    return _correlation(pearson, judge, human, scenarios), _correlation(spearman, judge, human, scenarios)
+
+
+def _correlation(
+    coefficient: Callable[[Sequence[float], Sequence[float]], Correlation | None],
+    judge: Sequence[float],
+    human: Sequence[float],
+    scenarios: Sequence[str],
+) -> Statistic:
+    whole = coefficient(judge, human)
+    if whole is None:
+        return Statistic(None)
+    rest = (coefficient([judge[i] for i in kept], [human[i] for i in kept]) for kept in leave_one_out(scenarios))
+    return with_interval(whole.value, [None if item is None else item.value for item in rest], test=True)
+
+
+def too_few(n: int, least: int) -> str:
+    """Returns the reason why a statistic of ``n`` seats is undefined."""
+    return f"{n} seats, at least {least} are needed" if n else NO_SEAT

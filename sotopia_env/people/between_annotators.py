@@ -1,7 +1,7 @@
 """Agreement of annotators with each other (SOTOPIA, arXiv 2310.11667, appendix E.1; SOTOPIA-π, C.9).
 
 A statistic that cannot be computed has a reason instead of a number. Intervals of kappa and alpha are over scenarios
-(:mod:`sotopia_env.reports.jackknife`).
+(:mod:`sotopia_env.people.jackknife`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.people.jackknife import jackknife
 from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
-from sotopia_env.reports.jackknife import jackknife
 
 Seat = tuple[str, str]
 """Episode key and agent id."""

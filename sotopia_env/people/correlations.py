@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sotopia_env.people.between_annotators import Statistic, with_interval
+from sotopia_env.people.jackknife import leave_one_out
 from sotopia_env.reports.agreement import Correlation, pearson, spearman, varies
-from sotopia_env.reports.jackknife import leave_one_out
 
 NO_SEAT = "no seat was scored by both"
 

@@ -7,7 +7,7 @@ Values of one scenario resemble each other, so the unit is the scenario. Every s
 
 and the interval and the test use Student's t with ``G - 1`` degrees of freedom (Efron and Tibshirani 1993, chapter 11;
 Cameron and Miller 2015, section VI). A percentile bootstrap over scenarios covers too rarely for 5 to 40 scenarios: .87
-to .93 at a nominal .95, where this interval covers .94 to .96 (``tests/sotopia_env/reports/test_jackknife.py``). It is
+to .93 at a nominal .95, where this interval covers .94 to .96 (``tests/sotopia_env/people/test_jackknife.py``). It is
 also free of random draws.
 """
 

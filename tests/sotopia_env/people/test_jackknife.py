@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sotopia_env.reports.jackknife import jackknife, leave_one_out
+from sotopia_env.people.jackknife import jackknife, leave_one_out
 
 
 def test_an_interval_by_hand() -> None:

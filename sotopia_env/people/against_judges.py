@@ -30,6 +30,7 @@ from sotopia_env.people.between_annotators import (
     mean_of,
 )
 from sotopia_env.people.correlations import NO_SEAT, correlations, too_few
+from sotopia_env.people.judge_labels import judge_labels, recorded_judges
 from sotopia_env.people.quality import LENIENT, QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
 from sotopia_env.reports.agreement import (
@@ -154,6 +155,7 @@ class HumanAgreement:
         bins: the number of bins to show first.
         dimensions: names of the dimensions.
         judges: names of the judges.
+        labels: labels of the judges by name (:func:`~sotopia_env.people.judge_labels.judge_labels`).
         by_dimension: agreement of each judge on each dimension.
         overall: agreement of each judge over all dimensions.
         annotators: agreement of the annotators with each other, by dimension.
@@ -169,6 +171,7 @@ class HumanAgreement:
     bins: int
     dimensions: tuple[str, ...]
     judges: tuple[str, ...]
+    labels: Mapping[str, str]
     by_dimension: tuple[JudgeOnDimension, ...]
     overall: tuple[JudgeOverall, ...]
     annotators: tuple[AnnotatorAgreement, ...]
@@ -192,7 +195,8 @@ def human_agreement(
         episodes: the episodes of the annotated run; episodes that were not annotated are ignored.
         annotations: the annotations of the returned sheets.
         rules: the quality rules of :func:`~sotopia_env.people.quality.screen`; ``None`` uses the default rules.
-        judges: names of evaluators; ``None`` uses all evaluators of the annotated episodes, in order.
+        judges: names of evaluators, or the six digits of their hashes; ``None`` uses all evaluators of the annotated
+            episodes, in order.
         bins: the number of bins to show first.
 
     Raises:
@@ -204,7 +208,8 @@ def human_agreement(
         raise InvalidValueError(field="bins", expected=f"{BINS[0]} to {BINS[-1]}", got=bins)
     screening = screen(annotations, rules)
     by_key = _annotated_episodes(episodes, annotations)
-    names = evaluator_names(by_key.values(), judges, "judge")
+    chosen = None if judges is None else recorded_judges(by_key.values(), judges)
+    names = evaluator_names(by_key.values(), chosen, "judge")
     scales, people = annotations.key.scales, _human_scores(screening.accepted)
     everybody = _human_scores(screen(annotations, LENIENT).accepted)
     scenarios = {key: episode.task.scenario.vignette for key, episode in by_key.items()}
@@ -225,6 +230,7 @@ def human_agreement(
         bins=bins,
         dimensions=tuple(scales),
         judges=names,
+        labels=judge_labels(by_key.values(), names),
         by_dimension=tuple(by_dimension),
         overall=tuple(overall),
         annotators=annotator_agreement(people, scales, scenarios),

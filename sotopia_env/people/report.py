@@ -44,7 +44,7 @@ def agreement_report(result: HumanAgreement) -> Report:
     parts: list[str | Sheet] = [_summary(result)]
     for overall in result.overall:
         sheet = judges.where(judge=overall.judge)
-        head = f"{overall.judge} and people; {overall.unscored} annotated seats unscored"
+        head = f"{result.labels[overall.judge]} and people; {overall.unscored} annotated seats unscored"
         title = "\n".join(map(escape_line, [head, *reason_lines(overall.reasons)]))
         parts.append(replace(sheet, title=title, rows=[*sheet.rows, _all(overall)]))
         parts.append(_correlations_on_screen(result, overall.judge))
@@ -227,6 +227,7 @@ def _content(result: HumanAgreement) -> dict[str, Any]:
         "bins": result.bins,
         "dimensions": result.dimensions,
         "judges": result.judges,
+        "labels": dict(result.labels),
     }
     for name in ("by_dimension", "overall", "annotators", "all_annotators", "ranges", "differences", "between_judges"):
         content[name] = [asdict(row) for row in getattr(result, name)]

@@ -28,7 +28,7 @@ from sotopia_env.people.quality import LENIENT
 from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationRequest
 from sotopia_env.reports.agreement import judge_agreement
-from sotopia_env.world.episode import Episode, Evaluation, write_episodes
+from sotopia_env.world.episode import Episode, Evaluation, Score, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
 from tests.sotopia_env.people.annotation_doubles import CHARM, SEVEN, annotated, episode, fill_in, full, judged
@@ -384,6 +384,22 @@ def test_several_judges_are_shown_side_by_side(whole: tuple[list[Episode], Human
     only = human_agreement(episodes, result.annotations, judges=["harsh"])
     assert (only.judges, only.between_judges) == (("harsh",), ())
     assert only.by_dimension == result.by_dimension[7:]
+
+
+def test_two_judges_of_one_model_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+    plain, bands = "judge(m)#aaaaaa", "judge(m)#bbbbbb"
+    episodes, answers = study(tmp_path, [1, 2, 3, 4], [(1, 2)] * 4)
+    for name, value in ((plain, False), (bands, True)):
+        settings = {"model": "m", "bands": value, "per": "episode", "prompt": name}
+        score = Score(agent="agent_0", dimension="goal", value=3)
+        evaluation = Evaluation(evaluator=name, parameters=settings, scores=(score,))
+        episodes = [e.with_evaluation(evaluation) for e in episodes]
+    result = human_agreement(episodes, answers, rules=LENIENT)
+    assert result.labels == {"judge": "judge", plain: f"{plain} (bands=false)", bands: f"{bands} (bands=true)"}
+    both = human_agreement(episodes, answers, rules=LENIENT, judges=["aaaaaa", "#bbbbbb"])
+    assert both.judges == (plain, bands)
+    assert [r.dimension for r in both.between_judges] == ["goal"]
+    assert f"{bands} (bands=true) and people" in agreement_report(both).text()
 
 
 def test_shares_over_all_dimensions_weigh_every_score_alike(whole: tuple[list[Episode], HumanAgreement]) -> None:

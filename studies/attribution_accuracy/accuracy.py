@@ -5,8 +5,12 @@ The figures of each method, per family of tasks and as the mean over the familie
 * **correlation**: Pearson's r of reward and advantage, over all actions;
 * **sign**: the share of actions whose reward minus the method's mean reward in the family has the sign of the
   advantage; the mean is the baseline that a learner without a model of states can use;
-* **ranking**: the share of pairs of actions in one state in which the better action has the higher reward, which is the
-  task of a reward model.
+* **ranking**: the share of pairs in which the better action has the higher reward. The pairs are either *actions of one
+  state*, which is the task of a reward model, or *turns of one seat in one episode*, which is the task of attribution.
+
+Actions of one state come from different episodes, each with a return of its own. The return is an unbiased measurement
+of the action's worth, so uniform credit ranks them as well as one draw of the truth does; its ranking measures the
+noise of a return, not an attribution. Within an episode the return is the same for all turns: uniform credit is 0.5.
 
 Equal rewards count as half right, so that chance is 0.5 for sign and ranking. These two only count actions and pairs
 that the measurement decides (by two standard errors). Intervals are 95 % percentiles of a bootstrap over tasks, each
@@ -46,7 +50,7 @@ class RewardedAction:
     Attributes:
         family: the family of the task.
         task: the id of the task.
-        situation: the identity of the state.
+        situation: the identity of the state, or of the episode and the seat if turns of one episode are compared.
         truth: the measured worth of the action.
         reward: the reward by the method.
     """
@@ -58,6 +62,10 @@ class RewardedAction:
     reward: float
 
 
+Observations = dict[tuple[str, str], list[RewardedAction]]
+"""Rewarded actions by attributor and method."""
+
+
 @dataclass(frozen=True, slots=True)
 class MethodAccuracy:
     """The accuracy of one method with one attributor, a row of the report.
@@ -67,7 +75,7 @@ class MethodAccuracy:
         attributor: the name of the attributor.
         method: the method that was applied to its ratings.
         actions: the number of actions.
-        pairs: the number of pairs of actions in one state whose order the measurement decides.
+        pairs: the number of pairs of actions in one situation whose order the measurement decides.
         correlation: the correlation of reward and advantage, in [-1, 1]. This and the other figures are ``None`` if
             they are undefined, for example because all rewards are equal.
         sign: the share of rewards that have the sign of the advantage.
@@ -188,27 +196,35 @@ def nearest(rows: Sequence[MethodAccuracy], methods: Sequence[str]) -> list[Meth
     return sorted(matches, key=lambda row: -row.ranking.mean if row.ranking else 1.0)
 
 
-def accuracy_report(rows: Sequence[MethodAccuracy], notes: Sequence[str]) -> Report:
+def accuracy_report(
+    rows: Sequence[MethodAccuracy],
+    notes: Sequence[str],
+    name: str = "report",
+    title: str = "Accuracy of attribution",
+) -> Report:
     """Returns a report with a table for each family, best ranking first, and a chart of all families.
 
     Args:
         rows: the rows of all families.
         notes: the paragraphs at the beginning.
+        name: the name of the report; that of its sheet and chart, too, unless it is ``report``.
+        title: the title.
     """
     columns = ("family", "attributor", "method", "actions", "pairs", *FIGURES)
     ordered = sorted(rows, key=lambda row: -(row.ranking.mean if row.ranking else 0.0))
-    tables = Sheet.of("accuracy", ordered, columns).split("family")
+    data = "accuracy" if name == "report" else name
+    tables = Sheet.of(data, ordered, columns).split("family")
     families = list(dict.fromkeys(row.family for row in rows))
     return Report(
-        name="report",
-        title="Accuracy of attribution",
+        name=name,
+        title=title,
         parts=[*notes, *sorted(tables, key=lambda table: families.index(table.title))],
-        sheets=[Sheet.of("accuracy", rows, columns)],
-        charts=lambda: {"accuracy": _accuracy_chart(rows)},
+        sheets=[Sheet.of(data, rows, columns)],
+        charts=lambda: {data: _accuracy_chart(rows, title)},
     )
 
 
-def _accuracy_chart(rows: Sequence[MethodAccuracy]) -> Figure:
+def _accuracy_chart(rows: Sequence[MethodAccuracy], title: str) -> Figure:
     """A panel for each figure and family, with a line for each method; chance is marked."""
     panels = []
     for family, name in itertools.product(dict.fromkeys(row.family for row in rows), FIGURES):
@@ -216,6 +232,4 @@ def _accuracy_chart(rows: Sequence[MethodAccuracy]) -> Figure:
         lines = [(label, item) for label, item in labelled if item is not None]
         chance = 0.0 if name == "correlation" else 0.5
         panels += [Panel(f"{name} (chance: {chance:g})", lines, family.replace("_", " "), chance)] if lines else []
-    return forest_chart(
-        panels, "Accuracy of attribution methods", counted="actions, for ranking pairs of them", beside=len(FIGURES)
-    )
+    return forest_chart(panels, title, counted="actions, for ranking pairs of them", beside=len(FIGURES))

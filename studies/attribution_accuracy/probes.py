@@ -39,10 +39,17 @@ class Probe(Record):
     Attributes:
         turn: the index of the forced turn.
         episode: the evaluated episode.
+        forced: whether the action was forced; otherwise the turn is a recorded one.
     """
 
     turn: int
     episode: Episode
+    forced: bool = True
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Key of the episode, seat and turn."""
+        return self.episode.key, self.seat, self.turn
 
     @property
     def seat(self) -> str:
@@ -57,8 +64,8 @@ class Probe(Record):
 
     @property
     def situation(self) -> str:
-        """Identity of the state; equal for all actions that were forced in it."""
-        return self.episode.key.rpartition(".")[0]
+        """What the turn is compared in: the state, for forced actions, else the episode and the seat."""
+        return self.episode.key.rpartition(".")[0] if self.forced else f"{self.episode.key}:{self.seat}"
 
     @property
     def before(self) -> Episode:

@@ -1,1 +1,1 @@
-"""A real small model learns from its own play: base, clone, self-reinforcement in two rounds, GRPO; three seeds."""
+"""A small real model: base, clone, self-reinforcement in two rounds, GRPO; three seeds, over which it is decided."""

@@ -1,4 +1,7 @@
-"""The report: GOAL of every stage and reference by partner, and paired differences between stages, over test tasks."""
+"""The report: GOAL of every stage and reference by partner, and paired differences between stages.
+
+A claim about a method is about other training seeds, so differences are decided over seeds, as in ``studies.learn``.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate,
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.reports.sheet import Report, Sheet, Value, show_percent
 from sotopia_env.storage import read_run
+from studies.learn.claims import Interval, over_seeds, p_values, verdict
 from studies.learn_smol.stages import EVALUATION, SHARED, TIMES
 
 if TYPE_CHECKING:
@@ -94,6 +98,11 @@ class Results:
         values = [(task, a[task, seat] - b[task, seat]) for a, b in pairs for task, seat in sorted(a.keys() & b.keys())]
         return difference_estimate([v for _, v in values], [task for task, _ in values], _RANGE) if values else None
 
+    def by_seed(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> list[float]:
+        """Returns the mean difference of each training seed that has episodes of both policies."""
+        own = [self.difference(one, other, partner, seed) for seed in seeds]
+        return [item.mean for item in own if item is not None]
+
 
 def write_report(folder: Path, seeds: Sequence[int]) -> Path:
     """Writes ``report.md``, ``goal.csv``, ``differences.csv``, ``minutes.csv`` and ``goal.svg``; returns the first.
@@ -110,7 +119,7 @@ def write_report(folder: Path, seeds: Sequence[int]) -> Path:
     begin, turns, paired, minutes = _TEXTS
     report = Report(
         name="report",
-        title="A small real model learns from its own play",
+        title="SmolLM2-135M: cloning, self-reinforcement and GRPO, decided over training seeds",
         parts=[begin.format(seeds=", ".join(names)), goals, turns, differences, paired, METHOD, minutes, times],
         sheets=[goals, differences, times],
         charts=lambda: {"goal": _chart(results)},
@@ -123,8 +132,10 @@ _TEXTS = (
     "from 0 to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met "
     "`boulware`.",
     "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
-    "Differences are paired by training seed, task and seat. The mean over all seeds has a 95 % interval over tasks, "
-    "which holds these seeds fixed; the last column, the mean of each seed, shows the variation between seeds.",
+    "Differences are paired by training seed, task and seat. *over seeds* is the 95 % t-interval of the seeds' means, "
+    "which decides the verdict: how another training seed would do, on these tasks. *p* is of the t-test over seeds, "
+    "adjusted for all differences of the table (Benjamini and Hochberg). *over tasks* is an interval for these seeds "
+    "and other tasks; it decides nothing, since it says nothing of another seed.",
     "Wall and processor minutes of all stages; seeds run side by side.",
 )
 
@@ -140,13 +151,38 @@ def _goals(results: Results) -> Sheet:
 
 
 def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
+    asked = [(one, other, partner) for one, other in CLAIMS for partner in PARTNERS]
     rows: list[tuple[Value, ...]] = []
-    for one, other in CLAIMS:
-        for partner in PARTNERS:
-            own = [results.difference(one, other, partner, seed) for seed in seeds]
-            each = ", ".join(show_number(None if item is None else item.mean) for item in own)
-            rows.append((f"{one} - {other}", partner, results.difference(one, other, partner), each))
-    return Sheet("differences", ("difference", "partner", "all seeds", "each seed"), rows)
+    means = [results.by_seed(*item, seeds) for item in asked]
+    for item, own, p in zip(asked, means, adjusted_p(means), strict=True):
+        one, other, partner = item
+        rows.append((f"{one} - {other}", partner, *decided(own), p, shown(own), results.difference(*item)))
+    columns = ("difference", "partner", "over seeds", "verdict", "p", "each seed", "over tasks")
+    return Sheet("differences", columns, rows, formats={"p": "{:.3f}".format})
+
+
+def decided(means: Sequence[float]) -> tuple[str, str]:
+    """Returns the interval over seeds as text, and the verdict that follows from it.
+
+    Args:
+        means: the mean difference of each training seed.
+    """
+    if len(means) < 2:
+        return "n/a", "open: two seeds or more decide"
+    gain: Interval = over_seeds(means)
+    return gain.text(), verdict(gain)
+
+
+def adjusted_p(means: Sequence[Sequence[float]]) -> list[float | None]:
+    """Returns the p of each difference over seeds, adjusted for all of them; ``None`` with fewer than two seeds."""
+    several = [own for own in means if len(own) > 1]
+    tested = iter(p_values(several, [0.0] * len(several)))
+    return [next(tested) if len(own) > 1 else None for own in means]
+
+
+def shown(means: Sequence[float]) -> str:
+    """Returns the seeds' means as text."""
+    return ", ".join(map(show_number, means))
 
 
 def _times(folder: Path) -> Sheet:

@@ -3,7 +3,7 @@
 python -m studies.learn_smol.second_test --out runs/learn-smol
 
 Plays the clone and the second round of self-reinforcement of every training seed on 48 tasks of task seed 8, and prints
-their paired differences; the same command continues it.
+their paired differences, which are decided over training seeds; the same command continues it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.reports.intervals import show_number
-from studies.learn_smol.report import PARTNERS, Results
+from studies.learn_smol.report import PARTNERS, Results, decided, shown
 from studies.learn_smol.stages import SHARED, Stage, Study, evaluated
 
 # Names of their own, so that the study's own evaluation and tasks stay as they are.
@@ -48,12 +47,9 @@ def main() -> int:
         sys.stderr.write(f"sotopia: {error}\n")
         return 2
     for partner in PARTNERS:
-        pooled = results.difference(BETTER, BASE, partner)
-        each = [results.difference(BETTER, BASE, partner, name) for name in names]
-        assert pooled is not None
-        means = ", ".join(show_number(None if item is None else item.mean) for item in each)
-        interval = f"[{show_number(pooled.low)}, {show_number(pooled.high)}]"
-        sys.stdout.write(f"{BETTER} - {BASE}, {partner}: {show_number(pooled.mean)} {interval}; each seed {means}\n")
+        means = results.by_seed(BETTER, BASE, partner, names)
+        interval, verdict = decided(means)
+        sys.stdout.write(f"{BETTER} - {BASE}, {partner}: {interval} over seeds, {verdict}; each seed {shown(means)}\n")
     return 0
 
 

@@ -1,7 +1,9 @@
 """The accuracy of attribution: its figures on rewards whose accuracy is known, and the study on a game of chance."""
 
 import csv
+import itertools
 import json
+import random
 import re
 import statistics
 
@@ -14,8 +16,9 @@ from sotopia_env.world import Dimension
 from sotopia_env.world.episode import Evaluation, Score, write_episodes
 from sotopia_env.world.play.continuations import Continuations
 from studies.attribution_accuracy.accuracy import ALL, RewardedAction, accuracies, nearest
-from studies.attribution_accuracy.probes import Truth
+from studies.attribution_accuracy.probes import Probe, Truth
 from studies.attribution_accuracy.study import AttributionAccuracySettings, run
+from studies.attribution_accuracy.worth import Worth, ranks_by_draws, ranks_by_order
 from tests.errors import raises
 from tests.sotopia_training.attribution.test_counterfactual import HERE, SELLER, StoppedError, damaged, play, unverified
 
@@ -114,6 +117,44 @@ def test_the_study_of_a_game_of_chance(coins):
     with (coins / "out" / "accuracy.csv").open(newline="") as file:
         assert [row["family"] for row in csv.DictReader(file)] == ["other"] * 5
     assert (coins / "out" / "accuracy.png").stat().st_size > 5000
+
+
+def test_turns_are_ranked_within_their_episode_beside_actions_of_one_state(coins):
+    """One seat offers, the other answers once: within an episode, nothing but the offers of a seat can be compared."""
+    run(settings(coins, attributors=["silence", "standing"], ranked_episodes=4))
+    figures = json.loads((coins / "out" / "done.json").read_text())
+    rows = {(row["attributor"], row["method"]): row for row in figures["turns"]["accuracy"]}
+    draws = [("counterfactual", name) for name in ("1 draw", "2 draws", "4 draws", "8 draws")]
+    assert {*draws, ("order", "later is better"), ("none", "uniform"), ("standing", "turn_reward")} <= set(rows)
+    assert len({row["actions"] for row in rows.values()}) == 1  # all are judged on the same turns
+    assert figures["turns"]["episodes"] == 4
+    actions = {(row["attributor"], row["method"]): row["ranking"]["mean"] for row in figures["accuracy"]}
+    assert [actions[item] for item in draws] == [1.0] * 4  # the answer ends the game: nothing is drawn any more
+    assert (coins / "out" / "turns.csv").exists()
+    assert (coins / "out" / "turns.md").exists()
+
+
+def noisy_turns(noise, episodes=60, turns=5):
+    """Turns worth as much as their index, and the same measured with other draws, each draw with some noise."""
+    generator, (episode,) = random.Random(1), play(1)
+    worths, drawn = {}, {}
+    for number, turn in itertools.product(range(episodes), range(turns)):
+        for measured in (worths, drawn):
+            truth = Truth(tuple(turn + generator.gauss(0, noise) for _ in range(16)))
+            measured[str(number), SELLER, turn] = Worth(Probe(turn=turn, episode=episode), str(number), truth)
+    return worths, drawn
+
+
+def test_more_draws_rank_turns_better_and_uniform_credit_is_chance():
+    worths, drawn = noisy_turns(noise=4.0)
+    observed = {**ranks_by_draws(worths, drawn), ("order", "later is better"): ranks_by_order(worths)}
+    observed["none", "uniform"] = [worth.rewarded(5.0) for worth in worths.values()]
+    ranking = {row.method: row.ranking.mean for row in accuracies(observed, 100, 0)}
+    draws = [ranking[name] for name in ("1 draw", "2 draws", "4 draws", "8 draws")]
+    assert draws == sorted(draws)
+    assert 0.55 < draws[0] < 0.8 < draws[3]
+    assert ranking["uniform"] == 0.5
+    assert ranking["later is better"] > 0.9  # worth grows with the turn here
 
 
 def test_a_killed_study_continues_with_the_same_result(coins, monkeypatch):

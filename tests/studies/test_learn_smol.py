@@ -8,7 +8,7 @@ from sotopia_training.commands import STAGES as COMMANDS
 
 from sotopia_env.foundation.settings import Settings, read_settings
 from studies.learn_smol.__main__ import run
-from studies.learn_smol.report import TITLES
+from studies.learn_smol.report import TITLES, Results, adjusted_p, decided
 from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
 from tests.sotopia_training.test_configs import stage_of
 
@@ -31,6 +31,37 @@ def test_every_stage_is_understood_by_its_script(stage):
 def test_no_two_stages_share_an_output_except_evaluations():
     outputs = [understood(stage, {}).output for stage in seed_stages(1) if stage.config != "evaluate"]
     assert len(outputs) == len(set(outputs))
+
+
+# The seeds' means of the study's own report: self-reinforcement less the clone on 48 tasks, GRPO less the clone on 12.
+@pytest.mark.parametrize(
+    ("means", "interval", "verdict"),
+    [
+        ((1.46, -0.89, 1.21), "0.59 [-2.61, 3.80]", "open"),
+        ((-0.29, -0.12, -0.66), "-0.36 [-1.04, 0.33]", "open"),
+        ((1.38, 1.61, 1.09), "1.36 [0.71, 2.01]", "holds"),
+        ((-1.38, -1.61, -1.09), "-1.36 [-2.01, -0.71]", "fails"),
+        ((1.38,), "n/a", "open"),
+        ((), "n/a", "open"),
+    ],
+)
+def test_a_difference_is_decided_over_seeds(means, interval, verdict):
+    text, word = decided(means)
+    assert (text, word.partition(":")[0]) == (interval, verdict)
+
+
+def test_many_tasks_do_not_make_up_for_seeds_that_disagree():
+    """Forty tasks of three seeds, two of which gain and one loses: sure over tasks, open over seeds."""
+    results = Results()
+    for seed, gain in {"1": 2.0, "2": -1.5, "3": 2.0}.items():
+        for policy, value in {"clone": 3.0, "grpo": 3.0 + gain}.items():
+            goals = {(f"t{task}", 0): value + 0.01 * (task % 3) * (policy == "grpo") for task in range(40)}
+            results.goals.setdefault((policy, "conceder"), {})[seed] = goals
+    assert results.difference("grpo", "clone", "conceder").low > 0
+    means = results.by_seed("grpo", "clone", "conceder", ["1", "2", "3"])
+    assert means == pytest.approx([2.01, -1.49, 2.01], abs=0.01)
+    assert decided(means)[1].startswith("open")
+    assert adjusted_p([means, [1.0], means])[1] is None
 
 
 @pytest.mark.timeout(3600)

@@ -28,6 +28,7 @@ from sotopia_env.naming.task_sources import task_dimensions, task_sources
 
 if TYPE_CHECKING:
     from sotopia_env.tasks.lint.material import Material
+    from sotopia_env.tasks.selection import Entry
 
 
 def register(app: typer.Typer) -> None:
@@ -148,14 +149,21 @@ def hard(
     evaluator: Annotated[
         str | None, typer.Option(help="Evaluator of the scores; by default the one all episodes share.")
     ] = None,
+    held_out: Annotated[
+        list[Path] | None, path_option("A run with other episodes of these tasks; may be repeated.", "--held-out")
+    ] = None,
     out: Annotated[Path | None, path_option("A .json file for the selection.")] = None,
 ) -> None:
     """Select the hardest tasks for a policy, by (others' mean + 3 sd) - (its mean - 3 sd) (SOTOPIA, section 7).
+
+    The rule is the paper's, and finds noisy tasks: --held-out shows how much better the others are by other episodes,
+    drawn towards the mean of all scenarios as far as chance explains the difference.
 
     \b
     Examples:
       sotopia tasks hard runs/a --target tit-for-tat
       sotopia tasks hard runs/a runs/b --target my-model --top 20 --out hard.json
+      sotopia tasks hard runs/a --target my-model --held-out runs/b
       sotopia tasks sample everyday --only hard.json --out hard.jsonl
     """
     from sotopia_env.reports.hard import hard_tasks
@@ -163,15 +171,22 @@ def hard(
 
     if out is not None and out.suffix != ".json":
         raise InvalidValueError(field="--out", expected="a .json file", got=str(out))
-    selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator)
-    rows = [(e.task or "", e.gap, e.high, e.low, e.by or "") for e in selection.entries]
-    typer.echo(Sheet("hard", ("task", "gap", "others' high", "own low", "by"), rows).text())
+    selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator, held_out=held_out or ())
+    rows = [(e.task or "", e.gap, e.high, e.low, e.by or "", _held_out(e)) for e in selection.entries]
+    columns = ("task", "gap", "others' high", "own low", "by", "held-out difference")
+    shown = len(columns) if held_out else len(columns) - 1
+    typer.echo(Sheet("hard", columns[:shown], [row[:shown] for row in rows]).text())
     typer.echo(
         escape(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
     )
     if out is not None:
         selection.save(out)
         typer.echo(f"wrote {out}")
+
+
+def _held_out(entry: Entry) -> str:
+    item = entry.held_out
+    return "n/a: no values" if item is None else f"{item.mean:.2f} [{item.low:.2f}, {item.high:.2f}]"
 
 
 _ONLY_HELP = "Selection: 'published-hard', 'everyday-hard-scripted', or a file written by `tasks hard --out`."

@@ -20,6 +20,23 @@ SELECTIONS: Mapping[str, str] = {
 """Data files of the package's selections, by name."""
 
 
+class HeldOut(Record):
+    """The shrunken difference of one scenario, by episodes that did not choose it.
+
+    Attributes:
+        mean: the mean of the other policies minus that of the target, drawn towards the mean of all scenarios as far as
+            the variation within scenarios explains the differences between them.
+        low: the lower end of its 95 % interval.
+        high: the upper end.
+        values: the number of seats' values behind it.
+    """
+
+    mean: float
+    low: float
+    high: float
+    values: int
+
+
 class Entry(Record):
     """One task, or all tasks of one scenario.
 
@@ -32,6 +49,7 @@ class Entry(Record):
         by: the policy with that maximum.
         low: the target's estimated minimum.
         difference: mean of that policy minus mean of the target.
+        held_out: how much better the others are by other episodes; ``None`` if none were given or none can tell.
     """
 
     scenario: Name
@@ -42,6 +60,7 @@ class Entry(Record):
     by: Line | None = None
     low: float | None = None
     difference: float | None = None
+    held_out: HeldOut | None = None
 
 
 class Selection(Record):

@@ -9,7 +9,7 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
-from sotopia_env.reports.hard import hard_tasks
+from sotopia_env.reports.hard import hard_tasks, shrunken
 from sotopia_env.reports.task_reports import card, composition_chart, composition_report
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan
@@ -78,6 +78,80 @@ def test_hard_tasks_are_those_with_the_greatest_gap(run, target):
     assert (selection.compared, selection.left_out) == (6, 0)
     assert selection == hard_tasks([run], target, top=4, metric="goal")
     assert hard_tasks([run], target).metric == "goal"
+
+
+def simulated(generator, scenarios=60, number=6):
+    """Scenarios whose true differences and noise vary: the truth, and a function that plays them."""
+    truth, base = generator.normal(0.5, 1, scenarios), generator.normal(5, 1, scenarios)
+    noise = generator.choice([0.5, 1, 3], scenarios)
+
+    def play():
+        means = [{"target": base[s] - truth[s], "one": base[s], "other": base[s]} for s in range(scenarios)]
+        return {
+            f"s{s:02}": {policy: generator.normal(mean, noise[s], number).tolist() for policy, mean in item.items()}
+            for s, item in enumerate(means)
+        }
+
+    return truth, play
+
+
+def rule(values):
+    """The gaps of the paper, unclipped, in the order of the scenarios."""
+    limits = [{p: (np.mean(v), 3 * np.std(v, ddof=1)) for p, v in item.items()} for item in values.values()]
+    return np.array([max(m + d for m, d in item.values()) - (item["target"][0] - item["target"][1]) for item in limits])
+
+
+def test_a_held_out_difference_covers_the_truth_and_finds_the_hard_scenarios_that_the_rule_misses():
+    generator, top, covered, chosen, found = np.random.default_rng(0), 10, [], [], []
+    for _ in range(60):
+        truth, play = simulated(generator)
+        gaps, held_out = rule(play()), shrunken(play(), "target")
+        within = [item.low <= true <= item.high for item, true in zip(held_out.values(), truth, strict=True)]
+        by_rule, hardest = set(np.argsort(-gaps)[:top]), set(np.argsort(-truth)[:top])
+        by_means = set(np.argsort([-item.mean for item in held_out.values()])[:top])
+        covered.append(np.mean(within))
+        chosen.append(np.mean([within[s] for s in by_rule]))
+        found.append((len(hardest & by_rule), len(hardest & by_means)))
+    assert np.mean(covered) > 0.93
+    assert np.mean(chosen) > 0.91  # over those that the rule chose: 0.95 in 150 simulations
+    rule_finds, means_find = np.mean(found, axis=0)
+    assert means_find > 2 * rule_finds
+
+
+def test_held_out_differences_without_true_ones_are_drawn_together():
+    generator = np.random.default_rng(1)
+    values = {f"s{s}": {p: generator.normal(5, 2, 4).tolist() for p in ("target", "one")} for s in range(40)}
+    raw = [np.mean(item["one"]) - np.mean(item["target"]) for item in values.values()]
+    assert np.std([item.mean for item in shrunken(values, "target").values()]) < np.std(raw) / 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {f"s{s}": {"target": [1.0, 2.0], "one": [2.0, 3.0]} for s in range(3)},
+        {f"s{s}": {"target": [1.0], "one": [2.0]} for s in range(6)},
+        {f"s{s}": {"target": [1.0, 1.0], "one": [2.0, 2.0]} for s in range(6)},
+        {f"s{s}": {"target": [1.0, 2.0]} for s in range(6)},
+    ],
+)
+def test_held_out_episodes_that_cannot_tell_are_refused(values):
+    with raises(InvalidValueError, field="held_out"):
+        shrunken(values, "target")
+
+
+def test_the_held_out_difference_stands_beside_the_rule_and_needs_other_episodes(run, tmp_path):
+    from sotopia_env.naming import make_evaluator, make_policy
+
+    policies = [make_policy(name) for name in ("boulware", "conceder")]
+    plans = plan_episodes(tasks.generate(["bargaining"], 6, 0), [tuple(policies)], seed=9)
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=tmp_path / "other"))
+    plain = hard_tasks([run], "conceder", top=3, metric="goal")
+    beside = hard_tasks([run], "conceder", top=3, metric="goal", held_out=[tmp_path / "other"])
+    assert [entry.gap for entry in beside.entries] == [entry.gap for entry in plain.entries]
+    assert all(entry.held_out is None for entry in plain.entries)
+    assert all(entry.held_out.low < entry.held_out.mean < entry.held_out.high for entry in beside.entries)
+    with raises(InvalidValueError, field="held_out"):
+        hard_tasks([run], "conceder", held_out=[run])
 
 
 def test_tasks_without_two_values_of_a_policy_are_left_out(tmp_path):

@@ -144,7 +144,7 @@ def test_the_held_out_difference_stands_beside_the_rule_and_needs_other_episodes
 
     policies = [make_policy(name) for name in ("boulware", "conceder")]
     plans = plan_episodes(tasks.generate(["bargaining"], 6, 0), [tuple(policies)], seed=9)
-    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified+rules"), run_dir=tmp_path / "other"))
+    asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"), run_dir=tmp_path / "other"))
     plain = hard_tasks([run], "conceder", top=3, metric="goal")
     beside = hard_tasks([run], "conceder", top=3, metric="goal", held_out=[tmp_path / "other"])
     assert [entry.gap for entry in beside.entries] == [entry.gap for entry in plain.entries]

@@ -278,6 +278,8 @@ def _report(
         f"{settings.dimension}; {counts['probes']} forced actions, {settings.counterfactual.samples} continuations of "
         f"each state: {counts['states']} states, {counts['turns']} turns, {tokens} tokens. 95 % intervals: bootstrap "
         "over tasks. Chance is 0 for correlation, 0.5 for sign and ranking.",
+        "Ranking is of actions of one state. They come from different episodes, so uniform credit ranks them as "
+        "well as a single draw of the truth: it measures the noise of one return, not an attribution.",
         f"Nearest of the four methods: {best[0].method} by {best[0].attributor}." if best else "",
     ]
     accuracy_report(rows, notes).write(settings.output, ("png", "svg"), markdown=True)

@@ -18,7 +18,7 @@ from studies.learn_smol.stages import SHARED, Stage, Study, evaluated
 
 # Names of their own, so that the study's own evaluation and tasks stay as they are.
 EVALUATION, BETTER, BASE = "evaluation-8", "sr-2", "clone"
-TASKS = Stage("generate_tasks", "tasks", {"given.n": 48, "given.seed": 8, "output": "tasks-8"})
+TASKS = Stage("generate_tasks", "tasks", {"given": "bargaining:n=48,seed=8", "output": "tasks-8"})
 EVALUATE = Stage(
     "evaluate",
     "evaluate",

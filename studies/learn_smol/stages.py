@@ -30,7 +30,7 @@ SHARED, EVALUATION = "shared", "evaluation"
 """The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
-    "tasks": {"given.n": 2},
+    "tasks": {"given": "bargaining:n=2,seed=7"},
     "bc": {"trainer.max_steps": 20},
     "play": {"tasks.scenarios": 4},
     "filter": {"filter.minimum": 0.0},

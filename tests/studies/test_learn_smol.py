@@ -7,6 +7,7 @@ import pytest
 from sotopia_training.commands import STAGES as COMMANDS
 
 from sotopia_env.foundation.settings import Settings, read_settings
+from studies.learn_smol import second_test
 from studies.learn_smol.__main__ import run
 from studies.learn_smol.report import TITLES, Results, adjusted_p, decided
 from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
@@ -80,3 +81,7 @@ def test_a_short_run_goes_through_all_stages_and_is_complete_when_called_again(t
     run(tmp_path, [1], processes=1, short=True)
     assert models == {path: path.stat().st_mtime_ns for path in models}
     assert (tmp_path / "report.md").read_text().split("Wall")[0] == report.split("Wall")[0]
+
+
+def test_the_second_test_has_more_tasks_of_another_seed():
+    assert understood(second_test.TASKS, {}).given == "bargaining:n=48,seed=8"

@@ -10,38 +10,17 @@ from sotopia_studio.store import runs
 
 from sotopia_env import naming
 from sotopia_env.adapters.seat import TextSeat
-from sotopia_env.evaluators import ComputedEvaluator
 from sotopia_env.importers.formats.evaluations import rewards_of
 from sotopia_env.reports import comparison_report
 from sotopia_env.reports.compare import compare
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
-from sotopia_env.world.episode import COUNTS_OF_WORDS, Episode, Evaluation, Score
-from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS, Dimension
+from sotopia_env.world.episode import Episode
+from sotopia_env.world.reward import ABBREVIATIONS
+from tests.goal_alone import UNMEASURED, GoalAlone
 from tests.sotopia_studio.conftest import create_tables
 from tests.sotopia_studio.server import studio
-
-UNMEASURED = [dimension for dimension in DIMENSIONS if dimension is not Dimension.GOAL]
-
-
-class GoalAlone(ComputedEvaluator):
-    """GOAL is 4 for every seat; nothing else is measured, and counts of words beside it are not scores."""
-
-    name = "goal-alone"
-
-    def __init__(self, counts: bool) -> None:
-        self.counts = counts
-
-    def measures(self, task):
-        return {Dimension.GOAL: "judged"}
-
-    async def evaluate(self, episode):
-        agents = episode.task.agents
-        scores = [Score(agent=agent, dimension=Dimension.GOAL, value=4.0, source=self.name) for agent in agents]
-        for dimension in UNMEASURED if self.counts else ():
-            scores += [Score(agent=agent, dimension=dimension, value=0.0, source=COUNTS_OF_WORDS) for agent in agents]
-        return Evaluation(evaluator=self.name, scores=tuple(scores))
 
 
 # The second case is a record of an earlier version, whose evaluation holds counts of words.

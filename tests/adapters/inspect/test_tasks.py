@@ -67,6 +67,14 @@ def replayed(seat, sample):
     return asyncio.run(play())
 
 
+def test_an_evaluation_that_measures_goal_alone_reports_no_other_dimension(tmp_path):
+    task = sotopia(n=2, partner="conceder", evaluator="tests.goal_alone:GoalAlone")
+    (log,) = evaluate(task, bargainer(), log_dir=str(tmp_path), display="none")
+    means = {score.name: score.metrics["mean"].value for score in log.results.scores}
+    assert means == {"goal": 4.0, "reward": pytest.approx(0.4)}
+    assert all(sample.scores["dimensions"].value == {"goal": 4.0} for sample in log.samples)
+
+
 def test_a_limit_of_inspects_leaves_the_sample_unscored(tmp_path):
     log = run(tmp_path, message_limit=5)
     assert {sample.limit.type for sample in log.samples} == {"message"}

@@ -57,6 +57,14 @@ def test_one_seat_against_a_policy_has_a_trace_with_rewards_of_its_turns(model):
     assert trace.metrics["unusable"] == 1
 
 
+def test_metrics_are_of_what_was_measured_and_no_other_dimension(model):
+    (episode,) = play(model, partner="conceder", evaluator="tests.goal_alone:GoalAlone")
+    (trace,) = episode.traces
+    assert episode.ok, episode.errors
+    assert trace.metrics.keys() == {"goal", "turns", "unusable"}
+    assert (trace.metrics["goal"], trace.reward) == (4.0, pytest.approx(0.4))
+
+
 def test_rows_are_every_seat_of_every_task(model):
     episodes = play(model, count=4, partner="conceder")
     assert [trace.agent.name for episode in episodes for trace in episode.traces] == ["agent_0", "agent_1"] * 2

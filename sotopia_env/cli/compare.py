@@ -34,6 +34,9 @@ def compare(
     metric: Annotated[
         list[str], typer.Option(help="Metric of matrix, differences and charts; repeatable; the first one ranks.")
     ] = [],  # noqa: B006
+    primary: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="The metric that ranks; by default the first one.")
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(help="Group also by tag, scenario, character, relationship, condition or participant."),
@@ -73,6 +76,7 @@ def compare(
         "runs": [str(run) for run in runs],
         "evaluators": evaluator,
         "metrics": metric,
+        "primary": primary,
         "by": by,
         "baseline": baseline,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,34 +20,36 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.reports.contrasts import ByLevel, by_level
 from sotopia_env.reports.differences import (
-    CommonSeats,
     Difference,
     Rank,
+    Seats,
     baseline_differences,
-    common_seats,
     differences,
+    lacks,
     ranking,
     with_q,
 )
-from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, estimate
+from sotopia_env.reports.intervals import Bounds, Estimate, adjusted
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
     SHARE,
     SUCCESS,
     WORDS,
     SeatResult,
-    clusters_of,
     headlines,
     metric_bounds,
     rows_by_one,
+    shared_seat,
 )
+from sotopia_env.reports.seats.common import CommonSeats, unlike_seats
+from sotopia_env.reports.seats.failed import with_failed_seats
+from sotopia_env.reports.seats.units import seat_mean
 from sotopia_env.reports.turn_counts import TurnCounts, total
 from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
 
-_NOT_SCORED = (SUCCESS, SHARE, EFFICIENCY, WORDS)
-"""Metrics that follow from the episode itself, so a seat has them even if no evaluator scored it."""
+_OF_FAMILIES = (SUCCESS, SHARE, EFFICIENCY, "goal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,15 @@ class Comparison:
         headlines: the requested metrics, or those of :func:`~sotopia_env.reports.seat_results.headlines`.
             The first is the main metric, of the ranking and the levels; matrix and charts show all of them.
         episodes: the number of episodes read.
-        unscored: the number of episodes with at least one seat without scores.
+        unscored: the number of episodes with at least one seat without scores, or that failed.
         reasons: the reasons why seats are unscored, with the number of episodes of each.
         cells: the metrics of every policy over all tasks.
         families: the outcome metrics and ``goal`` of every policy by family.
         differences: the differences between every two policies in every metric; with a baseline, the differences to it
             in the headlines.
         matrix: the headlines of every policy with each partner.
-        common: the seats that the means are over.
+        common: the seats that means, ranks and differences are over, in the main metric.
+        unlike: sentences on tasks of one id that are not the same task, or were played under several rules.
         imbalances: policies whose means also depend on the seats or the order of acting that they had.
         ranking: the policies with comparable means, in the order of the main metric; empty if no seat has a score.
         constant: the metrics that have the same value in all seats, with that value.
@@ -134,6 +137,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     matrix: tuple[MatrixCell, ...]
     common: CommonSeats
+    unlike: tuple[str, ...] = ()
     imbalances: tuple[Imbalance, ...] = ()
     ranking: tuple[Rank, ...] = ()
     constant: tuple[tuple[str, float], ...] = ()
@@ -158,9 +162,11 @@ class CompareSpec(Settings):
 
     Attributes:
         runs: run directories or ``.jsonl`` files of episodes.
-        evaluators: the evaluators whose scores are compared, each separately; p-values are adjusted over all of them.
+        evaluators: the evaluators whose scores are compared, each separately; p-values are adjusted over all of them
+            in a metric.
             By default, the one that all episodes share.
         metrics: the headlines of :class:`Comparison`.
+        primary: the metric of the ranking, which is shown first; by default the first of the headlines.
         by: one of :data:`~sotopia_env.reports.seat_results.FACTORS`, whose levels are compared too.
         baseline: a policy that all others are compared to, with each partner.
         policies: restricts the comparison to seats of these policies and the baseline; all by default.
@@ -170,6 +176,7 @@ class CompareSpec(Settings):
     runs: tuple[str, ...] = Field(min_length=1)
     evaluators: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
+    primary: str | None = None
     by: str | None = None
     baseline: str | None = None
     policies: tuple[str, ...] = ()
@@ -178,7 +185,13 @@ class CompareSpec(Settings):
     def compare(self) -> tuple[Comparison, ...]:
         """Returns the comparison by each evaluator; errors are those of :func:`compare`."""
         return compare_judges(
-            self.runs, self.evaluators, self.metrics, by=self.by, baseline=self.baseline, select=self._select
+            self.runs,
+            self.evaluators,
+            self.metrics,
+            primary=self.primary,
+            by=self.by,
+            baseline=self.baseline,
+            select=self._select,
         )
 
     def _select(self, rows: Sequence[SeatResult]) -> list[SeatResult]:
@@ -240,16 +253,18 @@ def compare_judges(
     evaluators: Sequence[str],
     metrics: Sequence[str] = (),
     *,
+    primary: str | None = None,
     by: str | None = None,
     baseline: str | None = None,
     select: Callable[[Sequence[SeatResult]], list[SeatResult]] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Like :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences together.
+    """Like :func:`compare_runs`, by each of several evaluators; p-values are adjusted over all differences in a metric.
 
     Args:
         runs: run directories or ``.jsonl`` files.
         evaluators: the names of the evaluators; if empty, the one that all episodes share.
         metrics: see :attr:`Comparison.headlines`.
+        primary: see :attr:`CompareSpec.primary`.
         by: a factor whose levels are compared too.
         baseline: a policy that all others are compared to.
         select: returns the seats to compare; by default all.
@@ -261,7 +276,7 @@ def compare_judges(
         selection = rows if select is None else select(rows)
         if not selection:
             raise InvalidValueError(field="partners", expected="partners that the policies have met")
-        results.append(_comparison(evaluator, selection, metrics, by, baseline))
+        results.append(_comparison(evaluator, selection, metrics, by, baseline, primary))
     return _adjusted(results)
 
 
@@ -279,7 +294,8 @@ def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | N
     def run_evaluators() -> list[str]:
         return [item.name for item in map(configured_evaluator, paths) if item is not None]
 
-    return rows_by_one(episodes, evaluator, run_evaluators)
+    name, rows = rows_by_one(episodes, evaluator, run_evaluators)
+    return name, with_failed_seats(rows, paths)
 
 
 def _names(row: SeatResult) -> set[str]:
@@ -305,13 +321,14 @@ def _comparison(
     metrics: Sequence[str],
     by: str | None,
     baseline: str | None,
+    primary: str | None = None,
 ) -> Comparison:
     bounds = metric_bounds(rows)
     present = {name for row in rows for name in row.values}
-    for name in metrics:
+    for name in (*metrics, *filter(None, [primary])):
         if name not in bounds:
-            raise UnknownNameError(field="metric", got=name, valid=bounds)
-    shown = tuple(dict.fromkeys(metrics)) or headlines(rows)
+            raise UnknownNameError(field="metric" if name in metrics else "primary", got=name, valid=bounds)
+    shown = tuple(dict.fromkeys([*filter(None, [primary]), *(metrics or headlines(rows))]))
     # Words are the last of the standard metrics, so that there is a headline even if no seat has any value.
     shown = shown or (next(name for name in bounds if name in present or name == WORDS),)
     main = shown[0]
@@ -321,19 +338,22 @@ def _comparison(
             reasons[row.unscored].add(row.key)
     policies = tuple(sorted({row.policy for row in rows}))
     families = sorted({row.family for row in rows if row.family is not None})
-    # Means are over `compared`, the seats that policies have in common. Differences and the matrix use all rows,
-    # because their pairs and cells have a partner in common by construction.
-    common, compared = common_seats(rows, policies)
     limits = {name: bounds[name] for name in bounds if name in present}
-    outcome_limits = {name: bounds[name] for name in (SUCCESS, SHARE, EFFICIENCY, "goal") if name in present}
-    cells, gaps = _cells("all", compared, policies, limits), differences(rows, policies, limits)
+    # One set of seats for each metric: means, ranks, differences and families are all over it.
+    seats = {name: Seats.of(rows, policies, name, bounds[name]) for name in dict.fromkeys([main, *limits])}
+    common, unlike = seats[main].description, unlike_seats(rows)
+    if len(policies) > 1 and unlike and not common.policies:
+        raise InvalidValueError(f"no two policies share a seat: {'; '.join(unlike)}", field="runs")
+    compared = _in_common(rows, seats[main])
+    valued = [seats[name] for name in limits]
+    cells, gaps = tuple(_cells(valued, policies)), differences(valued, policies)
     # Nobody is ranked by the number of words, unless somebody asks for it.
-    ranked = main != WORDS or WORDS in metrics
+    ranked = main != WORDS or WORDS in (*metrics, primary)
     ranks = _ranking(cells, gaps, common.policies or policies, main) if ranked else ()
     # The ranking above needs the differences of all pairs; what is reported are those to the baseline, if there is one.
     if baseline is not None:
         baseline = _policy(baseline, rows)
-        gaps = baseline_differences(rows, policies, baseline, {n: limits[n] for n in shown if n in limits})
+        gaps = baseline_differences([seats[name] for name in shown if name in limits], policies, baseline)
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
@@ -347,11 +367,12 @@ def _comparison(
         families=tuple(
             cell
             for family in families
-            for cell in _cells(family, [row for row in compared if row.family == family], policies, outcome_limits)
+            for cell in _cells([seats[n] for n in _OF_FAMILIES if n in limits], policies, family)
         ),
         differences=tuple(replace(gap, evaluator=evaluator) for gap in gaps),
-        matrix=_matrix(rows, policies, {name: bounds[name] for name in shown}),
+        matrix=_matrix([seats[name] for name in shown if name in seats], policies),
         common=common,
+        unlike=unlike,
         imbalances=tuple(_imbalances(compared, policies)),
         ranking=ranks,
         constant=_constants(rows, limits),
@@ -391,23 +412,20 @@ def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Boun
     return replace(result, contrasts=tuple(replace(c, q=q) for c, q in zip(result.contrasts, q_values, strict=True)))
 
 
-def _cells(
-    group: str, rows: Sequence[SeatResult], policies: Iterable[str], limits: Mapping[str, Bounds]
-) -> tuple[Cell, ...]:
-    cells = []
-    for metric, policy in itertools.product(limits, policies):
-        own = [row for row in rows if row.policy == policy]
-        rows_with_metric = [row for row in own if metric in row.values]
-        if rows_with_metric:
-            # An unscored seat is missing only from metrics that an evaluator gives.
-            missing = 0 if metric in _NOT_SCORED else sum(row.unscored is not None for row in own)
-            cells.append(Cell(group, policy, metric, missing, _estimate(rows_with_metric, metric, limits[metric])))
-    return tuple(cells)
+def _in_common(rows: Sequence[SeatResult], seats: Seats) -> list[SeatResult]:
+    """The played rows, with repeats, that means of the main metric are over."""
+    group = seats.description.policies
+    own = [row for row in rows if row.policy not in group or shared_seat(row) in seats.common]
+    return [row for row in own if not row.failed]
 
 
-def _estimate(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
-    (clusters,), over = clusters_of(rows)
-    return estimate([row.values[metric] for row in rows], clusters, bounds, over)
+def _cells(metrics: Iterable[Seats], policies: Iterable[str], family: str | None = None) -> Iterator[Cell]:
+    for seats, policy in itertools.product(metrics, policies):
+        own = [seat for seat in seats.compared(policy) if family in (None, seat.family)]
+        if own:
+            missing = sum(lacks(row, seats.metric) and family in (None, row.family) for row in seats.rows[policy])
+            mean = seat_mean(own, seats.metric, seats.bounds)
+            yield Cell(family or "all", policy, seats.metric, missing, mean)
 
 
 def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable[Imbalance]:
@@ -421,18 +439,13 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
             yield Imbalance(policy, seats, by_seat, first, in_order)
 
 
-def _matrix(
-    rows: Sequence[SeatResult], policies: Sequence[str], limits: Mapping[str, Bounds]
-) -> tuple[MatrixCell, ...]:
-    pairs: dict[tuple[str, str], list[SeatResult]] = defaultdict(list)
-    for row in rows:
-        pairs[row.policy, row.partner].append(row)
-    partners = (*policies, *sorted({row.partner for row in rows} - set(policies)))
+def _matrix(metrics: Iterable[Seats], policies: Sequence[str]) -> tuple[MatrixCell, ...]:
     cells = []
-    for metric, policy, partner in itertools.product(limits, policies, partners):
-        pair = pairs.get((policy, partner), [])
-        valued = [row for row in pair if metric in row.values]
-        if valued:
-            mean = _estimate(valued, metric, limits[metric])
-            cells.append(MatrixCell(policy, partner, metric, len(pair) - len(valued), mean))
+    for seats, policy in itertools.product(metrics, policies):
+        met = {seat.partner for seat in seats.scored[policy]}
+        for partner in (*(name for name in policies if name in met), *sorted(met - set(policies))):
+            own = seats.with_partner(partner)
+            missing = sum(seats.metric not in row.values for row in own.rows[policy])
+            mean = seat_mean(own.scored[policy], seats.metric, seats.bounds)
+            cells.append(MatrixCell(policy, partner, seats.metric, missing, mean))
     return tuple(cells)

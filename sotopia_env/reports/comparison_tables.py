@@ -57,13 +57,23 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
 
 def _summary(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
-    lines = [f"{first.episodes} episodes, {len(first.policies)} policies"]
+    lines = [unit_line(first), f"{first.episodes} episodes, {len(first.policies)} policies"]
     for item in comparisons:
         by = escape_line(item.evaluator or "no evaluator; the episodes have not been evaluated")
         lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
     if first.outcomes_by:
         lines.append(f"verified outcomes by: {escape_line(', '.join(first.outcomes_by))}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(escape_line, first.unlike)])
+
+
+def unit_line(comparison: Comparison) -> str:
+    """Returns the unit of inference of the main metric and its number: what an interval generalises to."""
+    estimates = [cell.estimate for cell in comparison.cells if cell.metric == comparison.main]
+    units = {(item.over, item.clusters) for item in estimates}
+    kinds = ", ".join(dict.fromkeys(over for over, _ in sorted(units)))
+    counts = sorted(count for _, count in units)
+    number = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
+    return f"unit of inference ({comparison.main}): {number} {kinds or 'scenarios, because no seat has a value'}"
 
 
 def _open_ranges(comparison: Comparison) -> str:
@@ -110,11 +120,25 @@ def _sheets(comparisons: Sequence[Comparison]) -> list[Sheet]:
 def _ranking(comparisons: Sequence[Comparison]) -> Sheet:
     sheet = _joined(
         "ranking",
-        ("rank", "policy", ESTIMATE, "ties"),
+        ("rank", "policy", ESTIMATE, "unscored", "ties"),
         comparisons,
-        lambda item: ((r.places, r.policy, r.estimate, ", ".join(r.ties)) for r in item.ranking),
+        _ranks,
     )
-    return replace(sheet, labels={ESTIMATE: comparisons[0].main, "ties": "not told apart from"})
+    labels = {ESTIMATE: comparisons[0].main, "unscored": "unscored seats", "ties": "not told apart from"}
+    return replace(sheet, labels=labels)
+
+
+def _ranks(comparison: Comparison) -> Iterable[tuple[Value, ...]]:
+    """The ranked policies, then those that were not scored in the same seats."""
+    cells = {cell.policy: cell for cell in comparison.cells if cell.metric == comparison.main}
+    for rank in comparison.ranking:
+        yield rank.places, rank.policy, rank.estimate, cells[rank.policy].unscored, ", ".join(rank.ties)
+    reasons = {policy: f"{count} seats {reason}" for policy, reason, count in comparison.common.left_out}
+    ranked = {rank.policy for rank in comparison.ranking}
+    for policy in (p for p, _ in comparison.common.others if comparison.ranking and p not in ranked):
+        cell, why = cells.get(policy), Missing(reasons.get(policy, "no seats in common"))
+        estimate = Missing("not scored") if cell is None else cell.estimate
+        yield why, policy, estimate, Missing("not scored") if cell is None else cell.unscored, ""
 
 
 def _matrix(comparisons: Sequence[Comparison]) -> Sheet:
@@ -158,24 +182,32 @@ def _test(estimate: Estimate | None, q: float | None) -> tuple[Value, Value]:
 
 
 def _differences(comparisons: Sequence[Comparison]) -> Sheet:
-    compared = ("first", "second", "partner", "metric", ESTIMATE, "p", "q")
+    compared = ("first", "second", "partner", "metric", ESTIMATE, "p", "q", "missing", "worst", "best")
     pairing = ("paired_by", "same_partner", "matched", "seats")
     sheet = _joined(
         "differences",
         (*compared, *pairing),
         comparisons,
         lambda item: (
-            (d.first, d.second, d.partner, d.metric, d.estimate, *_test(d.estimate, d.q), d.paired_by, *_counts(d))
+            (d.first, d.second, d.partner, d.metric, d.estimate, *_test(d.estimate, d.q), *_bounds(item, d), *_pairing(d))
             for d in item.differences
         ),
     )
     labels = {ESTIMATE: "paired difference [95 % interval] n", "second": "less", "first": "policy"}
-    labels |= {"paired_by": "paired by", "same_partner": "same partner", "matched": "seats paired", "seats": "of"}
-    return replace(sheet, labels=labels, folding=("second", "partner", *pairing))
+    labels |= {"missing": "seats missing", "worst": "if worst", "best": "if best", "paired_by": "paired by", "same_partner": "same partner", "matched": "seats paired", "seats": "of"}
+    return replace(sheet, labels=labels, folding=("second", "partner", "missing", "worst", "best", *pairing))
 
 
-def _counts(difference: Difference) -> tuple[Value, ...]:
-    return difference.same_partner, difference.matched, difference.seats
+def _bounds(comparison: Comparison, difference: Difference) -> tuple[Value, ...]:
+    """The number of missing seats, and the difference if these were as bad, or as good, as they can be."""
+    closed = None not in comparison.ranges.get(difference.metric, (None, None))
+    gap = Missing("at most 5 % missing" if closed else "the metric has no closed range")
+    ends = (gap if end is None else end for end in (difference.worst, difference.best))
+    return difference.missing, *ends
+
+
+def _pairing(difference: Difference) -> tuple[Value, ...]:
+    return difference.paired_by, difference.same_partner, difference.matched, difference.seats
 
 
 def _turn_sheet(comparison: Comparison) -> Sheet:
@@ -218,7 +250,7 @@ def _ranking_parts(comparison: Comparison) -> list[str | Sheet]:
     if len(comparison.ranking) < 2:
         return []
     left_out = [policy for policy, _ in comparison.common.others if comparison.common.policies]
-    note = "(ranks by the intervals of the paired differences over all partners: a range where they include 0"
+    note = "(ranks by the paired differences over all partners, adjusted by Holm: a range where they leave it open"
     note += f"; not ranked: {_some(left_out)})" if left_out else ")"
     return [replace(_ranking([comparison]).where(evaluator=comparison.evaluator or ""), notes=(note,))]
 
@@ -242,9 +274,10 @@ def common_note(comparison: Comparison) -> str:
         )
     elif common.others or common.kept < common.seats:
         lines.append(
-            f"means of {_some(common.policies)} are over the seats they have in common (task, seat, partner): "
-            f"{common.kept} of {common.seats}, with {_some(common.partners)}"
+            f"means of {_some(common.policies)} are over the seats in which all of them have a score (task, rules, seat, "
+            f"partner; repeats are averaged): {common.kept} of {common.seats}, with {_some(common.partners)}"
         )
+        lines += [f"  left out: {escape_line(policy)}: {count} seats {why}" for policy, why, count in common.left_out]
     lines += [
         f"{NOT_COMMON} {escape_line(policy)}: its mean is over its own seats, with {_some(partners)}; "
         "compare it by the paired differences"
@@ -261,7 +294,9 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 def _policy_parts(comparison: Comparison) -> list[str | Sheet]:
     # Constant metrics (such as an agreement rate of 1) would fill the table with equal cells; they become a line below.
     constant = dict(comparison.constant)
-    varied = [metric for metric in comparison.metrics if metric not in constant]
+    # The primary metric was named before the results were seen, so it comes first.
+    metrics = dict.fromkeys([*(name for name in [comparison.main] if name in comparison.metrics), *comparison.metrics])
+    varied = [metric for metric in metrics if metric not in constant]
     rows = [
         (metric, policy_label(comparison, policy), _cell(comparison.cell(policy, metric), metric))
         for metric, policy in itertools.product(varied, comparison.policies)
@@ -307,7 +342,7 @@ def _difference_parts(comparisons: Sequence[Comparison]) -> list[str | Sheet]:
     constant = dict(first.constant)
     metrics = [m for m in (first.headlines if first.main in first.metrics else first.metrics) if m not in constant]
     sheet = _differences(comparisons).among("metric", metrics)
-    notes = ["(q: Benjamini-Hochberg over all differences)"]
+    notes = ["(q: Benjamini-Hochberg over all differences in the same metric)"]
     if not all(sheet.column("same_partner")):
         notes.append(
             "(not the same partner: the two policies never met the same partner in the same seat of a task, so the "

@@ -5,38 +5,43 @@ experiment with factors of two levels each (``status=boss, tone=warm`` and so on
 mean at one level minus the mean at the other, over all values of the other factors, and the interaction of two factors
 is the difference of differences.
 
-If units of the levels can be paired, the contrast is computed within each unit, seat and partner. Units are
-participants, else vignettes (a scenario with its versions), else castings. Otherwise the levels are independent groups
-of participants, scenarios or castings (:func:`~sotopia_env.reports.intervals.contrast_estimate`). Seats count only if
-their partner occurs in all levels.
+The unit follows from the level at which the factor varies (:mod:`sotopia_env.reports.seats.units`). If scenarios (or
+vignettes) occur at all levels, the contrast is computed within each of them. If the factor varies between scenarios, as
+tags do, the levels are independent groups of scenarios and the test is Welch's, with a variance that is at least the
+pooled one (:func:`~sotopia_env.reports.intervals.contrast_estimate`). Within a single vignette, the same holds for its
+castings. Where people play, people and scenarios are both units. With fewer than four units at a level there is no test
+but the reason. Seats count only if their partner occurs, under the same rules, in all levels.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.reports.intervals import (
-    CASTINGS,
-    PARTICIPANTS,
-    VIGNETTES,
-    Bounds,
-    Estimate,
-    contrast_estimate,
-    difference_estimate,
-    estimate,
+from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Bounds, Estimate
+from sotopia_env.reports.seat_results import FACTORS, SeatResult
+from sotopia_env.reports.seats.units import (
+    Side,
+    Unit,
+    among_people,
+    averaged,
+    independent,
+    seat_difference,
+    seat_mean,
+    unit_of,
 )
-from sotopia_env.reports.seat_results import FACTORS, SeatResult, clusters_of
 
 CONDITION, TAG = "condition", "tag"
 MOST_PAIRS = 6
 """The maximum number of levels whose pairs are all compared; with more levels, and for tags, each level is compared
 with all others together."""
 OTHERS = "all others"
+FEWEST = 4
+"""The least number of units at each level of a contrast."""
+NOTHING, PARTICIPANT = "nothing", "participant"
 
 _Groups = Mapping[str, Sequence[SeatResult]]
 
@@ -105,18 +110,21 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
         raise UnknownNameError(field="by", expected=f"episodes whose tasks have a {factor}", hint=hint)
     means, contrasts = [], []
     for policy in sorted({row.policy for row in valued if row.levels[factor]}):
-        own = [row for row in valued if row.policy == policy]
-        groups: _Groups = {level: [row for row in own if level in row.levels[factor]] for level in sorted(design)}
-        means += [LevelMean(level, policy, _mean(group, metric, bounds)) for level, group in groups.items() if group]
+        own = averaged((row for row in valued if row.policy == policy), metric)
+        # A person is a level of its own there, so the claim is about these people, over scenarios.
+        people = factor != PARTICIPANT and any(seat.people for seat in own)
+        groups: _Groups = {level: [seat for seat in own if level in seat.levels[factor]] for level in sorted(design)}
+        means += [
+            LevelMean(name, policy, _mean(group, metric, bounds, people)) for name, group in groups.items() if group
+        ]
         weighted = _in_design(design, groups) if factor == CONDITION else _pairs(factor, groups, own)
-        contrasts += [_contrast(name, policy, weights, members, metric, bounds) for name, weights, members in weighted]
+        contrasts += [_contrast(name, policy, weights, of, metric, bounds, people) for name, weights, of in weighted]
     left_out = sum(not row.levels[factor] for row in valued)
     return ByLevel(factor, metric, left_out, tuple(means), tuple(contrasts))
 
 
-def _mean(rows: Sequence[SeatResult], metric: str, bounds: Bounds) -> Estimate:
-    (clusters,), over = clusters_of(rows)
-    return estimate([row.values[metric] for row in rows], clusters, bounds, over)
+def _mean(seats: Sequence[SeatResult], metric: str, bounds: Bounds, people: bool) -> Estimate:
+    return seat_mean(seats if people else [replace(seat, people="") for seat in seats], metric, bounds)
 
 
 _Weighted = tuple[str, Mapping[str, float], _Groups]
@@ -170,60 +178,52 @@ def _effects(values: _Design) -> Iterator[tuple[str, Mapping[str, float]]]:
 
 
 def _contrast(
-    name: str, policy: str, weights: Mapping[str, float], groups: _Groups, metric: str, bounds: Bounds
+    name: str, policy: str, weights: Mapping[str, float], groups: _Groups, metric: str, bounds: Bounds, people: bool
 ) -> Contrast:
     empty = [level for level in weights if not groups[level]]
     if empty:
-        return Contrast(name, policy, "nothing", None, f"no seats of {empty[0]}")
+        return Contrast(name, policy, NOTHING, None, f"no seats of {empty[0]}")
     groups = _with_common_seats({level: groups[level] for level in weights})
-    if not all(groups.values()):
-        return Contrast(name, policy, "nothing", None, "no seat and partner in common")
-    for over, unit in _UNITS:
-        paired = _paired(groups, weights, unit, metric)
-        units = [key[0] for key in paired]
-        # The unit is "" for a seat without a person, so seats are paired by participants only if all have one.
-        if len(set(units)) > 1 and "" not in units:
-            # A contrast is largest with all positive weights at one end of the range and all negative at the other.
-            largest = sum(map(abs, weights.values())) / 2
-            scaled = (bounds[0] * largest, bounds[1] * largest)
-            difference = difference_estimate(list(paired.values()), units, scaled, over)
-            return Contrast(name, policy, over.removesuffix("s"), difference)
-    return Contrast(name, policy, "nothing", _unpaired(groups, weights, metric, bounds))
+    every = list(itertools.chain.from_iterable(groups.values()))
+    if not every:
+        return Contrast(name, policy, NOTHING, None, "no seat, partner and rules in common")
+    over, unit = unit_of(every)
+    units = {level: {unit(seat) for seat in seats} for level, seats in groups.items()}
+    common = set.intersection(*units.values())
+    # A factor varies within units if most of those with the rarest level have all levels; the other units, or those
+    # with several levels, cannot be in the same test.
+    within = 2 * len(common) >= min(map(len, units.values())) and bool(common)
+    sides = [
+        (weight, [seat for seat in groups[level] if (unit(seat) in common) is within])
+        for level, weight in weights.items()
+    ]
+    paired_by = over.removesuffix("s") if within else NOTHING
+    few = _too_few(weights, sides, over, unit, people)
+    if few:
+        return Contrast(name, policy, paired_by, None, few)
+    if people:
+        return Contrast(name, policy, paired_by, among_people(sides, metric, bounds))
+    test = seat_difference if within else independent
+    return Contrast(name, policy, paired_by, test(sides, metric, bounds, unit, over))
 
 
-_Unit = Callable[[SeatResult], str]
-_UNITS: tuple[tuple[str, _Unit], ...] = (
-    (PARTICIPANTS, lambda row: row.participant),
-    (VIGNETTES, lambda row: row.vignette),
-    (CASTINGS, lambda row: row.casting),
-)
+def _too_few(levels: Iterable[str], sides: Sequence[Side], over: str, unit: Unit, people: bool) -> str:
+    """Why there are too few units for a test; empty if there are enough."""
+    counts = [(over, unit)]
+    if people:
+        counts = [(PARTICIPANTS, lambda seat: seat.people), *(counts if over != CASTINGS else ())]
+    for kind, label in counts:
+        for level, (_, seats) in zip(levels, sides, strict=True):
+            count = len({label(seat) for seat in seats} - {""})
+            if count < FEWEST:
+                return f"{count} {kind} at {level}; a test needs {FEWEST} at each level"
+    return ""
 
 
 def _with_common_seats(groups: _Groups) -> dict[str, list[SeatResult]]:
-    common = set.intersection(*({(row.seat, row.partner) for row in rows} for rows in groups.values()))
-    return {level: [row for row in rows if (row.seat, row.partner) in common] for level, rows in groups.items()}
+    common = set.intersection(*({_place(row) for row in rows} for rows in groups.values()))
+    return {level: [row for row in rows if _place(row) in common] for level, rows in groups.items()}
 
 
-def _paired(
-    groups: _Groups, weights: Mapping[str, float], unit: _Unit, metric: str
-) -> dict[tuple[str, int, str], float]:
-    """The contrast within each unit, seat and partner that occurs at all levels."""
-    means = {level: _means(rows, unit, metric) for level, rows in groups.items()}
-    common = set.intersection(*(set(item) for item in means.values()))
-    return {key: math.fsum(weights[level] * means[level][key] for level in weights) for key in sorted(common)}
-
-
-def _means(rows: Sequence[SeatResult], unit: _Unit, metric: str) -> dict[tuple[str, int, str], float]:
-    values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
-    for row in rows:
-        values[unit(row), row.seat, row.partner].append(row.values[metric])
-    return {key: math.fsum(group) / len(group) for key, group in values.items()}
-
-
-def _unpaired(groups: _Groups, weights: Mapping[str, float], metric: str, bounds: Bounds) -> Estimate:
-    labels, over = clusters_of(*groups.values())
-    parts = [
-        (weights[level], [row.values[metric] for row in rows], clusters)
-        for (level, rows), clusters in zip(groups.items(), labels, strict=True)
-    ]
-    return contrast_estimate(parts, bounds, over)
+def _place(seat: SeatResult) -> tuple[object, ...]:
+    return seat.seat, seat.partner, seat.rules

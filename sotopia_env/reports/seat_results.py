@@ -10,13 +10,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.json_text import canonical_json, decode_json
 from sotopia_env.outcomes.result import OutcomeResult
-from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, SCENARIOS, UNBOUNDED, VIGNETTES, Bounds
+from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
@@ -35,6 +35,8 @@ _BOUNDS: Mapping[str, Bounds] = {
     EFFICIENCY: (-math.inf, 1),
     WORDS: (0, math.inf),
 }
+NOT_SCORED = (SUCCESS, SHARE, EFFICIENCY, WORDS)
+"""Metrics that follow from the episode itself, so a seat has them even if no evaluator scored it."""
 METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean, in native ranges; for verified families the
 agreement rate, the seat's share of the surplus (0 for disagreement, 1 for its best outcome) and the joint efficiency;
@@ -50,6 +52,9 @@ class SeatResult:
     """The result of one seat of one episode.
 
     Attributes:
+        content: the hash of the task's content.
+        rules: the rules of the episode that are not the task, with the limit that holds, as JSON; not the order, which
+            is ``first``.
         seats: the number of seats of the episode.
         policies: the name and the parameters (as JSON) of the policy in every seat.
         first: whether the seat acted first.
@@ -64,15 +69,19 @@ class SeatResult:
         policy: the label of the policy in the seat.
         partner: the labels of the policies in the other seats, joined by ``+`` if they differ.
         vignette: the vignette that the scenario is a version of; see :attr:`~sotopia_env.world.Scenario.vignette`.
-        casting: the names of the characters, in seat order.
+        casting: the names of the characters, in seat order: the same names are the same people.
         conditions: the conditions of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
         levels: the levels of each of :data:`FACTORS` that the seat belongs to.
         participant: the code of the person in the seat; empty for other policies.
+        people: the code of the person in the seat, else of the people in the other seats; empty without people.
+        failed: whether the episode failed, so that it has no values at all.
         counts: the counts of the seat's turns.
     """
 
     key: str
     task: str
+    content: str
+    rules: str
     scenario: str
     seed: int
     seat: int
@@ -93,26 +102,14 @@ class SeatResult:
     conditions: Mapping[str, str] = field(default_factory=dict)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     participant: str = ""
+    people: str = ""
+    failed: bool = False
     counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
 
 
-def clusters_of(*groups: Sequence[SeatResult]) -> tuple[list[list[str]], str]:
-    """Returns the cluster of every row of each group, and the kind of the clusters.
-
-    Clusters are participants if people were in all seats, else scenarios (all versions of a vignette are one cluster),
-    else castings: the first kind of which every group has at least two.
-    """
-    # An interval is over the units from which a reader would generalise: people first, then scenarios.
-    for over, labels in (
-        (PARTICIPANTS, [[row.participant for row in rows] for rows in groups]),
-        (SCENARIOS, [[row.vignette for row in rows] for rows in groups]),
-    ):
-        if all(len(set(group)) > 1 and "" not in group for group in labels):
-            versions = over == SCENARIOS and any(row.vignette != row.scenario for rows in groups for row in rows)
-            return labels, VIGNETTES if versions else over
-    # Within one scenario, a task is a casting, and its id also tells apart people with the same names.
-    one = len({row.scenario for rows in groups for row in rows}) == 1
-    return [[row.task if one else row.casting for row in rows] for rows in groups], CASTINGS
+def shared_seat(row: SeatResult) -> tuple[object, ...]:
+    """The properties that two seats must share for their results to differ only by the policy and by chance."""
+    return (row.content, row.rules, row.seat, row.partner)
 
 
 def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
@@ -232,11 +229,11 @@ def rows_by_one(
     if not plays:
         raise InvalidValueError(field="episodes", expected="at least one to compare")
     choice = choose_evaluator(counts, len(plays), evaluator, defaults(), members=members)
-    return choice, _with_labels([row for rows in plays.values() for row in rows.get(choice, rows[None])])
+    return choice, with_labels([row for rows in plays.values() for row in rows.get(choice, rows[None])])
 
 
-def _with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
-    """The rows with ``policy`` and ``partner`` filled in; a label depends on all policies of the same name."""
+def with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:
+    """Returns the rows with ``policy`` and ``partner`` filled in; a label depends on all policies of the same name."""
     label_of = policy_labels(row.policies[row.seat] for row in rows)
     results = []
     for row in rows:
@@ -293,11 +290,14 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
     outcome_by, outcome = _outcome(episode, evaluator)
     policies = seated_policies(episode)
     people = {info.agent: participant_of(info) for info in episode.policies}
+    rules = _rules(episode)
     for seat, agent in enumerate(episode.task.agents):
         scores = _scores(evaluation, agent)
         yield SeatResult(
             key=episode.key,
             task=episode.task.id,
+            content=episode.task.content_hash,
+            rules=rules,
             scenario=episode.task.scenario.id,
             seed=episode.seed,
             seat=seat,
@@ -317,8 +317,16 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             conditions=episode.task.scenario.conditions,
             levels=_levels(episode.task, seat) | {"participant": (people[agent],) if people[agent] else ()},
             participant=people[agent],
+            people=people[agent] or "+".join(sorted(filter(None, people.values()))),
             counts=count_turns(item for item in episode.turns if item.turn.actor == agent),
         )
+
+
+def _rules(episode: Episode) -> str:
+    """The rules that hold: a limit that was set equals the same limit of the scenario."""
+    silence = episode.rules.silence_limit(len(episode.task.agents))
+    limits = {"max_turns": episode.rules.turn_limit(episode.task), "max_silent_turns": silence}
+    return canonical_json({**asdict(episode.rules), **limits, "first_seat": 0})
 
 
 def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,134 @@
+"""The one set of seats over which policies are compared in a metric: those that were scored for all of them.
+
+A set begins with two policies and the scored seats (task, rules, seat and partner) that they share. Every other policy
+is compared over the same set if it was scored in at least 95 % of it, and the set then shrinks to the seats that all of
+them have. A policy with fewer would change the results of the others, so it is not ranked: its differences to each
+other policy are over the seats that the two share. Of all pairs to begin with, the one that leads to most results is
+taken. A policy that is added therefore changes neither the differences
+nor the order of the others by more than the seats it lacks, at most 5 %.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from sotopia_env.foundation.json_text import canonical_json, decode_json
+from sotopia_env.reports.seat_results import SeatResult, shared_seat
+
+Key = tuple[object, ...]
+LEAST_SHARE = 0.95
+"""The least share of the common seats in which a policy must be scored to be ranked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSeats:
+    """The seats over which means, ranks and differences of a metric are.
+
+    Attributes:
+        policies: the policies that are compared; empty if no two share a seat.
+        partners: the partners in the common seats.
+        kept: the number of results of these policies in common seats, without repeats.
+        seats: the number of all their results.
+        others: the other policies with their partners; the mean of each is over all its own seats.
+        left_out: what is not compared: a policy, the reason, the number of its seats.
+    """
+
+    policies: tuple[str, ...]
+    partners: tuple[str, ...]
+    kept: int
+    seats: int
+    others: tuple[tuple[str, tuple[str, ...]], ...]
+    left_out: tuple[tuple[str, str, int], ...] = ()
+
+
+def common_seats(
+    rows: Sequence[SeatResult], policies: Sequence[str], metric: str
+) -> tuple[CommonSeats, frozenset[Key]]:
+    """Returns the description of the common seats, and their keys (:func:`shared_seat`)."""
+    played: dict[str, set[Key]] = defaultdict(set)
+    scored: dict[str, set[Key]] = defaultdict(set)
+    for row in rows:
+        played[row.policy].add(shared_seat(row))
+        if metric in row.values:
+            scored[row.policy].add(shared_seat(row))
+    widest, group = _group(scored, policies)
+    common = frozenset(set.intersection(*(scored[policy] for policy in group))) if group else frozenset()
+    own = [row for row in rows if row.policy in group and shared_seat(row) in common]
+    others = [(p, tuple(sorted({row.partner for row in rows if row.policy == p}))) for p in policies if p not in group]
+    description = CommonSeats(
+        policies=group,
+        partners=tuple(sorted({row.partner for row in own})),
+        kept=len(common) * len(group),
+        seats=sum(len(scored[policy]) for policy in group),
+        others=tuple(others),
+        left_out=tuple(_left_out(policies, group, widest, common, played, scored)),
+    )
+    return description, common
+
+
+def _group(scored: Mapping[str, Set[Key]], policies: Sequence[str]) -> tuple[Set[Key], tuple[str, ...]]:
+    """The seats that two policies share, and the policies that are compared over them: the group with most results."""
+    valued = [policy for policy in policies if policy in scored]
+    shared = {pair: scored[pair[0]] & scored[pair[1]] for pair in itertools.combinations(valued, 2)}
+    groups = [_joined(pair, scored, valued) for pair, common in shared.items() if common]
+    # Of groups with as many results, the one with more policies: policies are mostly compared beside fewer partners.
+    _, group, widest = max(groups, key=lambda item: (item[0], len(item[1])), default=(0, (), frozenset[Key]()))
+    return widest, group
+
+
+def _joined(
+    pair: Sequence[str], scored: Mapping[str, Set[Key]], policies: Sequence[str]
+) -> tuple[int, tuple[str, ...], Set[Key]]:
+    """The number of results, the policies and the first seats of the group that begins with a pair."""
+    widest = common = scored[pair[0]] & scored[pair[1]]
+    group = set(pair)
+    for policy in sorted(set(policies) - group, key=lambda p: (-len(scored[p] & widest), p)):
+        if len(common & scored[policy]) >= LEAST_SHARE * len(widest):
+            common = common & scored[policy]
+            group.add(policy)
+    return len(common) * len(group), tuple(policy for policy in policies if policy in group), widest
+
+
+def _left_out(
+    policies: Iterable[str],
+    group: Sequence[str],
+    widest: Set[Key],
+    common: Set[Key],
+    played: Mapping[str, Set[Key]],
+    scored: Mapping[str, Set[Key]],
+) -> Iterable[tuple[str, str, int]]:
+    for policy in policies:
+        has, values = played.get(policy, set()), scored.get(policy, set())
+        if policy in group:
+            counts = {"unscored": len(has - values), "without a score of all others": len(values - common)}
+        else:
+            missing = widest - values
+            counts = {"unscored": len(missing & has), f"of {len(widest)} not played": len(missing - has)}
+        yield from ((policy, reason, count) for reason, count in counts.items() if count)
+
+
+def unlike_seats(rows: Iterable[SeatResult]) -> tuple[str, ...]:
+    """Returns a sentence for tasks of one id that differ in content or were played under other rules."""
+    contents: dict[str, set[str]] = defaultdict(set)
+    rules: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        contents[row.task].add(row.content)
+        rules[row.task].add(row.rules)
+    several = [task for task, own in contents.items() if len(own) > 1]
+    ruled = set().union(*(own for own in rules.values() if len(own) > 1))
+    sentences = [
+        f"{len(several)} tasks have the id of a task with other content, such as {task!r}" for task in several[:1]
+    ]
+    if ruled:
+        settings = [decode_json(text) for text in sorted(ruled)]
+        names = [name for name in settings[0] if any(item.get(name) != settings[0][name] for item in settings)]
+        values = "; ".join(f"{name} {_either([item.get(name) for item in settings])}" for name in names)
+        sentences.append(f"tasks were played under several rules ({values})")
+    return tuple(f"{sentence}: such seats are not the same and are never compared" for sentence in sentences)
+
+
+def _either(values: Sequence[object]) -> str:
+    return " or ".join(dict.fromkeys(canonical_json(value) for value in values))

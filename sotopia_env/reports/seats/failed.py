@@ -1,0 +1,55 @@
+"""Seats of episodes that failed: they have no values, and are counted as missing in every comparison."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sotopia_env.reports.seat_results import SeatResult, with_labels
+from sotopia_env.reports.turn_counts import TurnCounts
+from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.manifest import FailureRecord
+
+
+def with_failed_seats(rows: Sequence[SeatResult], paths: Sequence[Path]) -> list[SeatResult]:
+    """Returns the rows and those of the episodes that failed in run directories and have not been played since.
+
+    A failed episode is known by its task: its seats are like those of the task's other episodes.
+    """
+    failures = {failure.key: failure for path in paths if path.is_dir() for failure in read_failures(path)}
+    for key in {row.key for row in rows}:
+        failures.pop(key, None)
+    if not failures:
+        return list(rows)
+    templates: dict[str, dict[int, SeatResult]] = defaultdict(dict)
+    variants: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for row in rows:
+        templates[row.task].setdefault(row.seat, row)
+        variants[row.policies[row.seat][0]].add(row.policies[row.seat])
+    failed = [seat for failure in failures.values() for seat in _seats(failure, templates[failure.task], variants)]
+    return with_labels([*rows, *failed])
+
+
+def _seats(
+    failure: FailureRecord, seats: dict[int, SeatResult], variants: dict[str, set[tuple[str, str]]]
+) -> Iterator[SeatResult]:
+    # A failure names its policies without their parameters; a name of several policies gives a label of its own.
+    policies = tuple(
+        next(iter(variants[name])) if len(variants[name]) == 1 else (name, "{}") for name in failure.policies
+    )
+    for row in seats.values():
+        if row.seats == len(policies):
+            yield replace(
+                row,
+                key=failure.key,
+                policies=policies,
+                values={},
+                unscored=f"failed ({failure.kind})",
+                failed=True,
+                participant="",
+                people="",
+                by_order=False,
+                counts=TurnCounts(),
+            )

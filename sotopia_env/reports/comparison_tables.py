@@ -189,12 +189,29 @@ def _differences(comparisons: Sequence[Comparison]) -> Sheet:
         (*compared, *pairing),
         comparisons,
         lambda item: (
-            (d.first, d.second, d.partner, d.metric, d.estimate, *_test(d.estimate, d.q), *_bounds(item, d), *_pairing(d))
+            (
+                d.first,
+                d.second,
+                d.partner,
+                d.metric,
+                d.estimate,
+                *_test(d.estimate, d.q),
+                *_bounds(item, d),
+                *_pairing(d),
+            )
             for d in item.differences
         ),
     )
     labels = {ESTIMATE: "paired difference [95 % interval] n", "second": "less", "first": "policy"}
-    labels |= {"missing": "seats missing", "worst": "if worst", "best": "if best", "paired_by": "paired by", "same_partner": "same partner", "matched": "seats paired", "seats": "of"}
+    labels |= {
+        "missing": "seats missing",
+        "worst": "if worst",
+        "best": "if best",
+        "paired_by": "paired by",
+        "same_partner": "same partner",
+        "matched": "seats paired",
+        "seats": "of",
+    }
     return replace(sheet, labels=labels, folding=("second", "partner", "missing", "worst", "best", *pairing))
 
 
@@ -274,7 +291,7 @@ def common_note(comparison: Comparison) -> str:
         )
     elif common.others or common.kept < common.seats:
         lines.append(
-            f"means of {_some(common.policies)} are over the seats in which all of them have a score (task, rules, seat, "
+            f"means of {_some(common.policies)} are over the seats in which all have a score (task, rules, seat, "
             f"partner; repeats are averaged): {common.kept} of {common.seats}, with {_some(common.partners)}"
         )
         lines += [f"  left out: {escape_line(policy)}: {count} seats {why}" for policy, why, count in common.left_out]

@@ -21,6 +21,7 @@ from sotopia_env.foundation.files import escape_formulas
 from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
+from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.reports.intervals import METHOD, show_number
 from sotopia_env.reports.seat_results import METRICS, recorded_evaluator, seat_results
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
@@ -171,7 +172,7 @@ def test_paired_difference_by_hand() -> None:
         goal = 3.0 + (gaps[plan.task.scenario.id] if plan.policies[seat] is A else 0.0)
         episodes.append(scored(plan, (goal, 5.0) if seat == 0 else (5.0, goal)))
     (result,) = (d for d in compare(episodes).differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
-    assert result.paired_by == "task, seat, partner, order, seed"
+    assert result.paired_by == CLOSEST
     assert (result.estimate.n, result.estimate.clusters, result.estimate.mean) == (6, 3, 3.0)
     from scipy import stats
 
@@ -185,10 +186,10 @@ def test_paired_difference_by_hand() -> None:
 def test_pairing_takes_the_closest_match_there_is_and_says_which() -> None:
     head_to_head = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)])
     result = compare([scored(plan, (7.0, 3.0)) for plan in head_to_head])
-    assert {d.paired_by for d in result.differences} == {"task, seat"}
+    assert {d.paired_by for d in result.differences} == {"task, rules, seat"}
     one_seat = plan_episodes([make_task("s0"), make_task("s1")], [(A, B)], both_seats=False)
     result = compare([scored(plan, (7.0, 3.0)) for plan in one_seat])
-    assert {d.paired_by for d in result.differences} == {"task"}
+    assert {d.paired_by for d in result.differences} == {"task, rules"}
     apart = [EpisodePlan(make_task("s0"), (A, A)), EpisodePlan(make_task("s1"), (B, B))]
     assert compare([scored(plan, (7.0, 3.0)) for plan in apart]).differences == ()
 
@@ -461,14 +462,19 @@ def test_a_partner_that_only_one_policy_met_changes_no_difference_and_no_mean_of
     assert "[*]" not in comparison_report(before).text()
 
 
-def test_the_group_with_the_most_common_seats_may_be_larger_than_a_pair() -> None:
-    tasks = [make_task(f"s{i}") for i in range(6)]
-    plans = plan_episodes(tasks, [(policy, Speaker("p")) for policy in (A, B, C)])
-    for number, pair in enumerate(((A, B), (A, C), (B, C))):
-        plans += plan_episodes([make_task(f"q{number}")], [(policy, Speaker(f"q{number}")) for policy in pair])
-    plans.append(EpisodePlan(make_task("elsewhere"), (Speaker("d"), Speaker("d"))))
-    result = compare([scored(plan, (5.0, 5.0)) for plan in plans])
-    assert (result.common.policies, result.common.kept) == (("a", "b", "c"), 36)
+@pytest.mark.parametrize(("missing", "group"), [(1, ("a", "b", "c")), (2, ("a", "b"))])
+def test_a_policy_that_lacks_more_than_one_seat_in_twenty_is_not_ranked_and_named(
+    missing: int, group: tuple[str, ...]
+) -> None:
+    tasks = [make_task(f"s{i}") for i in range(20)]
+    plans = plan_episodes(tasks, [(policy, Speaker("p")) for policy in (A, B)], both_seats=False)
+    plans += plan_episodes(tasks[missing:], [(C, Speaker("p"))], both_seats=False)
+    result = compare([scored(plan, (5.0, 5.0)) for plan in plans], metrics=["goal"])
+    assert result.common.policies == group
+    assert [rank.policy for rank in result.ranking] == list(group)
+    seats = 20 - missing if "c" in group else 20
+    assert [cell.estimate.n for cell in result.cells if cell.metric == "goal" and cell.policy in "ab"] == [seats] * 2
+    assert ("c", "of 20 not played", missing) in result.common.left_out or "c" in group
 
 
 def test_policies_that_met_no_common_partner_are_compared_with_a_warning() -> None:

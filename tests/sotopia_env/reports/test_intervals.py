@@ -7,9 +7,10 @@ import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports.intervals import difference_estimate, estimate
+from sotopia_env.reports.intervals import CROSSED, crossed_estimate, difference_estimate, estimate, holm
 
 
 def test_estimate_by_hand() -> None:
@@ -43,8 +44,6 @@ def test_estimate_is_statsmodels_cluster_robust_wls_also_when_unbalanced(seed: i
     result = estimate(values, [str(group) for group in groups])
     assert result.mean == pytest.approx(fit.params[0])
     assert result.low is not None
-    from scipy import stats
-
     error = (result.mean - result.low) / stats.t.ppf(0.975, count - 1)
     assert error == pytest.approx(fit.bse[0] * math.sqrt(count / (count - 1)))
 
@@ -116,8 +115,8 @@ def test_the_interval_of_a_difference_ends_where_no_difference_can_lie() -> None
     [
         ([2.0], ["x"], (1, 1, 2.0, None, None, None)),
         ([2.0, 4.0], ["x", "x"], (2, 1, 3.0, None, None, None)),
-        ([2.0, 2.0], ["x", "y"], (2, 2, 2.0, 2.0, 2.0, None)),
-        ([0.1] * 3, ["x", "y", "z"], (3, 3, pytest.approx(0.1), pytest.approx(0.1), pytest.approx(0.1), None)),
+        ([2.0, 2.0], ["x", "y"], (2, 2, 2.0, None, None, None)),
+        ([0.1] * 3, ["x", "y", "z"], (3, 3, pytest.approx(0.1), None, None, None)),
     ],
 )
 def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expected) -> None:  # type: ignore[no-untyped-def]
@@ -129,3 +128,48 @@ def test_degenerate_estimates_have_no_interval_and_no_nan(values, clusters, expe
 def test_estimate_refuses_nothing(values: list[float], clusters: list[str]) -> None:
     with pytest.raises(InvalidValueError):
         estimate(values, clusters)
+
+
+@pytest.mark.parametrize("count", [2, 8, 50])
+def test_no_variation_has_the_exact_interval_of_a_closed_range_and_is_never_a_point(count: int) -> None:
+    labels = [str(i) for i in range(count)]
+    rate = estimate([1.0] * count, labels, (0, 1))
+    exact = stats.binomtest(count, count).proportion_ci(method="exact")
+    assert (rate.low, rate.high) == pytest.approx((exact.low, exact.high))
+    middle = estimate([4.0] * count, labels, (0, 10))
+    assert middle.low is not None
+    assert middle.high is not None
+    assert 0 < middle.low < 4 < middle.high < 10
+    # A difference that is the largest possible in every scenario: its p-value agrees with its interval.
+    gap = difference_estimate([1.0] * count, labels, (0, 1))
+    assert gap.low is not None
+    assert gap.p is not None
+    assert (gap.low > 0) is (gap.p < 0.05) is (count > 5)
+    assert (gap.high, difference_estimate([0.0] * count, labels, (0, 1)).p) == (1, 1)
+    assert estimate([1.0] * count, labels, (-math.inf, 1)).low is None
+
+
+def test_crossed_people_and_scenarios_are_two_way_clusters_by_hand() -> None:
+    import statsmodels.api as sm
+    from statsmodels.stats.sandwich_covariance import cov_cluster_2groups
+
+    generator = np.random.default_rng(3)
+    people, scenarios = (index.ravel() for index in np.indices((6, 8)))
+    values = generator.normal(size=6)[people] + generator.normal(size=8)[scenarios] + generator.normal(size=48)
+    fit = sm.OLS(values, np.ones((48, 1))).fit()
+    (_, by_person, by_scenario) = cov_cluster_2groups(fit, people, scenarios, use_correction=False)
+    alone = float(np.square(values - values.mean()).sum() / 48**2)
+    expected = by_person * 6 / 5 + by_scenario * 8 / 7 - alone * 48 / 47
+    result = crossed_estimate([(1.0, list(values), list(map(str, scenarios)), list(map(str, people)))])
+    assert result.high is not None
+    error = (result.high - result.mean) / stats.t.ppf(0.975, 5)
+    assert error**2 == pytest.approx(max(float(expected.item()), float(by_person.item()) * 6 / 5))
+    assert (result.clusters, result.over) == (6, CROSSED)
+
+
+def test_holm_is_that_of_statsmodels() -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    p_values = [0.04, 0.001, 0.2, 0.012, 0.9]
+    assert holm(p_values) == pytest.approx(list(multipletests(p_values, method="holm")[1]))
+    assert holm([0.02, None]) == [0.04, None]  # a pair without a test was shown too

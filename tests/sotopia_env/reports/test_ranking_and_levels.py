@@ -107,10 +107,10 @@ def test_a_two_by_two_has_main_effects_and_their_interaction_paired_by_casting()
 
 
 def test_several_vignettes_are_what_intervals_are_over() -> None:
-    result = compare(experiment(("oven", "fridge", "sink"), castings=2), metrics=["goal"], by="condition")
+    result = compare(experiment(("oven", "fridge", "sink", "kettle"), castings=2), metrics=["goal"], by="condition")
     item = contrast(result, "tone: cold - warm")
     assert item.estimate is not None
-    assert (item.paired_by, item.estimate.over, item.estimate.clusters) == ("vignette", "vignettes", 3)
+    assert (item.paired_by, item.estimate.over, item.estimate.clusters) == ("vignette", "vignettes", 4)
 
 
 def test_one_scenario_has_intervals_over_its_castings() -> None:
@@ -127,7 +127,7 @@ def test_one_scenario_has_intervals_over_its_castings() -> None:
 
 
 def test_levels_that_share_nothing_are_compared_as_independent_groups_by_welch() -> None:
-    values = {"x": (1.0, 3.0, 4.0), "y": (6.0, 7.0, 9.0, 8.5)}
+    values = {"x": (1.0, 3.0, 4.0, 2.5, 1.5), "y": (6.0, 7.0, 9.0, 8.5)}
     episodes = []
     for tag, goals in values.items():
         for number, goal in enumerate(goals):
@@ -210,7 +210,7 @@ def test_the_report_shows_failures_tokens_and_cost_of_each_policy() -> None:
 
 
 def test_charts_come_as_vectors_with_words_and_ranges_and_equal_charts_are_equal_files(tmp_path: Path) -> None:
-    result = compare(experiment(castings=2), metrics=["goal"], by="condition")
+    result = compare(experiment(castings=4), metrics=["goal"], by="condition")
     assert metric_label(result, "goal").split() == ["goal", "(scale", "0", "to", "10)"]
     paths = comparison_report(result).write(tmp_path / "one", ("svg", "pdf"))
     again = comparison_report(result).write(tmp_path / "two", ("svg", "pdf"))

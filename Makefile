@@ -9,7 +9,7 @@ VLLM_SET := $(VENV)/vllm-set
 
 ADAPTERS := inspect openenv otree skyrl verifiers
 
-.PHONY: help demo test docs adapters learn learn-smol soak check resolve bench clean
+.PHONY: help demo test docs adapters learn learn-smol soak check resolve bench coverage clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
@@ -89,6 +89,9 @@ resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which incl
 
 bench: $(STAMP) ## print speed and memory as ratios measured in this run
 	$(BIN)/python -m benchmarks
+
+coverage: $(STAMP) ## simulate how often intervals, tests and ranks of reports are right, beside what they promise
+	$(BIN)/python -m benchmarks.coverage
 
 clean: ## remove the virtual environments and run directories
 	rm -rf $(VENV) .venvs runs site

@@ -19,10 +19,14 @@ class Figure:
     at_most: bool = True
     note: str = ""
 
+    @property
+    def is_met(self) -> bool:
+        """Whether the value is on the right side of the target."""
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
     def __str__(self) -> str:
-        met = self.value <= self.target if self.at_most else self.value >= self.target
         sign = "≤" if self.at_most else "≥"
-        verdict = "ok  " if met else "MISS"
+        verdict = "ok  " if self.is_met else "MISS"
         return (
             f"{verdict} {self.name:<58} {self.value:>10.2f} {self.unit:<12} target {sign} {self.target:g}  {self.note}"
         )

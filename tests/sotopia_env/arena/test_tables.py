@@ -70,7 +70,7 @@ def test_cross_play_is_rated_among_the_rated_policies():
     cross = {str(line["policy"]): line for line in tables["cross"]}
     assert [line["group"] for line in tables["cross"]] == [1, 2, 3]
     assert cross["good"]["strength_mean"] == pytest.approx(0.2, abs=0.01)
-    assert cross["good"]["strength_low"] <= 0.2 <= cross["good"]["strength_high"] + 0.01  # type: ignore[operator]
+    assert cross["good"]["strength_low"] - 0.01 <= 0.2 <= cross["good"]["strength_high"] + 0.01  # type: ignore[operator]
     # Cross play does not enter the rating against the pool.
     assert tables["ratings"] == sheets(against_pool(*policies))["ratings"]
 

@@ -1,0 +1,102 @@
+"""Nominal against measured: how often intervals cover the truth, and how often tests and ranks find what is not there.
+
+Every figure calls the functions that reports call, on data whose truth is known. Figures are shares of ``sets``
+simulated data sets; nominal is .95 for coverage and .05 for errors. ``python -m benchmarks.coverage`` exits with 1 if
+a figure is beyond its bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.measure import Figure
+from sotopia_env.reports.differences import ranking
+from sotopia_env.reports.intervals import contrast_estimate, crossed_estimate, difference_estimate, estimate
+
+SETS = 1000
+LEAST_COVERAGE, MOST_REJECTED, MOST_WRONG = 0.93, 0.065, 0.06
+UNIT = (0.0, 1.0)
+
+
+def rate_coverage(truth: float, scenarios: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of a rate covers it; one success or failure for each scenario."""
+    generator, labels, covered = np.random.default_rng(seed), [str(i) for i in range(scenarios)], 0
+    for _ in range(sets):
+        values = (generator.random(scenarios) < truth).astype(float)
+        result = estimate(values.tolist(), labels, UNIT)
+        covered += result.low is not None and result.high is not None and result.low <= truth <= result.high
+    return covered / sets
+
+
+def crossed_coverage(people: int, scenarios: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of a mean of people × scenarios covers it; both have effects of variance 1."""
+    generator, covered = np.random.default_rng(seed), 0
+    of_person, of_scenario = (index.ravel() for index in np.indices((people, scenarios)))
+    labels = list(map(str, of_scenario)), list(map(str, of_person))
+    for _ in range(sets):
+        values = generator.normal(size=people)[of_person] + generator.normal(size=scenarios)[of_scenario]
+        values += generator.normal(size=people * scenarios)
+        result = crossed_estimate([(1.0, values.tolist(), *labels)])
+        covered += result.low is not None and result.high is not None and result.low <= 0 <= result.high
+    return covered / sets
+
+
+def permuted_tags(scenarios: int, tagged: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often a tag at random is found to matter, for shares of which many are 0 or 1."""
+    generator, rejected = np.random.default_rng(seed), 0
+    shares = generator.beta(0.6, 0.3, size=scenarios).round(1)
+    for _ in range(sets):
+        values = generator.permutation(shares).tolist()
+        labels = [str(i) for i in range(scenarios)]
+        groups = [(1.0, values[:tagged], labels[:tagged]), (-1.0, values[tagged:], labels[tagged:])]
+        p = contrast_estimate(groups, UNIT).p
+        rejected += p is not None and p < 0.05
+    return rejected / sets
+
+
+def wrong_ranks(policies: int, scenarios: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often any of several equal policies has a rank of its own."""
+    generator, wrong = np.random.default_rng(seed), 0
+    labels = [str(i) for i in range(scenarios)]
+    for _ in range(sets):
+        values = np.clip(5 + generator.normal(size=scenarios) + generator.normal(size=(policies, scenarios)), 0, 10)
+        means = {str(i): estimate(own.tolist(), labels, (0, 10)) for i, own in enumerate(values)}
+        gaps = {
+            (str(i), str(j)): difference_estimate((values[i] - values[j]).tolist(), labels, (0, 10))
+            for i, j in itertools.combinations(range(policies), 2)
+        }
+        wrong += any(len(rank.ties) < policies - 1 for rank in ranking(means, gaps))
+    return wrong / sets
+
+
+def figures(sets: int = SETS) -> Iterator[Figure]:
+    """Yields the figures beside their bounds."""
+    for truth, scenarios in itertools.product((0.5, 0.8, 0.95, 0.99), (4, 8, 20, 50)):
+        covered = rate_coverage(truth, scenarios, sets)
+        yield Figure(f"rate {truth} covered, {scenarios} scenarios", covered, "of .95", LEAST_COVERAGE, False)
+    for people, scenarios in ((5, 8), (8, 4), (20, 10)):
+        covered = crossed_coverage(people, scenarios, sets)
+        yield Figure(f"mean covered, {people} people × {scenarios}", covered, "of .95", LEAST_COVERAGE, False)
+    for scenarios, tagged in ((40, 4), (40, 20), (200, 6)):
+        rejected = permuted_tags(scenarios, tagged, sets)
+        yield Figure(f"tag at random found, {tagged} of {scenarios} scenarios", rejected, "of .05", MOST_REJECTED)
+    for policies in (3, 5, 8):
+        wrong = wrong_ranks(policies, 20, sets // 2)
+        yield Figure(f"wrong rank, {policies} equal policies", wrong, "of .05", MOST_WRONG)
+
+
+def main() -> None:
+    """Prints the figures, and exits with 1 if one is beyond its bound."""
+    missed = 0
+    for figure in figures():
+        print(figure, flush=True)
+        missed += not figure.is_met
+    sys.exit(int(missed > 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What must not change a comparison (other policies, partners, repeats, copies, order), and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks import coverage
+from sotopia_env import tasks
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.reports.compare import Comparison, compare, compare_runs
+from sotopia_env.reports.comparison_tables import comparison_report
+from sotopia_env.runs import plan_episodes, run_episodes
+from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.storage.directory import FAILURES, read_run
+from sotopia_env.storage.manifest import FailureRecord
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Episode
+from tests.errors import raises
+from tests.sotopia_env.reports.test_compare import scored
+from tests.sotopia_env.runs.rollout_doubles import Speaker, make_task
+
+NAMES = ("boulware", "conceder", "linear")
+
+
+def played(*names: str, partner: str = "tit-for-tat", repeats: int = 1) -> list[Episode]:
+    matchups = [(make_policy(name), make_policy(partner)) for name in names]
+    plans = plan_episodes(tasks.generate("bargaining", 6, seed=1), matchups, repeats=repeats)
+    return list(asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"))).episodes)
+
+
+def claims(result: Comparison) -> dict[object, object]:
+    """The order of the three policies, and the sign of each of their differences in the main metric."""
+    order = [rank.policy for rank in result.ranking if rank.policy in NAMES]
+    gaps = [d for d in result.differences if d.metric == result.main and {d.first, d.second} <= set(NAMES)]
+    return {"order": order} | {(d.first, d.second): d.estimate.mean > 0 for d in gaps}
+
+
+@pytest.fixture(scope="module")
+def episodes() -> list[Episode]:
+    return played(*NAMES)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda episodes: [*episodes, *played("splitter")],
+        lambda episodes: [*episodes, *played("splitter")[:3]],
+        lambda episodes: [*episodes, *played("splitter", partner="hard-headed")],
+        lambda episodes: [*episodes, *episodes],
+        lambda episodes: episodes[::-1],
+        lambda episodes: [*played(*NAMES, repeats=2), *episodes],
+        # Dropped where it goes badly for one policy: it is not ranked, and the others do not notice.
+        lambda episodes: [
+            e for e in [*episodes, *played("splitter")] if e.policies[0].name != "splitter" or e.seed % 2
+        ],
+    ],
+    ids=["policy", "part of a policy", "partner", "copy", "reverse", "repeats", "dropped"],
+)
+def test_what_is_added_changes_no_sign_and_no_order_of_the_others(
+    episodes: list[Episode], changed: Callable[[list[Episode]], list[Episode]]
+) -> None:
+    assert claims(compare(changed(episodes))) == claims(compare(episodes))
+
+
+A, B = Speaker("a"), Speaker("b")
+
+
+def ranked(turns: dict[str, int | None], seats: int = 6) -> list[Episode]:
+    partner, result = Speaker("p"), []
+    for policy in (A, B):
+        for i in range(seats):
+            rules = Rules(max_turns=turns[policy.name])
+            plan = EpisodePlan(make_task(f"s{i}"), (policy, partner), rules=rules)
+            result.append(scored(plan, (5.0 + 0.1 * i + (policy is A), 5.0)))
+    return result
+
+
+def test_runs_with_other_rules_are_refused_and_an_equal_limit_is_the_same_rule() -> None:
+    with raises(InvalidValueError, field="runs"):
+        compare(ranked({"a": 4, "b": 2}))
+    assert compare(ranked({"a": 4, "b": None})).common.policies == ("a", "b")  # the scenario's own limit is 4
+
+
+def elsewhere(episode: Episode) -> Episode:
+    scenario = episode.task.scenario.model_copy(update={"context": "Elsewhere."})
+    return episode.model_copy(update={"task": episode.task.model_copy(update={"scenario": scenario})})
+
+
+def test_tasks_of_one_id_and_other_content_are_refused() -> None:
+    plans = ranked({"a": None, "b": None})
+    changed = [elsewhere(episode) if episode.policies[0].name == "b" else episode for episode in plans]
+    with raises(InvalidValueError, field="runs"):
+        compare(changed)
+
+
+def test_a_failed_episode_is_missing_and_a_difference_beside_it_has_bounds(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    plans = plan_episodes(
+        [make_task(f"s{i}") for i in range(8)], [(A, Speaker("p")), (B, Speaker("p"))], both_seats=False
+    )
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
+    lost = next(e for e in read_run(tmp_path) if e.policies[0].name == "b")
+    kept = [line for line, e in zip(lines, read_run(tmp_path), strict=True) if e.key != lost.key]
+    (tmp_path / "episodes.jsonl").write_text("".join(kept))
+    failure = FailureRecord(key=lost.key, task=lost.task.id, policies=("b", "p"), kind="Timeout", message="late")
+    (tmp_path / FAILURES).write_text(failure.model_dump_json() + "\n")
+    result = compare_runs([tmp_path])
+    assert result.reasons == (("failed (Timeout)", 1),)
+    cell = result.cell("b", "goal")
+    assert cell is not None
+    assert (cell.unscored, cell.estimate.n) == (1, 7)
+    (gap,) = (d for d in result.differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert (gap.missing, gap.worst is not None and gap.best is not None) == (1, True)
+    assert gap.worst < gap.estimate.mean < gap.best  # type: ignore[operator]
+    assert "if worst" in comparison_report(result).text()
+
+
+def test_the_first_line_names_the_unit_and_no_interval_is_a_point(episodes: list[Episode]) -> None:
+    result = compare(episodes)
+    assert "6 scenarios" in comparison_report(result).text().splitlines()[0]
+    assert not [c for c in result.cells if c.estimate.low is not None and c.estimate.low == c.estimate.high]
+    one = [e.model_copy(update={"key": f"{e.key}.{i}"}) for i in range(3) for e in ranked({"a": None, "b": None}, 1)]
+    assert {cell.estimate.clusters for cell in compare(one).cells} == {1}  # copies of one casting are one casting
+
+
+def test_intervals_tests_and_ranks_are_right_as_often_as_they_say() -> None:
+    """A small part of ``make coverage``."""
+    assert coverage.rate_coverage(0.95, 8, sets=200) >= 0.93
+    assert coverage.crossed_coverage(6, 8, sets=200) >= 0.92
+    assert coverage.permuted_tags(40, 4, sets=200) <= 0.08
+    assert coverage.wrong_ranks(5, 12, sets=60) <= 0.1

@@ -19,9 +19,10 @@ from sotopia_env.storage.directory import FAILURES, read_run
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
+from sotopia_env.world.scenario import Task
 from tests.errors import raises
 from tests.sotopia_env.reports.test_compare import scored
-from tests.sotopia_env.runs.rollout_doubles import Speaker, make_task
+from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
 
 NAMES = ("boulware", "conceder", "linear")
 
@@ -87,7 +88,9 @@ def test_runs_with_other_rules_are_refused_and_an_equal_limit_is_the_same_rule()
 
 def elsewhere(episode: Episode) -> Episode:
     scenario = episode.task.scenario.model_copy(update={"context": "Elsewhere."})
-    return episode.model_copy(update={"task": episode.task.model_copy(update={"scenario": scenario})})
+    task = episode.task.model_copy(update={"scenario": scenario})
+    # Read again, because a copy of a task keeps the hash of the original.
+    return episode.model_copy(update={"task": Task.model_validate_json(task.model_dump_json())})
 
 
 def test_tasks_of_one_id_and_other_content_are_refused() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measure import Figure
-from sotopia_env.reports.differences import ranking
+from sotopia_env.reports.differences import ranking, told_apart
 from sotopia_env.reports.intervals import contrast_estimate, crossed_estimate, difference_estimate, estimate
 
 SETS = 1000
@@ -69,7 +69,7 @@ def wrong_ranks(policies: int, scenarios: int, sets: int = SETS, seed: int = 0) 
             (str(i), str(j)): difference_estimate((values[i] - values[j]).tolist(), labels, (0, 10))
             for i, j in itertools.combinations(range(policies), 2)
         }
-        wrong += any(len(rank.ties) < policies - 1 for rank in ranking(means, gaps))
+        wrong += any(len(rank.ties) < policies - 1 for rank in ranking(means, told_apart(gaps)))
     return wrong / sets
 
 

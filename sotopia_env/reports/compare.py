@@ -27,6 +27,7 @@ from sotopia_env.reports.differences import (
     differences,
     lacks,
     ranking,
+    told_apart,
     with_q,
 )
 from sotopia_env.reports.intervals import Bounds, Estimate, adjusted
@@ -398,7 +399,8 @@ def _ranking(
     cells: Iterable[Cell], differences: Iterable[Difference], policies: Iterable[str], metric: str
 ) -> tuple[Rank, ...]:
     estimates = {c.policy: c.estimate for c in cells if c.metric == metric and c.policy in policies}
-    return ranking(estimates, {(d.first, d.second): d.estimate for d in differences if d.metric == metric})
+    gaps = {(d.first, d.second): d.estimate for d in differences if d.metric == metric}
+    return ranking(estimates, told_apart({pair: gap for pair, gap in gaps.items() if set(pair) <= set(estimates)}))
 
 
 def _constants(rows: Sequence[SeatResult], metrics: Iterable[str]) -> tuple[tuple[str, float], ...]:

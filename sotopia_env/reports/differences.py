@@ -235,7 +235,7 @@ class Rank:
         best: the best possible rank: 1 plus the number of policies that are better.
         worst: the worst possible rank: the number of policies minus those that are worse.
         estimate: the estimate of the metric.
-        ties: the policies whose difference to this one is not significant after Holm's adjustment, or has no test.
+        ties: the policies that this one is not told apart from.
     """
 
     policy: str
@@ -255,15 +255,11 @@ def ranking(estimates: Mapping[str, Estimate], gaps: Mapping[tuple[str, str], Es
 
     Args:
         estimates: the estimates of the metric, for the policies whose means are comparable.
-        gaps: the paired differences by pairs of policies, the first policy minus the second. Ranks are a claim about
-            all of them at once: the probability of any wrong rank is at most 5 % (Holm 1979).
+        gaps: the paired differences by pairs of policies, the first policy minus the second. An interval that excludes
+            0 tells the two apart.
     """
-    # A pair that has no difference was not tested; the others were, with a p-value or not.
-    pairs = {pair: gap for pair, gap in gaps.items() if set(pair) <= set(estimates)}
-    signs: dict[tuple[str, str], int] = {}
-    for pair, p in zip(pairs, holm([gap.p for gap in pairs.values()]), strict=True):
-        signs[pair] = 0 if p is None or p >= _LEVEL else 1 if pairs[pair].mean > 0 else -1
-        signs[pair[1], pair[0]] = -signs[pair]
+    signs = {pair: _sign(gap) for pair, gap in gaps.items()}
+    signs |= {(second, first): -sign for (first, second), sign in signs.items()}
 
     def rank(policy: str) -> Rank:
         others = [name for name in order if name != policy]
@@ -274,3 +270,23 @@ def ranking(estimates: Mapping[str, Estimate], gaps: Mapping[tuple[str, str], Es
 
     order = sorted(estimates, key=lambda name: (-estimates[name].mean, name))
     return tuple(map(rank, order))
+
+
+def _sign(gap: Estimate) -> int:
+    """1 if the interval lies above 0, -1 if it lies below, else 0."""
+    if gap.low is None or gap.high is None:
+        return 0
+    return 1 if gap.low > 0 else -1 if gap.high < 0 else 0
+
+
+def told_apart(gaps: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str], Estimate]:
+    """Returns the differences that hold together; the others have no interval.
+
+    Ranks are a claim about all pairs at once: with Holm's adjustment (1979), the probability of any wrong rank is at
+    most 5 %.
+    """
+    p_values = holm([gap.p for gap in gaps.values()])
+    return {
+        pair: gap if p is not None and p < _LEVEL else replace(gap, low=None, high=None)
+        for (pair, gap), p in zip(gaps.items(), p_values, strict=True)
+    }

@@ -86,7 +86,8 @@ def _joined(
     widest = common = scored[pair[0]] & scored[pair[1]]
     group = set(pair)
     for policy in sorted(set(policies) - group, key=lambda p: (-len(scored[p] & widest), p)):
-        if len(common & scored[policy]) >= LEAST_SHARE * len(widest):
+        wider = max(len(scored[one] & scored[other]) for one, other in itertools.combinations([*group, policy], 2))
+        if len(common & scored[policy]) >= LEAST_SHARE * wider:
             common = common & scored[policy]
             group.add(policy)
     return len(common) * len(group), tuple(policy for policy in policies if policy in group), widest

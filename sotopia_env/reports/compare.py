@@ -26,8 +26,7 @@ from sotopia_env.reports.differences import (
     baseline_differences,
     differences,
     lacks,
-    ranking,
-    told_apart,
+    metric_ranking,
     with_q,
 )
 from sotopia_env.reports.intervals import Bounds, Estimate, adjusted
@@ -350,7 +349,9 @@ def _comparison(
     cells, gaps = tuple(_cells(valued, policies)), differences(valued, policies)
     # Nobody is ranked by the number of words, unless somebody asks for it.
     ranked = main != WORDS or WORDS in (*metrics, primary)
-    ranks = _ranking(cells, gaps, common.policies or policies, main) if ranked else ()
+    group = common.policies or policies
+    estimates = {c.policy: c.estimate for c in cells if ranked and c.metric == main and c.policy in group}
+    ranks = metric_ranking(estimates, gaps, main)
     # The ranking above needs the differences of all pairs; what is reported are those to the baseline, if there is one.
     if baseline is not None:
         baseline = _policy(baseline, rows)
@@ -393,14 +394,6 @@ def _partners(rows: Iterable[SeatResult], policies: Sequence[str]) -> tuple[str,
 
 def _finite(end: float) -> float | None:
     return end if math.isfinite(end) else None
-
-
-def _ranking(
-    cells: Iterable[Cell], differences: Iterable[Difference], policies: Iterable[str], metric: str
-) -> tuple[Rank, ...]:
-    estimates = {c.policy: c.estimate for c in cells if c.metric == metric and c.policy in policies}
-    gaps = {(d.first, d.second): d.estimate for d in differences if d.metric == metric}
-    return ranking(estimates, told_apart({pair: gap for pair, gap in gaps.items() if set(pair) <= set(estimates)}))
 
 
 def _constants(rows: Sequence[SeatResult], metrics: Iterable[str]) -> tuple[tuple[str, float], ...]:

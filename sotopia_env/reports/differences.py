@@ -290,3 +290,9 @@ def told_apart(gaps: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str]
         pair: gap if p is not None and p < _LEVEL else replace(gap, low=None, high=None)
         for (pair, gap), p in zip(gaps.items(), p_values, strict=True)
     }
+
+
+def metric_ranking(estimates: Mapping[str, Estimate], gaps: Iterable[Difference], metric: str) -> tuple[Rank, ...]:
+    """Returns the ranks by one metric of the policies with estimates, from the differences that hold together."""
+    own = {(gap.first, gap.second): gap.estimate for gap in gaps if gap.metric == metric}
+    return ranking(estimates, told_apart({pair: gap for pair, gap in own.items() if set(pair) <= set(estimates)}))

@@ -20,9 +20,9 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.reports.contrasts import ByLevel, by_level
 from sotopia_env.reports.differences import (
+    ComparedSeats,
     Difference,
     Rank,
-    Seats,
     baseline_differences,
     differences,
     lacks,
@@ -340,7 +340,7 @@ def _comparison(
     families = sorted({row.family for row in rows if row.family is not None})
     limits = {name: bounds[name] for name in bounds if name in present}
     # One set of seats for each metric: means, ranks, differences and families are all over it.
-    seats = {name: Seats.of(rows, policies, name, bounds[name]) for name in dict.fromkeys([main, *limits])}
+    seats = {name: ComparedSeats.of(rows, policies, name, bounds[name]) for name in dict.fromkeys([main, *limits])}
     common, unlike = seats[main].description, unlike_seats(rows)
     if len(policies) > 1 and unlike and not common.policies:
         raise InvalidValueError(f"no two policies share a seat: {'; '.join(unlike)}", field="runs")
@@ -407,14 +407,14 @@ def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Boun
     return replace(result, contrasts=tuple(replace(c, q=q) for c, q in zip(result.contrasts, q_values, strict=True)))
 
 
-def _in_common(rows: Sequence[SeatResult], seats: Seats) -> list[SeatResult]:
+def _in_common(rows: Sequence[SeatResult], seats: ComparedSeats) -> list[SeatResult]:
     """The played rows, with repeats, that means of the main metric are over."""
     group = seats.description.policies
     own = [row for row in rows if row.policy not in group or shared_seat(row) in seats.common]
     return [row for row in own if not row.failed]
 
 
-def _cells(metrics: Iterable[Seats], policies: Iterable[str], family: str | None = None) -> Iterator[Cell]:
+def _cells(metrics: Iterable[ComparedSeats], policies: Iterable[str], family: str | None = None) -> Iterator[Cell]:
     for seats, policy in itertools.product(metrics, policies):
         own = [seat for seat in seats.compared(policy) if family in (None, seat.family)]
         if own:
@@ -434,7 +434,7 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
             yield Imbalance(policy, seats, by_seat, first, in_order)
 
 
-def _matrix(metrics: Iterable[Seats], policies: Sequence[str]) -> tuple[MatrixCell, ...]:
+def _matrix(metrics: Iterable[ComparedSeats], policies: Sequence[str]) -> tuple[MatrixCell, ...]:
     cells = []
     for seats, policy in itertools.product(metrics, policies):
         met = {seat.partner for seat in seats.scored[policy]}

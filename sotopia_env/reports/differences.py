@@ -67,7 +67,7 @@ _OTHER_PARTNERS: Mapping[str, _Match] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class ComparedSeats:
     """The seats of a comparison in one metric.
 
     Attributes:
@@ -87,13 +87,13 @@ class Seats:
     common: Set[Key] = field(repr=False)
 
     @classmethod
-    def of(cls, rows: Sequence[SeatResult], policies: Sequence[str], metric: str, bounds: Bounds) -> Seats:
+    def of(cls, rows: Sequence[SeatResult], policies: Sequence[str], metric: str, bounds: Bounds) -> ComparedSeats:
         """Returns the seats of these policies."""
         own = {policy: [row for row in rows if row.policy == policy] for policy in policies}
         scored = {policy: averaged(group, metric) for policy, group in own.items()}
         return cls(metric, bounds, own, scored, *common_seats(rows, policies, metric))
 
-    def with_partner(self, partner: str) -> Seats:
+    def with_partner(self, partner: str) -> ComparedSeats:
         """Returns the seats with this partner."""
         rows, scored = (
             {policy: [row for row in group if row.partner == partner] for policy, group in groups.items()}
@@ -190,14 +190,16 @@ def _once(seats: Sequence[SeatResult], metric: str, match: _Match) -> list[SeatR
     ]
 
 
-def differences(metrics: Iterable[Seats], policies: Sequence[str]) -> tuple[Difference, ...]:
+def differences(metrics: Iterable[ComparedSeats], policies: Sequence[str]) -> tuple[Difference, ...]:
     """Returns the differences between every two policies in every metric, over all partners."""
     pairs = itertools.product(itertools.combinations(policies, 2), list(metrics))
     results = (seats.difference(first, second) for (first, second), seats in pairs)
     return tuple(result for result in results if result is not None)
 
 
-def baseline_differences(metrics: Sequence[Seats], policies: Sequence[str], baseline: str) -> tuple[Difference, ...]:
+def baseline_differences(
+    metrics: Sequence[ComparedSeats], policies: Sequence[str], baseline: str
+) -> tuple[Difference, ...]:
     """Returns the differences of every policy to ``baseline`` in every metric, with each partner that both met.
 
     If no policy met a partner of the baseline in the same seat of a task, the differences are over all partners.

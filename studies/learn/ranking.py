@@ -25,6 +25,7 @@ from sotopia_env.policies import Decision, Policy
 from sotopia_env.world.episode import Episode, Usage
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.table import Table
+from sotopia_env.world.reward import Dimension
 from studies.learn.episodes import seat_of
 from studies.learn.speakers import assent, incoming, offer
 
@@ -152,7 +153,7 @@ async def _played_on(state: Episode, seat: str, policy: Policy, samples: int) ->
 def _goal(episode: Episode, seat: str) -> float:
     evaluation = episode.evaluation()
     assert evaluation is not None
-    return float(evaluation.vector(seat)[-1])
+    return float(evaluation.by_agent[seat][Dimension.GOAL].value)
 
 
 def sampled_tokens(episode: Episode, seat: str, begin: int = 0) -> int:

@@ -13,6 +13,7 @@ from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.world.dynamics import Rules, Turn
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.play.policy import Policy
+from sotopia_env.world.reward import Dimension
 from sotopia_env.world.scenario import Task
 from studies.learn.episodes import play_all, seat_of
 from studies.learn.recipe import Recipe
@@ -53,7 +54,6 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
     evaluation = episode.evaluation()
     assert evaluation is not None
     assert evaluation.outcome is not None
-    vector = evaluation.vector(seat)
     plan = episode.task.scenario.seats[episode.task.seat_of[seat]].private_data[PLAN]
     return {
         "task": episode.task.id,
@@ -63,9 +63,8 @@ def figures(episode: Episode, policy: str) -> dict[str, Any]:
         "valid": 1 - len(refused) / max(1, len(own)),
         "copied": 1 - sum(_miscopied(item.turn, plan) for item in own) / max(1, len(own)),
         "agreement": float(evaluation.outcome.agreed),
-        "goal": float(vector[-1]),
+        "goal": float(evaluation.by_agent[seat][Dimension.GOAL].value),
         "share": float(evaluation.outcome.shares[episode.task.seat_of[seat]]),
-        "overall": float(vector.mean()),
     }
 
 

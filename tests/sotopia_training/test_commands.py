@@ -61,7 +61,7 @@ def test_an_installed_package_runs_a_stage_by_name_in_an_empty_folder(installed)
 def test_a_stage_of_the_command_leaves_what_the_script_would(tmp_path, monkeypatch):
     """The generator of tasks, which needs no model."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("given: {source: bargaining, n: 2}\noutput: tasks\n")
+    (tmp_path / "mine.yaml").write_text("given: bargaining:n=2\noutput: tasks\n")
     assert main(["tasks", "--config", "mine.yaml"]) == 0
     script = [sys.executable, str(ROOT / "scripts" / "generate_tasks.py")]
     changes = ["--config", "mine.yaml", "--set", "output=again"]

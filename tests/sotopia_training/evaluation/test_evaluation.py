@@ -322,7 +322,7 @@ def test_presets_of_papers_play_both_orders_with_the_papers_turn_limit(tmp_path)
         "n": None,
         "max_turns": None,
     }
-    seats = {"policies": ["boulware"], "partners": ["silent"], "judges": ["rules"], "metrics": ["goal"]}
+    seats = {"policies": ["boulware"], "partners": ["silent"], "judges": ["verified"], "metrics": ["goal"]}
     run(settings(tmp_path / "e", **seats, **preset))
     episodes = list(read_run(runs(tmp_path / "e")["boulware-vs-silent"]))
     assert {(e.rules.max_turns, e.task.scenario.max_turns) for e in episodes} == {(20, 4)}

@@ -19,6 +19,7 @@ from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules, StopReason
 from sotopia_env.world.play.table import observations
+from sotopia_env.world.reward import ABBREVIATIONS
 from tests.errors import raises
 
 PROMPT = PromptSettings(format="brief", max_length=900, max_answer=40)
@@ -108,8 +109,10 @@ def test_an_episode_that_no_longer_fits_ends_with_the_focal_seat_leaving(play):
 
 def test_scores_are_those_of_the_evaluator(play):
     episode = play([speech("I accept."), speech("Deal."), speech("Deal.")])
-    assert episode.vector.shape == (7,)
-    assert episode.record.evaluation().vector(episode.agent).tolist() == episode.vector.tolist()
+    own = episode.record.evaluation().by_agent[episode.agent]
+    scores = {ABBREVIATIONS[name]: score.value for name, score in own.items()}
+    assert scores.keys() == {"GOAL", "FIN"}
+    assert episode.scores == scores
 
 
 def test_a_format_that_re_renders_its_history_is_refused(tokenizer):

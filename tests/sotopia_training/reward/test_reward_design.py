@@ -26,7 +26,7 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import write_episodes
 from tests.errors import raises
 
-GOAL, REL = "goal", "relationship"
+GOAL, REL, FIN = "goal", "relationship", "financial_and_material_benefits"
 
 
 def rewards(*rows, **more):
@@ -138,7 +138,7 @@ def attributed(tmp_path_factory):
     attribute(
         AttributionSettings(
             runs=(str(folder / "run"),),
-            dimensions=(GOAL, REL),
+            dimensions=(GOAL, FIN),
             attributors=("acts", "silence"),
             methods=("uniform", "direct"),
             output=str(folder / "stage"),
@@ -148,7 +148,7 @@ def attributed(tmp_path_factory):
 
 
 def row_settings(folder, output, **fields):
-    values = {"attributor": {"goal": "acts", "relationship": "silence"}, "validation": 0.25, "seed": 3}
+    values = {"attributor": {"goal": "acts", FIN: "silence"}, "validation": 0.25, "seed": 3}
     values |= {"attributions": str(folder / "stage"), "runs": (str(folder / "run"),), "output": str(output)}
     return RewardRowSettings(**{**values, **fields})
 
@@ -168,7 +168,7 @@ def test_rows_carry_the_combined_reward_and_their_part(attributed, tmp_path):
     """Guards R2 and R19: the reward model's reader reads what is written here, and no scenario is in both parts."""
     make_rows(row_settings(attributed, tmp_path / "rows"))
     rows = [json.loads(line) for line in (tmp_path / "rows" / "rows.jsonl").read_text().splitlines()]
-    source = read_rewards(attributed / "stage", "direct", {"goal": "acts", "relationship": "silence"})
+    source = read_rewards(attributed / "stage", "direct", {"goal": "acts", FIN: "silence"})
     split = split_scenarios(source.scenarios.values(), 0.25, 3)
     design = RewardDesign.model_validate_json((tmp_path / "rows" / "design.json").read_text())
     assert design == fit_design(source, split.train)

@@ -74,7 +74,7 @@ class PipelineSettings(Settings):
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
         sr: training on the model's own episodes (B.5; the model after epoch 5, B.6).
         sampling: the sampling of the trained model in play.
-        launch: the command that trains in separate processes, such as ``accelerate launch -m training bc``;
+        launch: the command that trains in separate processes, such as ``accelerate launch -m sotopia_training bc``;
             ``--config FILE`` is appended. Empty trains in this process.
         evaluation: the evaluation of the models.
         output: the directory that contains the directories of the steps.

@@ -160,7 +160,7 @@ def test_an_interrupted_evaluation_continues_where_it_was(tmp_path, monkeypatch)
         run(small)
     run(small)
     assert len(calls) == 16 + 1
-    assert figures(tmp_path / "e")["matrix"][0]["n"] == 16
+    assert figures(tmp_path / "e")["matrix"][0]["n"] == 8  # both orders of a seat are averaged
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -214,11 +214,18 @@ def test_a_baseline_may_be_a_separate_run(evaluated, tmp_path):
     assert [g["mean"] for g in figures(tmp_path / "e")["differences"]] == pytest.approx(same)
 
 
-@pytest.mark.parametrize("options", [{"seed": 9}, {"max_turns": 8}, {"judge": "sotopia_env.testing:FixedEvaluator"}])
-def test_a_baseline_that_does_not_match_is_refused(tmp_path, options):
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"seed": 9}, "baseline"),
+        ({"max_turns": 8}, "runs"),
+        ({"judge": "sotopia_env.testing:FixedEvaluator"}, "baseline"),
+    ],
+)
+def test_a_baseline_that_does_not_match_is_refused(tmp_path, options, field):
     baseline = baseline_run(tmp_path / "earlier", "linear", **options)
     small = {"policies": ["boulware"], "partners": ["conceder"], "judges": ["verified"], "n": 4}
-    with raises(InvalidValueError, field="baseline"):
+    with raises(InvalidValueError, field=field):
         run(settings(tmp_path / "e", **small, baseline=str(baseline)))
 
 

@@ -125,7 +125,7 @@ def test_rewards_that_cannot_be_verified_are_refused(player, scalarisation, task
 
 def test_the_stage_refuses_counterfactuals_of_unverified_scores_before_loading(cloned, tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "load_for_training", lambda *_, **__: pytest.fail("a model was loaded"))
-    reward = RewardSettings(scalarisation="REL", turns="counterfactual")
+    reward = RewardSettings(scalarisation="REL", turns="counterfactual", evaluator="sotopia_env.testing:FixedEvaluator")
     with raises(InvalidValueError, field="reward.turns"):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 

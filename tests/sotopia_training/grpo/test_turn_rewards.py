@@ -76,6 +76,10 @@ def test_the_earlier_name_of_the_setting_names_the_present_one():
         RewardSettings.model_validate({"credit": "acts"})
 
 
+ALL_SEVEN = "sotopia_env.testing:FixedEvaluator"
+"""An evaluator that scores every dimension of every task, so that only the rewards of turns can be refused."""
+
+
 # --- before a model is loaded ---------------------------------------------------------------------------------------
 
 
@@ -86,7 +90,7 @@ def nothing_is_loaded(monkeypatch):
 
 @pytest.mark.parametrize("name", ["acts", "prospect"])
 def test_an_attributor_without_a_description_of_the_dimension_is_refused(cloned, tmp_path, nothing_is_loaded, name):
-    reward = RewardSettings(scalarisation="REL", turns=name)
+    reward = RewardSettings(scalarisation="REL", turns=name, evaluator=ALL_SEVEN)
     with raises(InvalidValueError, field="reward.turns"):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
@@ -100,7 +104,7 @@ def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(clo
     mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
     with raises(InvalidValueError, field="reward.turns"):
-        grpo.run(multi_turn_settings(reward=RewardSettings(turns=name), **more))
+        grpo.run(multi_turn_settings(reward=RewardSettings(turns=name, evaluator=ALL_SEVEN), **more))
 
 
 def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():

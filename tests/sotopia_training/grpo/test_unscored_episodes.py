@@ -112,11 +112,11 @@ def test_dev_episodes_that_cannot_be_scored_are_counted_and_all_of_them_are_an_e
         dev_episodes, "generator_sample", lambda *_, **__: lambda prompts: ([[5, 6]] * len(prompts), None)
     )
     for every in (2, 1):
-        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every)), tmp_path, (24, 1.0))
+        dev = DevEpisodes(settings, TokenPlayer(tokenizer, BRIEF, Moody(every), "goal"), tmp_path, (24, 1.0))
         if every == 1:
             with pytest.raises(EvaluationError, match="none of 8 episodes"):
                 dev.look(None, tokenizer, 0)
             continue
         figures = dev.look(None, tokenizer, 0)
         assert figures["unscored"] == 0.5
-        assert {"reward", "BEL", "REL", "KNO", "SEC", "SOC", "FIN", "GOAL", "agreement", "share"} <= set(figures)
+        assert {"reward", "FIN", "GOAL", "agreement", "share"} <= set(figures)

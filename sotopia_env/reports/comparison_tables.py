@@ -218,7 +218,8 @@ def _differences(comparisons: Sequence[Comparison]) -> Sheet:
 def _bounds(comparison: Comparison, difference: Difference) -> tuple[Value, ...]:
     """The number of missing seats, and the difference if these were as bad, or as good, as they can be."""
     closed = None not in comparison.ranges.get(difference.metric, (None, None))
-    gap = Missing("at most 5 % missing" if closed else "the metric has no closed range")
+    reason = "at most 5 % missing" if closed else "the metric has no closed range"
+    gap = Missing(reason if difference.missing else "none missing")
     ends = (gap if end is None else end for end in (difference.worst, difference.best))
     return difference.missing, *ends
 

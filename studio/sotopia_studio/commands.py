@@ -126,8 +126,17 @@ def serve(
     command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
     command += [] if config is None else ["--config", str(config)]
     command += [part for change in changes for part in ("--set", change)]
+    _exit_on_sigterm()
     with Workers(command, workers):
         _run(settings, listener, f"http://{host}:{port}/login/{secret}" if secret else "")
+
+
+def _exit_on_sigterm() -> None:
+    """Makes SIGTERM raise SystemExit: the default action would leave workers and temporary files behind.
+
+    It is installed before anything is started. uvicorn raises the signal again once its server has stopped.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> None:
@@ -139,8 +148,6 @@ def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> No
     if address:
         typer.echo(f"Open {address} (it works once)")
         sys.stdout.flush()
-    # The server raises the signal again once it has stopped; with the default action workers would be left behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=2)
     uvicorn.Server(config).run([listener])
 
@@ -275,6 +282,7 @@ def view(
       sotopia view runs/demo
       sotopia view runs/demo --out demo.html
     """
+    _exit_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="sotopia-view-") as folder:
         settings = _settings(None, f"sqlite:///{folder}/view.db", [f"data={folder}"])
         from sotopia_studio import viewing

@@ -42,6 +42,10 @@ def test_terminating_a_server_ends_its_workers(sqlite_url: str) -> None:
     server.terminate()
     server.wait(240)
     server.stdout.close()
+    # The server does not wait for a worker that is still starting when the signal arrives.
+    deadline = time.monotonic() + 240
+    while any(map(_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not any(map(_alive, workers))
 
 

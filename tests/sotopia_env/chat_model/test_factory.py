@@ -248,7 +248,7 @@ main()
 )
 def test_a_run_without_litellm(serve, tmp_path, model, code, sentence):
     command = [sys.executable, "-c", WITHOUT_LITELLM, "rollout", "--policy", f"silent,{model}", "--tasks", "starter"]
-    command += ["-n", "1", "--api-base", serve().api_base, "--out", str(tmp_path / "run")]
+    command += ["-n", "1", "--evaluator", "none", "--api-base", serve().api_base, "--out", str(tmp_path / "run")]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == code, run.stderr
     assert sentence in run.stderr

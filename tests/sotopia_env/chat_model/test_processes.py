@@ -16,7 +16,8 @@ from tests.sotopia_env.chat_model.conftest import KEY, ledger_lines
 ROOT = Path(__file__).parents[3]
 KILLED = """
 import asyncio, sys
-from sotopia_env.chat_model import ChatRequest, Ledger, make_model
+from sotopia_env.chat_model import ChatRequest, make_model
+from sotopia_env.chat_model.spending.ledger import Ledger
 async def main():
     model = make_model("local/tiny", api_base=sys.argv[1], ledger=Ledger(sys.argv[2]), concurrency=8)
     async def worker():

@@ -167,7 +167,7 @@ def test_the_published_hard_set_is_seventy_tasks_and_plays(tmp_path):
     assert all(words in text for words in ("14 with a note", "note: ", "4 more on agent_ids"))
     text = sotopia("tasks", "sample", folder / "tasks.jsonl", "--only", "published-hard", "--out", hard).output
     assert "70 tasks, 14 scenarios" in text
-    sotopia("rollout", "--tasks", hard, "-n", 2, "--policy", "random", "--out", tmp_path / "run")
+    sotopia("rollout", "--tasks", hard, "-n", 2, "--policy", "random", "--evaluator", "none", "--out", tmp_path / "run")
 
 
 def test_the_dump_of_a_database_is_one_file_of_all_kinds(tmp_path):

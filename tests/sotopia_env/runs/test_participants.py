@@ -145,7 +145,7 @@ def test_people_are_one_policy_and_participants_a_factor(tmp_path: Path) -> None
     assert report.by.left_out == 12  # the partner's seats
     cell = report.cell("human", "goal")
     assert cell is not None
-    assert (cell.estimate.over, cell.estimate.clusters, cell.estimate.n) == ("participants", 3, 12)
+    assert (cell.estimate.over, cell.estimate.clusters, cell.estimate.n) == ("participants × scenarios", 3, 12)
 
 
 def test_a_run_takes_people_and_refuses_other_settings(tmp_path: Path) -> None:

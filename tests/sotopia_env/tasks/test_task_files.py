@@ -15,6 +15,7 @@ from sotopia_env.naming.task_sources import episode_tasks, task_dimensions
 from sotopia_env.runs import RunSpec
 from sotopia_env.tasks import OpenTasks, TaskStream, read_task_file
 from sotopia_env.tasks.lint.material import read_material
+from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.scenario import Scenario
 from sotopia_env.world.taskset import TaskSet
 from tests.sotopia_env.factories import task
@@ -128,7 +129,7 @@ def test_an_environment_plays_a_scenario_with_other_people_in_each_episode(tmp_p
     scenario = Scenario.model_validate(SCENARIOS[0])
     assert isinstance(episode_tasks(path), TaskStream)
     for value in (path, scenario, [scenario]):
-        env = sotopia_v0.parallel_env(task=value)
+        env = sotopia_v0.parallel_env(task=value, evaluator=FixedEvaluator())
         names = set()
         for seed in range(4):
             env.reset(seed=seed)

@@ -172,10 +172,13 @@ async def take(
     order: list[Any] = [row.c.slot, row.c.id]  # the first slot of every item comes before the second slot of any
     if overlap_first:
         other = row.alias()
-        given = other.c.state.in_(("leased", "done")) & (other.c.slot >= 0)
-        same = (other.c.study == study) & (other.c.item == row.c.item)
-        count = select(func.count()).select_from(other).where(same, given).scalar_subquery()
-        order = [count.desc(), *order]
+        same = (other.c.study == study) & (other.c.item == row.c.item) & (other.c.slot >= 0)
+        # Answers before leases: who has only opened an item may never answer it.
+        counts = [
+            select(func.count()).select_from(other).where(same, other.c.state == state).scalar_subquery()
+            for state in ("done", "leased")
+        ]
+        order = [*(count.desc() for count in counts), *order]
     query = query.order_by(*order).limit(1).with_for_update(skip_locked=True)
     change = update(row).where(row.c.id == query.scalar_subquery())
     change = change.values(state="leased", participant=person, leased_until=until)

@@ -27,7 +27,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.chat_model.transports.form import Form, response_format
+from sotopia_env.chat_model.transports.form import RequestForm, response_format
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.dynamics import Rules
@@ -66,7 +66,7 @@ class _Recorder:
         body: dict[str, Any] = {"model": "tiny", "messages": list(request.messages)}
         body["temperature"] = request.temperature
         if request.schema is not None:
-            body["response_format"] = response_format(request.schema, Form())
+            body["response_format"] = response_format(request.schema, RequestForm())
         self.bodies.append(body)
         return ChatReply(answer(body), model="tiny-2026")
 

@@ -105,7 +105,7 @@ def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, sec
     def gap(first: str, second: str, level: float) -> Estimate:
         return fit.estimate(contrasts[first] - contrasts[second], n[first] + n[second], level)
 
-    level = _LEVEL / max(1, math.comb(len(ranked), 2))
+    level = _simultaneous(len(ranked))
     strict = {pair: gap(*pair, level) for pair in itertools.permutations(ranked, 2)}
     if second is not None:
         strict = {pair: _hull(item, second.simultaneous[pair]) for pair, item in strict.items()}
@@ -262,11 +262,7 @@ def superiority(rows: Sequence[CardRow], first: str, second: str) -> Estimate | 
     if not keys:
         return None
     values = [_win(sides[0][key], sides[1][key]) for key in keys]
-    share = estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
-    if share.mean not in (0, 1) or share.low is None:
-        return share
-    far = (_LEVEL / 2) ** (1 / share.clusters)
-    return replace(share, low=far if share.mean else 0.0, high=1.0 if share.mean else 1 - far)
+    return estimate(values, [sides[0][key].task for key in keys], (0, 1), TASKS)
 
 
 def _match(row: CardRow) -> tuple[object, ...]:
@@ -321,7 +317,7 @@ def _elo(wins: Matrix, steps: int = 200) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class RequiredTasks:
-    """The number of tasks, and of episodes of one policy, at which a true difference is found with a power of 80 %."""
+    """The number of tasks, and of episodes of one policy, at which a difference separates two ranks with 80 % power."""
 
     difference: float
     tasks: int
@@ -331,7 +327,10 @@ class RequiredTasks:
 def needs(
     rating: Rating, episodes_per_task: float, differences: Sequence[float] = (0.2, 0.1, 0.05, 0.02)
 ) -> list[RequiredTasks]:
-    """Returns how many tasks differences need, from the median standard error of the rated differences.
+    """Returns how many tasks differences need to separate two of the ranked policies.
+
+    It is the power of the test that decides ranks: simultaneous over all pairs of ranked policies. The standard error
+    is the median of those of the rated differences.
 
     Args:
         rating: the rating of at least two policies.
@@ -346,17 +345,23 @@ def needs(
     if not errors:
         return []
     spread = float(np.median(errors)) * math.sqrt(rating.tasks)
+    level = _simultaneous(len(rating.ranks))
     needs = []
     for difference in differences:
         tasks = 2
         # The t distribution widens with fewer tasks, so that the number appears on both sides.
-        while _detectable(spread, tasks) > difference and tasks < 10**6:
+        while _detectable(spread, tasks, level) > difference and tasks < 10**6:
             tasks = max(tasks + 1, int(tasks * 1.01))
         needs.append(RequiredTasks(difference, tasks, round(tasks * episodes_per_task)))
     return needs
 
 
-def _detectable(spread: float, tasks: int) -> float:
+def _simultaneous(count: int) -> float:
+    """The level of one difference at which those of all pairs of ``count`` policies hold together."""
+    return _LEVEL / max(1, math.comb(count, 2))
+
+
+def _detectable(spread: float, tasks: int, level: float) -> float:
     freedom = tasks - 1
     # The 80 % quantile of t is the two-sided critical value at 2 × (1 - 0.8).
-    return (critical_value(_LEVEL, freedom) + critical_value(2 * (1 - _POWER), freedom)) * spread / math.sqrt(tasks)
+    return (critical_value(level, freedom) + critical_value(2 * (1 - _POWER), freedom)) * spread / math.sqrt(tasks)

@@ -183,7 +183,10 @@ class PoolTables:
             rows,
             title="Power",
             labels={"episodes": "episodes per policy"},
-            notes=("For a power of 80 % at 5 %, from the median standard error of the differences here.",),
+            notes=(
+                "For a power of 80 % of the test that decides ranks, at 5 % for all pairs together; from the median "
+                "standard error of the differences here.",
+            ),
         )
 
 

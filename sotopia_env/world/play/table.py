@@ -196,7 +196,7 @@ class Table:
         Raises:
             UnknownNameError: ``agent`` is not an agent of the task.
         """
-        view = self._views.get(agent) if agent.__class__ is str else None
+        view = self._views.get(agent) if isinstance(agent, str) else None
         if view is None:
             if not isinstance(agent, str):
                 raise UnknownNameError(field="agent", got=agent, valid=self.task.agents)
@@ -254,9 +254,9 @@ class Table:
         return InvalidActionError(field="agent", expected=expected, got=agent)
 
     def _take(self, agent: str, decision: Decision) -> None:
-        if decision.__class__ is not Decision:
+        if not isinstance(decision, Decision):
             raise PolicyError(f"expected a Decision from the policy, got {type(decision).__name__}")
-        if decision.action.__class__ is not Action:
+        if not isinstance(decision.action, Action):
             raise PolicyError(f"expected a Decision with an Action from the policy, got {excerpt(decision)}")
         if self.state.waiting[0] != agent:
             # Checked now: when the round is carried out, the error would be raised from another agent's answer.

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Format, Product, ProductKind, converted
+from sotopia_env.importers.foreign import Format, Product, ProductKind
 from sotopia_env.importers.library import Library
-from sotopia_env.importers.registry import detect, format_named, format_of, formats
-from sotopia_env.importers.source import RawRecord, RefusedRecord, Remark, Source, by_key
+from sotopia_env.importers.reading import Source
+from sotopia_env.importers.registry import detect, format_named, format_of, formats, is_record
+from sotopia_env.importers.source import RawRecord, RefusedRecord, Remark, by_key
 
 Advance = Callable[[int], None]
 """Progress callback; the argument is the number of bytes read since the last call."""
@@ -85,7 +86,7 @@ class Conversion:
         for source, format in sorted(sources, key=lambda entry: _rank(entry[1])):
             yield from self._file(source, format)
 
-    def _format_of_file(self, path: Path) -> Format | None:
+    def _format_of_file(self, path: Path) -> Format[Any] | None:
         """The format of the file's first record; with ``keep_going``, of the first record whose format is detected.
 
         A file that is one object of records by key may mix formats: the first one in :func:`formats` counts.
@@ -94,7 +95,7 @@ class Conversion:
             return format_named(self.format)
         for item in Source(path).items():
             if isinstance(item, RawRecord):
-                items = [item] if _known(item) else by_key(item)
+                items = _parts(item)
                 formats = [format for entry in items if (format := detect(entry.value)) is not None]
                 if formats:
                     return min(formats, key=_rank)
@@ -102,15 +103,13 @@ class Conversion:
                     return format_of(item.value, item.where)
         return None
 
-    def _file(self, source: Source, format: Format | None) -> Iterator[Product]:
+    def _file(self, source: Source, format: Format[Any] | None) -> Iterator[Product]:
         count = FileCount(str(source.path), "" if format is None else format.name)
         self.counts.append(count)
         position = 0
-        entries = source.items() if format is None or format.pairs is None else paired(source.items(), format.pairs)
+        entries = source.items() if format is None or format.joins is None else joined(source.items(), format)
         for entry in entries:
-            items = (
-                [(entry, format)] if isinstance(entry, RefusedRecord) or _known(entry) else self._by_key(entry, format)
-            )
+            items = [(entry, format)] if isinstance(entry, RefusedRecord) else self._by_key(_parts(entry), format)
             for item, reader in items:
                 count.read += _size(item, reader)
                 if isinstance(item, RefusedRecord):
@@ -125,9 +124,10 @@ class Conversion:
                 self.advance(source.position - position)
                 position = source.position
 
-    def _by_key(self, item: RawRecord, format: Format | None) -> list[tuple[RawRecord, Format | None]]:
+    def _by_key(self, items: list[RawRecord], format: Format[Any] | None) -> list[tuple[RawRecord, Format[Any] | None]]:
         """The records in one object, each with its format: a database dump mixes formats, in any order."""
-        items = by_key(item)
+        if len(items) == 1:
+            return [(items[0], format)]
         formats = [format if self.format is not None else detect(entry.value) for entry in items]
         # With one format, records that are not detected are read as that format too: its reader names the field that
         # is missing or misspelt, where ``format_of`` could only say that the format is unknown.
@@ -136,11 +136,13 @@ class Conversion:
         # Profiles must be in the library before the combinations and episodes that refer to them.
         return sorted(zip(items, formats, strict=True), key=lambda entry: _rank(entry[1]))
 
-    def _record(self, item: RawRecord, format: Format | None, count: FileCount) -> Iterator[Product]:
+    def _record(self, item: RawRecord, format: Format[Any] | None, count: FileCount) -> Iterator[Product]:
 
         try:
             reader = format or format_of(item.value)
-            products = converted(lambda: list(reader.read(item, self.library)))
+            if self.format is not None:
+                _check_named(reader, item.value)
+            products = reader.products(item, self.library)
             for product in products:
                 self._check_key(product)
                 if self.check is not None:
@@ -150,7 +152,8 @@ class Conversion:
             return
         count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
-        count.notes += [Remark(str(item.where), note) for product in products for note in product.notes]
+        notes = (*item.notes, *(note for product in products for note in product.notes))
+        count.notes += [Remark(str(item.where), note) for note in notes]
         yield from products
 
     def _check_key(self, product: Product) -> None:
@@ -173,36 +176,48 @@ class Conversion:
         count.refused.append(refusal)
 
 
-def paired(
-    entries: Iterator[RawRecord | RefusedRecord], pairs: Callable[[Any, Any], bool]
-) -> Iterator[RawRecord | RefusedRecord]:
-    """Yields items whose value is a list of one value, or of two consecutive values that belong to one record."""
-    # An item is held back until the next one shows whether it is the second half of the record.
+def joined(entries: Iterator[RawRecord | RefusedRecord], format: Format[Any]) -> Iterator[RawRecord | RefusedRecord]:
+    """Yields items whose value is a list of consecutive values that belong to one record."""
+    # An item is held back until the next one shows whether it continues the record.
     waiting: RawRecord | None = None
     for entry in entries:
-        if waiting is not None and isinstance(entry, RawRecord) and pairs(waiting.value, entry.value):
-            yield replace(waiting, value=[waiting.value, entry.value])
-            waiting = None
+        if isinstance(entry, RawRecord) and waiting is not None and format.continues(waiting.value, entry.value):
+            waiting.value.append(entry.value)
             continue
         if waiting is not None:
-            yield replace(waiting, value=[waiting.value])
-        waiting = entry if isinstance(entry, RawRecord) else None
+            yield waiting
+        waiting = replace(entry, value=[entry.value]) if isinstance(entry, RawRecord) else None
         # A refusal is yielded after the item before it, so that both keep the order of the file.
         if isinstance(entry, RefusedRecord):
             yield entry
     if waiting is not None:
-        yield replace(waiting, value=[waiting.value])
+        yield waiting
 
 
-def _size(item: RawRecord | RefusedRecord, format: Format | None) -> int:
-    """The number of records of the file in an item: 1, or 2 for a pair."""
-    return len(item.value) if isinstance(item, RawRecord) and format is not None and format.pairs is not None else 1
+def _check_named(format: Format[Any], value: Any) -> None:
+    """Raises :class:`DamagedRecordError` if the named format would leave out fields that another one reads."""
+    other = None if format.joins is not None else detect(value)
+    if other is not None and other.coverage(value) > format.coverage(value):
+        raise DamagedRecordError(
+            field="format",
+            expected=f"{other.name}, the format of this record",
+            got=format.name,
+            hint="name it, or none",
+        )
 
 
-def _rank(format: Format | None) -> int:
+def _parts(item: RawRecord) -> list[RawRecord]:
+    """The records in an item: itself, or the records by key of which it is one object."""
+    parts = by_key(item)
+    # A record with only objects, or only lists, in its fields looks like records by key.
+    return [item] if parts[0] is not item and is_record(item.value) else parts
+
+
+def _size(item: RawRecord | RefusedRecord, format: Format[Any] | None) -> int:
+    """The number of values of the file in an item: 1, or all that belong to one record."""
+    return len(item.value) if isinstance(item, RawRecord) and format is not None and format.joins is not None else 1
+
+
+def _rank(format: Format[Any] | None) -> int:
     """The position of a format in :func:`formats`; -1 without a format."""
     return list(formats()).index(format.name) if format is not None else -1
-
-
-def _known(item: RawRecord) -> bool:
-    return any(format.detects(item.value) for format in formats().values())

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
@@ -53,49 +53,15 @@ class Product:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A foreign format.
+class Foreign(BaseModel):
+    """Base of foreign records. Fields that are not declared are kept as they are; a misspelt field is refused.
 
     Attributes:
-        name: name on command lines.
-        summary: contents, for listings.
-        kind: kind of the converted records.
-        marks: groups of field names by which a record is detected: it must have a field of every group. If several
-            formats match, the first one in the registry is used.
-        read: converts a record to products.
-        write: converts a product's value back to a foreign record; ``None`` if the format is read-only.
-        fits: an additional check of a record that has the fields; ``None`` if the fields are sufficient.
-        scalar: type of the records if they are not objects: ``str`` in files of lines of text, ``list`` in objects of
-            lists by name.
-        pairs: whether two consecutive values are one record. With it, the values passed to ``read`` are lists of one
-            or two.
+        one_of: groups of optional fields; a record has at least one of each group.
     """
 
-    name: str
-    summary: str
-    kind: ProductKind
-    marks: tuple[tuple[str, ...], ...]
-    read: Callable[[RawRecord, Library], Iterable[Product]]
-    write: Callable[[Any], Any] | None = None
-    fits: Callable[[Any], bool] | None = None
-    scalar: type[str] | type[int] | type[list[Any]] | None = None
-    pairs: Callable[[Any, Any], bool] | None = None
-
-    def detects(self, value: Any) -> bool:
-        """Whether a record looks like one of this format."""
-        # The exact type: ``True`` is an ``int`` to ``isinstance``, but not a number in JSON.
-        if type(value) is not (self.scalar or dict):
-            return False
-        if isinstance(value, dict) and not all(any(name in value for name in group) for group in self.marks):
-            return False
-        return self.fits is None or self.fits(value)
-
-
-class Foreign(BaseModel):
-    """Base of foreign records. Fields that are not declared are kept as they are; a misspelt field is refused."""
-
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True, allow_inf_nan=False)
+    one_of: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     @classmethod
     def of(cls, value: Any) -> Self:
@@ -108,9 +74,18 @@ class Foreign(BaseModel):
             raise DamagedRecordError(field="record", expected="an object with fields", got=value)
         cls._check_spelling(value)
         try:
-            return cls.model_validate(value)
+            record = cls.model_validate(value)
         except ValidationError as error:
             raise DamagedRecordError.of(invalid(error, cls.model_fields, value)) from None
+        if group := next((group for group in cls.one_of if not value.keys() & set(group)), None):
+            raise DamagedRecordError(f"missing, as are {', '.join(group[1:])}", field=group[0], hint="give one of them")
+        return record
+
+    @classmethod
+    def groups(cls) -> list[tuple[str, ...]]:
+        """Returns the groups of field names of which a record must have one each, the alternatives in order."""
+        required = [_spellings(field, info) for field, info in cls.model_fields.items() if info.is_required()]
+        return [*map(tuple, required), *cls.one_of]
 
     @classmethod
     def _check_spelling(cls, value: Mapping[str, Any]) -> None:
@@ -123,9 +98,131 @@ class Foreign(BaseModel):
                 raise DamagedRecordError("unknown field", field=name, got=value[name], nearest=close[0])
 
 
+_ValueT = TypeVar("_ValueT")
+
+
+class ForeignValue(RootModel[_ValueT]):
+    """Base of foreign records that are not objects, such as a line of text or a list."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """Returns the record in a JSON value; raises as :meth:`Foreign.of` does."""
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            raise DamagedRecordError.of(invalid(error, (), value), field="record") from None
+
+    @classmethod
+    def groups(cls) -> list[tuple[str, ...]]:
+        """Returns an empty list: such a record has no fields."""
+        return []
+
+
 def _spellings(field: str, info: FieldInfo) -> list[str]:
     alias = info.validation_alias
-    return [str(name) for name in alias.choices] if isinstance(alias, AliasChoices) else [field]
+    return [str(name) for name in alias.choices] if isinstance(alias, AliasChoices) else [str(alias or field)]
+
+
+class Shape(Protocol):
+    """A class of foreign records: :class:`Foreign` for objects, :class:`ForeignValue` for other values."""
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """Returns the record in a JSON value, or raises :class:`DamagedRecordError`."""
+
+    @classmethod
+    def groups(cls) -> list[tuple[str, ...]]:
+        """Returns the groups of field names of which a record must have one each."""
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Self:
+        """As in pydantic."""
+
+
+_ShapeT = TypeVar("_ShapeT", bound=Shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[_ShapeT]):
+    """A foreign format.
+
+    Attributes:
+        name: name on command lines.
+        summary: contents, for listings.
+        kind: kind of the converted records.
+        shape: the record that the format needs. A value has the format if it is valid as this record; of several such
+            formats, the one that declares most of the value's fields is used, and of these the first in the registry.
+        read: converts a valid record, with the location that it was read from, to products.
+        write: converts a product's value back to a foreign record; ``None`` if the format is read-only.
+        joins: whether a value continues the record that the values before it began; ``None`` if each value is a record.
+            With it, ``shape`` is a list of values.
+        telling: a narrower record for detection, if files of other kinds are valid as ``shape`` too.
+    """
+
+    name: str
+    summary: str
+    kind: ProductKind
+    shape: type[_ShapeT]
+    read: Callable[[_ShapeT, RawRecord, Library], Iterable[Product]]
+    write: Callable[[Any], Any] | None = None
+    joins: Callable[[Sequence[Any], Any], bool] | None = None
+    telling: type[Shape] | None = None
+
+    def products(self, item: RawRecord, library: Library) -> list[Product]:
+        """Returns the products of a raw record; raises :class:`DamagedRecordError` if it has another shape."""
+        return converted(lambda: list(self.read(self.shape.of(item.value), item, library)))
+
+    def detects(self, value: Any) -> bool:
+        """Whether a value is valid as one of this format."""
+        return self.problems(value) == 0
+
+    def problems(self, value: Any) -> int:
+        """Returns the number of parts of a value that the format's shape refuses."""
+        if missing := len(self.missing(value)):
+            return missing
+        try:
+            self.check(value)
+        except DamagedRecordError:
+            return max(1, _count(self.telling or self.shape, self._whole(value)))
+        return 0
+
+    def check(self, value: Any) -> None:
+        """Raises :class:`DamagedRecordError` for a value that has another shape than the format's records."""
+        (self.telling or self.shape).of(self._whole(value))
+
+    def continues(self, values: Sequence[Any], value: Any) -> bool:
+        """Whether a value continues the record that ``values`` began."""
+        # Values of another shape are refused later, one by one; ``joins`` need not expect them.
+        joins = self.joins
+        return joins is not None and self.detects(values[-1]) and self.detects(value) and joins(values, value)
+
+    def missing(self, value: Any) -> list[tuple[str, ...]]:
+        """Returns the groups of fields of which a value has none; a group without names if it is not an object."""
+        if not issubclass(self.shape, Foreign):
+            return []
+        if not isinstance(value, dict):
+            return [()]
+        return [group for group in self.shape.groups() if not any(name in value for name in group)]
+
+    def coverage(self, value: Any) -> int:
+        """Returns the number of a value's fields that the format declares."""
+        if not isinstance(value, dict) or not issubclass(self.shape, Foreign):
+            return 0
+        names = itertools.chain(*(_spellings(field, info) for field, info in self.shape.model_fields.items()))
+        return len(value.keys() & set(names))
+
+    def _whole(self, value: Any) -> Any:
+        return value if self.joins is None else [value]
+
+
+def _count(shape: type[Shape], value: Any) -> int:
+    try:
+        shape.model_validate(value)
+    except ValidationError as error:
+        return error.error_count()
+    return 0
 
 
 _ResultT = TypeVar("_ResultT")

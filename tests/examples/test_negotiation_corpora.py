@@ -15,6 +15,7 @@ from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.outcome import outcome_of
 from tests.errors import raises
 from tests.sotopia_env.importers.records import convert, write
+from tests.sotopia_env.importers.samples import OTHERS, SAMPLES, detected, misreadings
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "negotiation_corpora"
 
@@ -233,6 +234,26 @@ def test_a_json_array_is_read_value_by_value(tmp_path):
         import_files([path], tmp_path / "out2")
     conversion = Conversion([path], keep_going=True)
     assert [product.value.key for product in conversion.products()] == ["casino-548"]
+
+
+CORPORA = {
+    "deal-or-no-deal": [dond(A, B, TALK, DEAL)],
+    "deal-or-no-deal-cocoa": [DOND_COCOA],
+    "craigslist-cocoa": [CRAIGSLIST_COCOA],
+    "craigslist": [CRAIGSLIST],
+    "casino": [CASINO],
+}
+
+
+def test_no_format_reads_the_samples_of_another(tmp_path):
+    def save(value):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{'txt' if isinstance(value, str) else 'json'}"
+        path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+        return path
+
+    assert {name: detected(save(values[0])) for name, values in CORPORA.items()} == {name: name for name in CORPORA}
+    assert misreadings(save, CORPORA, {**SAMPLES, **CORPORA, "none": OTHERS}) == []
+    assert misreadings(save, SAMPLES, CORPORA) == []
 
 
 BAD = [

@@ -91,9 +91,8 @@ def _task(key: str, participants: Mapping[str, Participant]) -> Task:
     return negotiation_task(key, f"casino/{content_id(sides)}", _CONTEXT, sides, outcome, "casino")
 
 
-def read(item: RawRecord, library: Library) -> Iterator[Product]:
+def read(dialogue: CasinoDialogue, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a negotiation."""
-    dialogue = CasinoDialogue.of(item.value)
     names = list(dialogue.participant_info)
     if len(names) != 2:
         raise DamagedRecordError(field="participant_info", expected="two campers", got=names)
@@ -131,6 +130,6 @@ CASINO = Format(
     "casino",
     "CaSiNo",
     ProductKind.EPISODE,
-    (("chat_logs",), ("participant_info",)),
+    CasinoDialogue,
     read,
 )

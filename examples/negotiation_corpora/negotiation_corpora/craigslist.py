@@ -110,11 +110,6 @@ def _formal(seat: int, kind: str, amount: float | None, words: str) -> Act:
 # --- cocoa JSON ------------------------------------------------------------------------------------------------------
 
 
-def _has_roles(value: Any) -> bool:
-    kbs = value["scenario"].get("kbs") if isinstance(value["scenario"], dict) else None
-    return isinstance(kbs, list) and len(kbs) == 2 and all(isinstance(kb, dict) and "personal" in kb for kb in kbs)
-
-
 class SaleSide(Foreign):
     """The information of one side."""
 
@@ -134,9 +129,8 @@ class SaleDialogue(CocoaDialogue):
     scenario: SaleScenario
 
 
-def read_cocoa(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_cocoa(dialogue: SaleDialogue, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = SaleDialogue.of(item.value)
     kbs = dialogue.scenario.kbs
     personal, goods = [kb.personal for kb in kbs], kbs[0].item
     description = goods.get("Description") or ""
@@ -187,9 +181,8 @@ class PublishedDialogue(Foreign):
     items: dict[str, Any]
 
 
-def read_lists(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_lists(dialogue: PublishedDialogue, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue; utterances whose intent is not a formal act are converted to speech."""
-    dialogue = PublishedDialogue.of(item.value)
     intents, prices = dialogue.dialogue_acts.get("intent", []), dialogue.dialogue_acts.get("price", [])
     lengths = {len(column) for column in (dialogue.agent_turn, dialogue.utterance, intents, prices)}
     if len(lengths) != 1:
@@ -237,15 +230,14 @@ COCOA = Format(
     "craigslist-cocoa",
     "CraigslistBargain, cocoa JSON",
     ProductKind.EPISODE,
-    (("events",), ("scenario",)),
+    SaleDialogue,
     read_cocoa,
-    fits=_has_roles,
 )
 LISTS = Format(
     "craigslist",
     "CraigslistBargain, published as parallel lists",
     ProductKind.EPISODE,
-    (("agent_turn",), ("dialogue_acts",), ("utterance",)),
+    PublishedDialogue,
     read_lists,
 )
 CRAIGSLIST = (COCOA, LISTS)

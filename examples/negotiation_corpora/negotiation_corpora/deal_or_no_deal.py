@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
-from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind
+from sotopia_env.importers.foreign import Foreign, ForeignValue, Format, Identity, Product, ProductKind
 from sotopia_env.importers.formats.negotiation import (
     HUMAN,
     Side,
@@ -50,6 +52,10 @@ def _task(key: str, counts: Mapping[str, int], values: Sequence[Mapping[str, flo
 
 
 # --- lines of text ---------------------------------------------------------------------------------------------------
+
+
+class DialogueLines(ForeignValue[list[Annotated[str, Field(pattern="^<input>")]]]):
+    """One or both of the lines of a dialogue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +148,9 @@ def is_mirror(first: Any, second: Any) -> bool:
     return one.mirrored == (other.counts, other.values, other.dialogue)
 
 
-def read_lines(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_lines(lines: DialogueLines, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue; ``item`` holds one or both of its lines."""
-    line = _line(item.value[0])
+    line = _line(lines.root[0])
     key = f"{item.file.stem[:60]}-{item.line}"
     yield negotiation_product(
         key,
@@ -220,15 +226,8 @@ def cocoa_acts(dialogue: CocoaDialogue, act: Any) -> list[Act]:
     return acts
 
 
-def _has_items(value: Any) -> bool:
-    kbs = value["scenario"].get("kbs") if isinstance(value["scenario"], dict) else None
-    row = kbs[0][0] if isinstance(kbs, list) and kbs and isinstance(kbs[0], list) and kbs[0] else None
-    return isinstance(row, dict) and {"Name", "Count", "Value"} <= row.keys()
-
-
-def read_cocoa(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_cocoa(dialogue: DivisionDialogue, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = DivisionDialogue.of(item.value)
     sides = dialogue.scenario.kbs
     counts, others = ({goods.Name: goods.Count for goods in side} for side in sides)
     if counts != others:
@@ -260,17 +259,14 @@ TEXT = Format(
     "deal-or-no-deal",
     "Deal or No Deal, lines of text",
     ProductKind.EPISODE,
-    (),
+    DialogueLines,
     read_lines,
-    fits=lambda value: value.startswith("<input>"),
-    scalar=str,
-    pairs=is_mirror,
+    joins=lambda lines, line: len(lines) == 1 and is_mirror(lines[0], line),
 )
 COCOA = Format(
     "deal-or-no-deal-cocoa",
     "Deal or No Deal, cocoa JSON",
     ProductKind.EPISODE,
-    (("events",), ("scenario",)),
+    DivisionDialogue,
     read_cocoa,
-    fits=_has_items,
 )

@@ -77,9 +77,8 @@ def _check(scene: SceneRecord) -> None:
                 )
 
 
-def read(item: RawRecord, library: Library) -> Iterator[Product]:
+def read(scene: SceneRecord, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a scene."""
-    scene = SceneRecord.of(item.value)
     _check(scene)
 
     people = scene.characters
@@ -175,7 +174,7 @@ SCENES = Format(
     "agentsense",
     "AgentSense scenes",
     ProductKind.TASK,
-    (("characters",), ("background",), ("template_idx", "sample_idx")),
+    SceneRecord,
     read,
     _scene,
 )

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pydantic import StrictInt
+
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, converted
+from sotopia_env.importers.foreign import Foreign, ForeignValue, Format, Product, ProductKind, converted
 from sotopia_env.importers.formats.episodes import imported_episode
 from sotopia_env.importers.formats.evaluations import evaluation_of
 from sotopia_env.importers.formats.scene import ObservedScene
@@ -63,6 +65,10 @@ class AmpoDialogue(Foreign):
         return sides if any(sides) else None
 
 
+class CombinationIndex(ForeignValue[StrictInt]):
+    """The index of a combination in its file, from 0."""
+
+
 def _act(number: int, text: str, names: Sequence[str]) -> Act:
     """The act in a line such as ``Tova: It is pouring.`` or ``Tova Brandt left the conversation``."""
     ids = {name: f"agent_{seat}" for seat, name in enumerate(names)}
@@ -104,9 +110,8 @@ def _scenario(text: str, names: Sequence[str]) -> str:
         return f"{UNKNOWN}."
 
 
-def read(item: RawRecord, library: Library) -> Iterator[Product]:
+def read(dialogue: AmpoDialogue, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a dialogue."""
-    dialogue = AmpoDialogue.of(item.value)
     acts = [_act(number, text, dialogue.names) for number, text in enumerate(dialogue.dialog)]
     task = converted(lambda: _task(dialogue, library))
     evaluation = evaluation_of(dialogue.rewards(), "", "", len(task.agents))
@@ -115,9 +120,9 @@ def read(item: RawRecord, library: Library) -> Iterator[Product]:
     yield Product(ProductKind.EPISODE, imported_episode(key, task, playback, (), (evaluation,)))
 
 
-def read_hard(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_hard(record: CombinationIndex, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields a list of one entry, the combination with the record's index."""
-    index = item.value
+    index = record.root
     if not 0 <= index < len(library.order):
         expected = f"0 to {len(library.order) - 1}" if library.order else "combinations imported with it"
         raise DamagedRecordError(field="index", expected=expected, got=index)
@@ -130,15 +135,14 @@ DIALOGUES = Format(
     "ampo-dialogues",
     "AMPO training rows and results",
     ProductKind.EPISODE,
-    (("dialog",), ("agent1_name",), ("agent1_goal",)),
+    AmpoDialogue,
     read,
 )
 HARD = Format(
     "ampo-hard",
     "AMPO list of hard combinations",
     ProductKind.LIST,
-    (),
+    CombinationIndex,
     read_hard,
-    scalar=int,
 )
 AMPO = (DIALOGUES, HARD)

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import (
     Foreign,
+    ForeignValue,
     Format,
     Identity,
     Product,
@@ -25,7 +26,6 @@ from sotopia_env.importers.formats.profiles import (
     Words,
     character_id,
     id_field,
-    keyed_record,
     list_literal,
 )
 from sotopia_env.importers.library import Library, content_id
@@ -55,16 +55,28 @@ class Combination(Foreign):
 class EnvironmentList(Foreign):
     """Scenario ids, which may occur twice, with the seat of the tested model for each."""
 
+    one_of = (("name", "agent_index"),)
+
     pk: Identity = id_field("list_id")
     name: Text = ""
     environments: Words
     agent_index: Annotated[tuple[RelationshipNumber, ...] | None, BeforeValidator(read_literal)] = None
 
 
-def read_relationship(item: RawRecord, library: Library) -> Iterator[Product]:
+class NamedSplit(ForeignValue[list[str]]):
+    """The scenario ids of a named list."""
+
+
+# The ids of the reference code are ULIDs. Any object of lists of texts is valid as :class:`NamedSplit`.
+_Ulid = Annotated[str, Field(pattern="^[0-9A-HJKMNP-TV-Z]{26}$")]
+
+
+class _ReferenceSplit(ForeignValue[Annotated[list[_Ulid], Field(min_length=1)]]):
+    """The scenario ids of a named list of the reference code."""
+
+
+def read_relationship(profile: RelationshipProfile, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the relationship of two characters of the library; ``seats`` are their positions in it."""
-    raw = keyed_record(item)
-    profile = RelationshipProfile.of(raw)
     pair = (profile.agent_1_id, profile.agent_2_id)
     order = list(library.characters)
     for field, name in zip(("agent_1_id", "agent_2_id"), pair, strict=True):
@@ -106,18 +118,17 @@ def _relationship(entry: tuple[Relationship, Sequence[Character]]) -> dict[str, 
     }
 
 
-def read_combination(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_combination(combination: Combination, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a combination of profiles of the library."""
-    raw = keyed_record(item)
-    combination = Combination.of(raw)
+    pk = combination.pk or item.key
     key = (combination.env_id, combination.agent_ids)
-    if combination.pk:
-        library.combinations.setdefault(key, combination.pk)
+    if pk:
+        library.combinations.setdefault(key, pk)
     task = converted(lambda: library.task(combination.env_id, combination.agent_ids))
     library.order.append(key)
     notes = library.contradictions(combination.env_id, combination.agent_ids).values()
     # The cached task may have the id of an earlier combination of the same profiles.
-    task = task.model_copy(update={"id": combination.pk or task.id})
+    task = task.model_copy(update={"id": pk or task.id})
     yield Product(ProductKind.TASK, task, tuple(notes))
 
 
@@ -125,10 +136,8 @@ def _combination(task: Task) -> dict[str, Any]:
     return {"pk": task.id, "env_id": task.scenario.id, "agent_ids": [character_id(c) for c in task.characters]}
 
 
-def read_list(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_list(profile: EnvironmentList, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields a list of scenarios as ``{"name", "entries": [{"scenario", "seat"}]}``; an unknown ``seat`` is null."""
-    raw = keyed_record(item)
-    profile = EnvironmentList.of(raw)
     seats = profile.agent_index
     if seats is not None and len(seats) != len(profile.environments):
         expected = f"{len(profile.environments)}, one per environment"
@@ -143,10 +152,10 @@ def read_list(item: RawRecord, library: Library) -> Iterator[Product]:
     yield Product(ProductKind.LIST, {"name": profile.name, "entries": entries})
 
 
-def read_split(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_split(split: NamedSplit, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields a named list of scenarios in the form of :func:`read_list`; the scenarios need not be imported."""
-    entries = [{"scenario": name, "seat": None} for name in item.value]
-    absent = sum(name not in library.scenarios for name in item.value) if library.scenarios else 0
+    entries = [{"scenario": name, "seat": None} for name in split.root]
+    absent = sum(name not in library.scenarios for name in split.root) if library.scenarios else 0
     notes = (f"environments: {absent} of {len(entries)} are not among the imported ones",) if absent else ()
     yield Product(ProductKind.LIST, {"name": item.key, "entries": entries}, notes)
 
@@ -165,7 +174,7 @@ RELATIONSHIP_PROFILES = Format(
     "sotopia-relationships",
     "SOTOPIA RelationshipProfile",
     ProductKind.RELATIONSHIP,
-    (("agent_1_id", "agent1_id"), ("agent_2_id", "agent2_id")),
+    RelationshipProfile,
     read_relationship,
     _relationship,
 )
@@ -173,7 +182,7 @@ COMBINATIONS = Format(
     "sotopia-combos",
     "SOTOPIA EnvAgentComboStorage: a task each",
     ProductKind.TASK,
-    (("env_id",), ("agent_ids",)),
+    Combination,
     read_combination,
     _combination,
 )
@@ -181,7 +190,7 @@ LISTS = Format(
     "sotopia-lists",
     "SOTOPIA EnvironmentList",
     ProductKind.LIST,
-    (("environments",), ("name", "agent_index")),
+    EnvironmentList,
     read_list,
     _list,
 )
@@ -189,11 +198,10 @@ SPLITS = Format(
     "sotopia-splits",
     "SOTOPIA-π used_env.json: names with lists of environments",
     ProductKind.LIST,
-    (),
+    NamedSplit,
     read_split,
     lambda record: {record["name"]: [entry["scenario"] for entry in record["entries"]]},
-    fits=lambda value: bool(value) and all(isinstance(name, str) for name in value),
-    scalar=list,
+    telling=_ReferenceSplit,
 )
 CASTING = (RELATIONSHIP_PROFILES, COMBINATIONS, LISTS, SPLITS)
 """The formats, each after those that it refers to."""

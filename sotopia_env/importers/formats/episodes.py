@@ -69,6 +69,7 @@ class EpisodeLog(Foreign):
 class EpisodeLine(Foreign):
     """An episode as published."""
 
+    one_of = (("social_interactions", "raw_messages"),)
     episode_id: Identity
     environment_id: Identity = ""
     agent_ids: tuple[Identity, ...] = ()
@@ -187,10 +188,8 @@ def _task_of(
     return library.shared(setting.key, setting.task)
 
 
-def read_log(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_log(log: EpisodeLog, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of an ``EpisodeLog``."""
-    raw = item.value
-    log = EpisodeLog.of(raw)
     names = _names_of(log.messages)
     steps = _steps_of("messages", log.messages, names)
     private = _is_private(steps)
@@ -201,13 +200,12 @@ def read_log(item: RawRecord, library: Library) -> Iterator[Product]:
     judge, *policies = log.models or ("",)
     evaluation = evaluation_of(log.rewards, log.reasoning, judge, len(names))
     playback = converted(lambda: play_steps(task, steps))
-    key = log.pk or content_id(raw)
+    key = log.pk or content_id(item.value)
     yield Product(ProductKind.EPISODE, imported_episode(key, task, playback, policies, (evaluation,)))
 
 
-def read_line(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_line(line: EpisodeLine, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode of a published line."""
-    line = EpisodeLine.of(item.value)
     names = list(line.social_goals)
     check_distinct_names(names)
     steps = _steps_of("raw_messages", line.raw_messages, names)
@@ -367,7 +365,7 @@ LOGS = Format(
     "sotopia-logs",
     "SOTOPIA EpisodeLog",
     ProductKind.EPISODE,
-    (("environment",), ("agents",), ("messages",)),
+    EpisodeLog,
     read_log,
     _log,
 )
@@ -375,7 +373,7 @@ LINES = Format(
     "sotopia-episodes",
     "published episode lines of SOTOPIA and SOTOPIA-π",
     ProductKind.EPISODE,
-    (("episode_id",), ("social_goals",), ("social_interactions", "raw_messages")),
+    EpisodeLine,
     read_line,
     _line,
 )

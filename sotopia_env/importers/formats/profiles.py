@@ -88,6 +88,7 @@ def id_field(*names: str) -> Any:
 class AgentProfile(Foreign):
     """A character."""
 
+    one_of = (("occupation", "big_five", "public_info", "personality_and_values", "secret"),)
     pk: Identity = id_field("agent_id")
     first_name: Text
     last_name: Text = ""
@@ -151,15 +152,14 @@ def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
     return tuple(dict.fromkeys(kind(name) for name in (_SYNONYMS.get(n, n) for n in names) if name in members))
 
 
-def read_agent(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_agent(profile: AgentProfile, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the character of an agent's profile."""
-    raw = keyed_record(item)
-    profile = AgentProfile.of(raw)
+    pk = profile.pk or item.key
     styles = _members(DecisionStyle, (profile.decision_making_style,))
 
     record = converted(
         lambda: Character(
-            id=one_line(profile.pk),
+            id=one_line(pk),
             first_name=profile.first_name,
             last_name=profile.last_name,
             age=profile.age or None,  # the reference code writes 0 for an unknown age
@@ -175,7 +175,7 @@ def read_agent(item: RawRecord, library: Library) -> Iterator[Product]:
             secret=one_line(profile.secret),
         )
     )
-    library.add(library.characters, profile.pk or character_id(record), record)
+    library.add(library.characters, pk or character_id(record), record)
     yield Product(ProductKind.CHARACTER, record)
 
 
@@ -211,10 +211,8 @@ def _agent(character: Character) -> dict[str, Any]:
 # --- environments ----------------------------------------------------------------------------------------------------
 
 
-def read_environment(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_environment(profile: EnvironmentProfile, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the scenario of an environment's profile."""
-    raw = keyed_record(item)
-    profile = EnvironmentProfile.of(raw)
     kind = RELATIONSHIPS[profile.relationship]
     marked = scenario_parts(profile.scenario)
     seats = tuple(seat_of(goal, marked.private.get(f"agent_{n}", "")) for n, goal in enumerate(profile.agent_goals))
@@ -228,7 +226,7 @@ def read_environment(item: RawRecord, library: Library) -> Iterator[Product]:
 
     record = converted(
         lambda: Scenario(
-            id=profile.pk or content_id(profile.scenario, *profile.agent_goals),
+            id=profile.pk or item.key or content_id(profile.scenario, *profile.agent_goals),
             context=marked.text,
             seats=seats,
             constraints=constraints,
@@ -315,19 +313,11 @@ def _environment(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def keyed_record(item: RawRecord) -> Any:
-    """Returns the record, with its key in the file as ``pk`` if it has no id."""
-    ids = ("pk", "agent_id", "env_id", "combo_id", "relationship_id", "list_id")
-    if not item.key or not isinstance(item.value, dict) or any(name in item.value for name in ids):
-        return item.value
-    return {"pk": item.key, **item.value}
-
-
 AGENTS = Format(
     "sotopia-agents",
     "SOTOPIA AgentProfile",
     ProductKind.CHARACTER,
-    (("first_name",), ("occupation", "big_five", "public_info", "personality_and_values", "secret")),
+    AgentProfile,
     read_agent,
     _agent,
 )
@@ -335,7 +325,7 @@ ENVIRONMENTS = Format(
     "sotopia-environments",
     "SOTOPIA EnvironmentProfile",
     ProductKind.SCENARIO,
-    (("scenario",), ("agent_goals",)),
+    EnvironmentProfile,
     read_environment,
     _environment,
 )

@@ -139,9 +139,8 @@ class CalendarTask(Foreign):
     assistant: Planner
 
 
-def read_marketplace(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_marketplace(record: MarketplaceTask, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a marketplace record."""
-    record = MarketplaceTask.of(item.value)
     product, seller, buyer = record.product, record.seller, record.buyer
     prices = (product.listed_price, seller.reservation_price, buyer.reservation_price)
     # The range of prices starts at 0 and contains all known prices; whole dollars keep the outcome space small.
@@ -169,9 +168,8 @@ def _dollars(price: float) -> str:
     return f"${price:g}" if price.is_integer() and price < 1e6 else f"${price:.2f}"
 
 
-def read_calendar(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_calendar(record: CalendarTask, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the task of a calendar record."""
-    record = CalendarTask.of(item.value)
     people = (record.requestor, record.assistant)
     check_distinct_names([person.name for person in people])
     # The options are the slots of either side; both sides have a worth for each (0 for a slot they do not list).
@@ -222,14 +220,14 @@ MARKETPLACE = Format(
     "srb-marketplace",
     "SocialReasoning-Bench marketplace tasks",
     ProductKind.TASK,
-    (("product",), ("seller",), ("buyer",)),
+    MarketplaceTask,
     read_marketplace,
 )
 CALENDAR = Format(
     "srb-calendar",
     "SocialReasoning-Bench calendar tasks",
     ProductKind.TASK,
-    (("requestor",), ("assistant",)),
+    CalendarTask,
     read_calendar,
 )
 SOCIAL_REASONING = (MARKETPLACE, CALENDAR)

@@ -8,7 +8,7 @@ the utterance was not attributed, and an attribution of -1 that the attribution 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -34,6 +34,7 @@ from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import observe
 
+_RowT = TypeVar("_RowT", bound=Foreign)
 _PARTNER = "Partner"
 _UTTERANCE, _BY = "Utterance ", " by "
 
@@ -74,9 +75,8 @@ def _speaker(key: str) -> str:
     return name
 
 
-def read_annotated(item: RawRecord, library: Library) -> Iterator[Product]:
+def read_annotated(record: AnnotatedEpisode, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the episode, and a row for every utterance of the seat that has a value."""
-    record = AnnotatedEpisode.of(item.value)
     speakers = [_speaker(key) for key in record.attributed_utterances]
     # The file names one seat only; a partner that never spoke gets a placeholder name.
     others = [name for name in dict.fromkeys(speakers) if name != record.agent] or [_PARTNER]
@@ -146,7 +146,7 @@ class InputRow(Foreign):
 class AlpacaRow(Foreign):
     """The older format, also of SOTOPIA-π: the prompt is in ``instruction``, in ``input`` or in both."""
 
-    instruction: Text = ""
+    instruction: Text
     input: Text = ""
     output: str
     value: Any = None
@@ -186,13 +186,11 @@ def _number(value: Any) -> float | None:
     return float(number)
 
 
-def _input_row(raw: Any) -> dict[str, Any]:
-    row = InputRow.of(raw)
+def _input_row(row: InputRow) -> dict[str, Any]:
     return _row([("user", row.input)], row.output, row.value)
 
 
-def _alpaca_row(raw: Any) -> dict[str, Any]:
-    row = AlpacaRow.of(raw)
+def _alpaca_row(row: AlpacaRow) -> dict[str, Any]:
     prompt = "\n".join(filter(None, (row.instruction, row.input)))
     if not prompt:
         raise DamagedRecordError(field="instruction, input", expected="a prompt in one of them", hint="remove the row")
@@ -201,8 +199,7 @@ def _alpaca_row(raw: Any) -> dict[str, Any]:
     return _row([*system, *before, ("user", prompt)], row.output, row.value)
 
 
-def _prompt_row(raw: Any) -> dict[str, Any]:
-    row = PromptRow.of(raw)
+def _prompt_row(row: PromptRow) -> dict[str, Any]:
     return _row([("user", row.prompt)], row.result, None)
 
 
@@ -243,28 +240,26 @@ def _as_prompt(row: Mapping[str, Any]) -> dict[str, Any]:
 def _row_format(
     name: str,
     summary: str,
-    marks: tuple[tuple[str, ...], ...],
-    read: Callable[[Any], dict[str, Any]],
+    shape: type[_RowT],
+    read: Callable[[_RowT], dict[str, Any]],
     write: Callable[[Mapping[str, Any]], dict[str, Any]],
-) -> Format:
-    def product(item: RawRecord, library: Library) -> Iterator[Product]:
-        yield Product(ProductKind.ROW, read(item.value))
+) -> Format[_RowT]:
+    def product(row: _RowT, item: RawRecord, library: Library) -> Iterator[Product]:
+        yield Product(ProductKind.ROW, read(row))
 
-    return Format(name, summary, ProductKind.ROW, marks, product, write)
+    return Format(name, summary, ProductKind.ROW, shape, product, write)
 
 
 ANNOTATED = Format(
     "sotopia-rl-annotated",
     "SOTOPIA-RL episodes with values of utterances",
     ProductKind.EPISODE,
-    (("attributed_utterances",), ("agent",)),
+    AnnotatedEpisode,
     read_annotated,
 )
 TRAINING = (
     ANNOTATED,
-    _row_format("sotopia-rl-prompts", "SOTOPIA-RL prompts", (("prompt",), ("result",)), _prompt_row, _as_prompt),
-    _row_format(
-        "alpaca-rows", "rows with instruction, input, output", (("instruction",), ("output",)), _alpaca_row, _as_alpaca
-    ),
-    _row_format("sotopia-rl-rows", "SOTOPIA-RL training rows", (("input",), ("output",)), _input_row, _as_input),
+    _row_format("sotopia-rl-prompts", "SOTOPIA-RL prompts", PromptRow, _prompt_row, _as_prompt),
+    _row_format("alpaca-rows", "rows with instruction, input, output", AlpacaRow, _alpaca_row, _as_alpaca),
+    _row_format("sotopia-rl-rows", "SOTOPIA-RL training rows", InputRow, _input_row, _as_input),
 )

@@ -28,13 +28,13 @@ def register(app: typer.Typer) -> None:
 
 def import_(
     files: Annotated[
-        list[Path] | None, path_argument("Foreign files, .json, .jsonl, .yaml or .txt, in any order.", "FILES...")
+        list[Path] | None, path_argument("Foreign files in any order: JSON, YAML, CSV, Parquet, text, PNG.", "FILES...")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write; episodes make it a run.")] = None,
     format: FormatName = None,
     keep_going: KeepGoing = False,
 ) -> None:
-    """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, and negotiation corpora.
+    """Import profiles, tasks, episodes and training rows of SOTOPIA and related projects, cards, chats and tables.
 
     Records that contradict themselves are imported as the reference code interprets them, with a note.
 
@@ -46,6 +46,8 @@ def import_(
       sotopia import episodes.jsonl -o runs/published
       sotopia import agents.json envs.json env_agent_combos.json used_env.json -o runs/official
       sotopia import marketplace/small.yaml -o runs/marketplace
+      sotopia import people.csv tasks.csv -o runs/tables
+      sotopia import card.png -o runs/card
       sotopia import agents.json envs.json relationships.jsonl combos.json logs.jsonl -o runs/mine --keep-going
       sotopia compare runs/published
     """

@@ -16,11 +16,15 @@ from sotopia_env.foundation.errors import DamagedRecordError, UnknownNameError, 
 from sotopia_env.importers.foreign import Foreign, Format
 from sotopia_env.importers.formats.agentsense import SCENES
 from sotopia_env.importers.formats.ampo import AMPO
+from sotopia_env.importers.formats.cards import CARDS
 from sotopia_env.importers.formats.casting import CASTING
 from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.profiles import PROFILES
+from sotopia_env.importers.formats.rows.conversations import CONVERSATIONS
+from sotopia_env.importers.formats.rows.preferences import PREFERENCES
+from sotopia_env.importers.formats.rows.sotopia_rl import TRAINING
+from sotopia_env.importers.formats.sheets import SHEETS
 from sotopia_env.importers.formats.social_reasoning import SOCIAL_REASONING
-from sotopia_env.importers.formats.training_rows import TRAINING
 
 GROUP = "sotopia.formats"
 logger = logging.getLogger(__name__)
@@ -39,12 +43,16 @@ def _installed() -> list[Format[Any]]:
 
 BUILT_IN: tuple[Format[Any], ...] = (
     *PROFILES,
+    *CARDS,
+    *SHEETS,
     *CASTING,
     SCENES,
     *SOCIAL_REASONING,
     *EPISODES,
     *AMPO,
     *TRAINING,
+    *CONVERSATIONS,
+    *PREFERENCES,
 )
 """The formats of this package."""
 _OWN = {format.name: format for format in BUILT_IN}

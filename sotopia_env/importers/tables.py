@@ -22,7 +22,8 @@ from sotopia_env.importers.source import RawRecord, RefusedRecord
 
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
 """Suffixes of CSV files, with the characters that may separate their cells: the one that gives most columns does."""
-_MOST_BYTES = 1 << 30  # of one row group in memory
+MOST_BYTES = 1 << 30
+"""Maximum size of a row group in memory."""
 _BATCH = 64  # rows of a Parquet file in memory
 _TOO_LONG = "write the table as JSON Lines or Parquet"
 
@@ -116,10 +117,10 @@ def parquet_records(path: Path) -> Iterator[RawRecord | RefusedRecord]:
 def _check_size(path: Path, metadata: Any) -> None:
     """Raises :class:`DamagedRecordError` for a part that inflates to more than the memory that it may use."""
     sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
-    if max(sizes, default=0) > _MOST_BYTES:
+    if max(sizes, default=0) > MOST_BYTES:
         got = Verbatim(f"one of {max(sizes)}")
         hint = "write the table with smaller row groups"
-        raise DamagedRecordError(expected=f"row groups of at most {_MOST_BYTES} bytes", got=got, hint=hint, where=path)
+        raise DamagedRecordError(expected=f"row groups of at most {MOST_BYTES} bytes", got=got, hint=hint, where=path)
 
 
 def _parquet_record(path: Path, number: int, row: dict[str, Any]) -> RawRecord | RefusedRecord:

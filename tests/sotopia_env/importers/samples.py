@@ -9,6 +9,41 @@ from tests.sotopia_env.importers import records
 from tests.sotopia_env.importers.test_social_reasoning import calendar, marketplace
 from tests.sotopia_env.importers.test_training_files import AMPO_RESULT, AMPO_ROW, ANNOTATED, ROWS, SCENE
 
+_TEXTS = {
+    "description": "{{char}} repairs radios and teases {{user}}.",
+    "personality": "calm",
+    "scenario": "A workshop.",
+    "first_mes": "Hello, {{user}}.",
+    "mes_example": "<START>{{char}}: Hm.",
+}
+CARD = {
+    "spec": "chara_card_v2",
+    "spec_version": "2.0",
+    "data": {
+        "name": "Tova Brandt",
+        **_TEXTS,
+        "creator_notes": "",
+        "tags": [],
+        "character_book": None,
+        "extensions": {},
+    },
+    "name": "Tova Brandt",
+    **_TEXTS,
+    "create_date": "2026",
+}
+FLAT_CARD = {"name": "Tova Brandt", **_TEXTS}
+PYGMALION_CARD = {
+    "char_name": "Tova Brandt",
+    "char_persona": _TEXTS["description"],
+    "world_scenario": "A workshop.",
+    "char_greeting": "Hello.",
+    "example_dialogue": "",
+}
+_CHAT = [("system", "Be kind."), ("user", "Hi."), ("assistant", "Hello."), ("user", "You?"), ("assistant", "Fine.")]
+_MESSAGES = [{"role": role, "content": text} for role, text in _CHAT]
+_QUESTION = {"role": "user", "content": [{"type": "text", "value": "Well?"}]}
+_YES, _NO = ({"role": "assistant", "content": text} for text in ("Yes.", "No."))
+_BEGINNING = "\n\nHuman: Well?\n\nAssistant: What?\n\nHuman: Yes or no?\n\nAssistant:"
 SAMPLES: dict[str, list[Any]] = {
     "sotopia-agents": [records.AGENT, records.AGENT_LINE, records.AGENT_UNKNOWN],
     "sotopia-environments": [records.ENVIRONMENT, records.ENVIRONMENT_LINE],
@@ -25,6 +60,34 @@ SAMPLES: dict[str, list[Any]] = {
     "ampo-hard": [[0, 7]],
     "sotopia-rl-annotated": [ANNOTATED],
     **ROWS,
+    "character-card": [CARD],
+    "character-card-v1": [FLAT_CARD, PYGMALION_CARD],
+    "people": [{"name": "Tova Brandt", "age": 37, "pronouns": "she/her", "shoes": "38"}],
+    "situations": [
+        {"context": "A lift stands still.", "goal_0": "Get out.", "goal_1": "Stay calm.", "hint_0": "Knock."}
+    ],
+    "sharegpt": [
+        {
+            "system": "Be kind.",
+            "conversations": [{"from": {"user": "human"}.get(role, "gpt"), "value": text} for role, text in _CHAT[1:]],
+        }
+    ],
+    "chat-messages": [{"messages": _MESSAGES}],
+    "completion-rows": [{"prompt": "Well?", "completion": "Yes.", "label": True}],
+    "preference-rows": [
+        {"prompt": "Well?", "chosen": "Yes.", "rejected": "No."},
+        {"prompt": _MESSAGES[:2], "chosen": [_YES], "rejected": [_NO]},
+        {"chosen": [*_MESSAGES[:2], _YES], "rejected": [*_MESSAGES[:2], _NO]},
+        {"chosen": f"{_BEGINNING} Yes.", "rejected": f"{_BEGINNING} No."},
+    ],
+    "sharegpt-preferences": [
+        {
+            "conversations": [{"from": "human", "value": "Well?"}],
+            "chosen": {"from": "gpt", "value": "Yes."},
+            "rejected": {"from": "gpt", "value": "No."},
+        }
+    ],
+    "message-preferences": [{"chosen_messages": [_QUESTION, _YES], "rejected_messages": [_QUESTION, _NO]}],
 }
 """Samples by the name of their format; each becomes a file of its own."""
 OTHERS: list[Any] = [

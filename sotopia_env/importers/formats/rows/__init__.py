@@ -1,0 +1,1 @@
+"""Importers of training rows, one module for each family of files."""

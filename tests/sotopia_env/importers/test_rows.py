@@ -1,0 +1,78 @@
+"""Conversations, completions and preferences of chat models, as training rows."""
+
+import json
+
+import pytest
+
+from sotopia_env.foundation.errors import DamagedRecordError
+from sotopia_env.importers.foreign import ProductKind
+from tests.errors import raises
+from tests.sotopia_env.importers.records import convert
+from tests.sotopia_env.importers.samples import SAMPLES
+
+
+def rows(folder, *records):
+    products, _ = convert(folder, list(records))
+    assert {product.kind for product in products} == {ProductKind.ROW}
+    return [product.value for product in products]
+
+
+def roles(row):
+    return [message["role"] for message in row["prompt"]]
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "chat-messages"])
+def test_every_answer_of_a_conversation_is_a_row(tmp_path, name):
+    first, second = rows(tmp_path, SAMPLES[name][0])
+    assert (roles(first), roles(second)) == (["system", "user"], ["system", "user", "assistant", "user"])
+    assert [row["completion"][0]["content"] for row in (first, second)] == ["Hello.", "Fine."]
+    assert first["scenario"] == second["scenario"]  # so that a split does not part them
+    assert first["value"] is second["value"] is None
+
+
+def test_a_label_is_the_value_of_the_last_answer(tmp_path):
+    labelled = {**SAMPLES["chat-messages"][0], "label": False}
+    assert [row["value"] for row in rows(tmp_path, labelled)] == [None, 0.0]
+
+
+PAIRS = [
+    sample for name in ("preference-rows", "sharegpt-preferences", "message-preferences") for sample in SAMPLES[name]
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=range(len(PAIRS)))
+def test_a_preference_is_two_rows_of_one_prompt(tmp_path, pair):
+    chosen, rejected = rows(tmp_path, pair)
+    assert chosen["prompt"] == rejected["prompt"]
+    assert roles(chosen)[-1] == "user"
+    assert [(row["completion"][0]["content"], row["value"]) for row in (chosen, rejected)] == [("Yes.", 1), ("No.", 0)]
+
+
+def test_a_reward_model_reads_the_rows(tmp_path):
+    text = pytest.importorskip("sotopia_training.reward.text")
+    values = [
+        row for name in ("preference-rows", "completion-rows", "sharegpt") for row in rows(tmp_path, *SAMPLES[name])
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in values))
+    assert [row.value for row in text.read_rows(path)] == [row["value"] for row in values]
+
+
+ANSWERED = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+BAD = [
+    ({"conversations": [{"from": "alien", "value": "x"}]}, "conversations.0.from"),
+    ({"conversations": [{"from": "human", "value": "x"}]}, ""),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}, "messages.0.content"),
+    (
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "images": ["x.png"]},
+        "images",
+    ),
+    ({"chosen": "Yes.", "rejected": "No."}, "prompt"),
+    ({"prompt": "Well?", "chosen": "", "rejected": "No."}, "chosen"),
+]
+
+
+@pytest.mark.parametrize(("record", "field"), BAD, ids=range(len(BAD)))
+def test_what_is_wrong_with_a_conversation_is_one_sentence(tmp_path, record, field):
+    with raises(DamagedRecordError, field=field):
+        rows(tmp_path, record)

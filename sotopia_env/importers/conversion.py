@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Format, Product, ProductKind
+from sotopia_env.importers.gathering import whole_records
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.reading import Source
 from sotopia_env.importers.registry import detect, format_named, format_of, formats, is_record
@@ -107,7 +108,7 @@ class Conversion:
         count = FileCount(str(source.path), "" if format is None else format.name)
         self.counts.append(count)
         position = 0
-        entries = source.items() if format is None or format.joins is None else joined(source.items(), format)
+        entries = source.items() if format is None else whole_records(source.items(), format)
         for entry in entries:
             items = [(entry, format)] if isinstance(entry, RefusedRecord) else self._by_key(_parts(entry), format)
             for item, reader in items:
@@ -148,7 +149,9 @@ class Conversion:
                 if self.check is not None:
                     self.check(product)
         except DamagedRecordError as error:
-            self._refuse(count, RefusedRecord(DamagedRecordError.of(error, where=item.where)))
+            # The error may be in a file beside this one, which a record of it names.
+            where = error.where if error.where.file else item.where
+            self._refuse(count, RefusedRecord(DamagedRecordError.of(error, where=where)))
             return
         count.converted += _size(item, format)
         count.products.update(product.kind for product in products)
@@ -176,27 +179,9 @@ class Conversion:
         count.refused.append(refusal)
 
 
-def joined(entries: Iterator[RawRecord | RefusedRecord], format: Format[Any]) -> Iterator[RawRecord | RefusedRecord]:
-    """Yields items whose value is a list of consecutive values that belong to one record."""
-    # An item is held back until the next one shows whether it continues the record.
-    waiting: RawRecord | None = None
-    for entry in entries:
-        if isinstance(entry, RawRecord) and waiting is not None and format.continues(waiting.value, entry.value):
-            waiting.value.append(entry.value)
-            continue
-        if waiting is not None:
-            yield waiting
-        waiting = replace(entry, value=[entry.value]) if isinstance(entry, RawRecord) else None
-        # A refusal is yielded after the item before it, so that both keep the order of the file.
-        if isinstance(entry, RefusedRecord):
-            yield entry
-    if waiting is not None:
-        yield waiting
-
-
 def _check_named(format: Format[Any], value: Any) -> None:
     """Raises :class:`DamagedRecordError` if the named format would leave out fields that another one reads."""
-    other = None if format.joins is not None else detect(value)
+    other = None if format.has_parts else detect(value)
     if other is not None and other.coverage(value) > format.coverage(value):
         raise DamagedRecordError(
             field="format",
@@ -215,7 +200,7 @@ def _parts(item: RawRecord) -> list[RawRecord]:
 
 def _size(item: RawRecord | RefusedRecord, format: Format[Any] | None) -> int:
     """The number of values of the file in an item: 1, or all that belong to one record."""
-    return len(item.value) if isinstance(item, RawRecord) and format is not None and format.joins is not None else 1
+    return len(item.value) if isinstance(item, RawRecord) and format is not None and format.has_parts else 1
 
 
 def _rank(format: Format[Any] | None) -> int:

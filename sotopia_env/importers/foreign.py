@@ -6,6 +6,7 @@ import ast
 import difflib
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, RootM
 from pydantic.fields import FieldInfo
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
+from sotopia_env.foundation.quoting import structural_character
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.source import RawRecord
@@ -156,8 +158,10 @@ class Format(Generic[_ShapeT]):
             formats, the one that declares most of the value's fields is used, and of these the first in the registry.
         read: converts a valid record, with the location that it was read from, to products.
         write: converts a product's value back to a foreign record; ``None`` if the format is read-only.
-        joins: whether a value continues the record that the values before it began; ``None`` if each value is a record.
-            With it, ``shape`` is a list of values.
+        joins: whether a value continues the record that the values before it began. With it, ``shape`` is a list of
+            values.
+        gathers: the key of the record that a value is a part of, anywhere in the file, and what the record needs of the
+            value. With it, ``shape`` is a list of values.
         telling: a narrower record for detection, if files of other kinds are valid as ``shape`` too.
     """
 
@@ -168,6 +172,7 @@ class Format(Generic[_ShapeT]):
     read: Callable[[_ShapeT, RawRecord, Library], Iterable[Product]]
     write: Callable[[Any], Any] | None = None
     joins: Callable[[Sequence[Any], Any], bool] | None = None
+    gathers: Callable[[Any], tuple[str, Any]] | None = None
     telling: type[Shape] | None = None
 
     def products(self, item: RawRecord, library: Library) -> list[Product]:
@@ -213,8 +218,13 @@ class Format(Generic[_ShapeT]):
         names = itertools.chain(*(_spellings(field, info) for field, info in self.shape.model_fields.items()))
         return len(value.keys() & set(names))
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether several values of a file are one record."""
+        return self.joins is not None or self.gathers is not None
+
     def _whole(self, value: Any) -> Any:
-        return value if self.joins is None else [value]
+        return [value] if self.has_parts else value
 
 
 def _count(shape: type[Shape], value: Any) -> int:
@@ -247,6 +257,15 @@ def converted(make: Callable[[], _ResultT]) -> _ResultT:
 def one_line(text: str) -> str:
     """Returns ``text`` with line ends and control characters replaced by spaces."""
     return _CONTROL.sub(" ", text).strip() if _CONTROL.search(text) else text
+
+
+def plain_name(name: str) -> str:
+    """Returns a name without the characters that structure a line at the table, which foreign names often have."""
+    # Normalised first, so that every structural character that is reported is in the text and can be removed.
+    plain = unicodedata.normalize("NFKC", one_line(name))
+    while character := structural_character(plain):
+        plain = plain.replace(character, " ")
+    return " ".join(plain.split()) or name
 
 
 def _nothing(value: Any) -> bool:

@@ -18,7 +18,9 @@ from sotopia_env.importers.formats.agentsense import SCENES
 from sotopia_env.importers.formats.ampo import AMPO
 from sotopia_env.importers.formats.cards import CARDS
 from sotopia_env.importers.formats.casting import CASTING
+from sotopia_env.importers.formats.convokit import CONVOKIT
 from sotopia_env.importers.formats.episodes import EPISODES
+from sotopia_env.importers.formats.multi_agent import MULTI_AGENT
 from sotopia_env.importers.formats.profiles import PROFILES
 from sotopia_env.importers.formats.rows.conversations import CONVERSATIONS
 from sotopia_env.importers.formats.rows.preferences import PREFERENCES
@@ -50,6 +52,8 @@ BUILT_IN: tuple[Format[Any], ...] = (
     *SOCIAL_REASONING,
     *EPISODES,
     *AMPO,
+    *MULTI_AGENT,
+    CONVOKIT,
     *TRAINING,
     *CONVERSATIONS,
     *PREFERENCES,

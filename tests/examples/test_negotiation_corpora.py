@@ -1,8 +1,6 @@
 """Negotiation corpora as episodes with moves, by formats of another package; all dialogues are invented."""
 
 import json
-import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -14,28 +12,11 @@ from sotopia_env.importers.registry import formats
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.outcome import outcome_of
 from tests.errors import raises
+from tests.examples.negotiation_games import CONFIG, SALE
 from tests.sotopia_env.importers.records import convert, write
 from tests.sotopia_env.importers.samples import OTHERS, SAMPLES, detected, misreadings
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "negotiation_corpora"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _installed(tmp_path_factory):
-    """The example's package as pip would install it: importable, with its entry points in metadata."""
-    site = tmp_path_factory.mktemp("site")
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    ((group, names),) = project["entry-points"].items()
-    info = site / "negotiation_corpora-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    (info / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(site)
-        patch.syspath_prepend(EXAMPLE)
-        formats.cache_clear()
-        yield
-    formats.cache_clear()
+pytestmark = pytest.mark.usefixtures("negotiation_package")
 
 
 def dond(own, other, dialogue, output):
@@ -242,6 +223,8 @@ CORPORA = {
     "craigslist-cocoa": [CRAIGSLIST_COCOA],
     "craigslist": [CRAIGSLIST],
     "casino": [CASINO],
+    "negotiation-arena": [SALE],
+    "llm-deliberation": [CONFIG],
 }
 
 

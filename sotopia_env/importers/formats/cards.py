@@ -6,14 +6,12 @@ public profile, which a card does not have. The situation on a card (scenario, g
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from sotopia_env.foundation.quoting import structural_character
-from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, Text, converted, one_line
+from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, Text, converted, one_line, plain_name
 from sotopia_env.importers.formats.profiles import character_id
 from sotopia_env.importers.library import Library
 from sotopia_env.importers.source import RawRecord
@@ -79,7 +77,7 @@ def read_nested(card: NestedCard, item: RawRecord, library: Library) -> Iterator
 
 
 def _character(card: CardFields, library: Library) -> Product:
-    name = _plain_name(card.name)
+    name = plain_name(card.name)
     first, _, last = name.partition(" ")
     private = {"description": _filled(card.description, name), "example dialogue": _filled(card.mes_example, name)}
     record = converted(
@@ -98,15 +96,6 @@ def _character(card: CardFields, library: Library) -> Product:
     notes = [f"name: {card.name!r} is read as {name!r}"] if name != card.name else []
     notes += [f"{', '.join(left_out)}: left out; write the situation as a scenario with goals"] if left_out else []
     return Product(ProductKind.CHARACTER, record, tuple(notes))
-
-
-def _plain_name(name: str) -> str:
-    """A name without the characters that structure a line at the table, which names on cards often have."""
-    # Normalised first, so that every structural character that is reported is in the text and can be removed.
-    plain = unicodedata.normalize("NFKC", one_line(name))
-    while character := structural_character(plain):
-        plain = plain.replace(character, " ")
-    return " ".join(plain.split()) or name
 
 
 def _filled(text: str, name: str) -> str:

@@ -154,10 +154,15 @@ def _members(kind: type[_ENUM], values: Iterable[str]) -> tuple[_ENUM, ...]:
 
 def read_agent(profile: AgentProfile, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the character of an agent's profile."""
-    pk = profile.pk or item.key
-    styles = _members(DecisionStyle, (profile.decision_making_style,))
+    record = character_of(profile, profile.pk or item.key)
+    library.add(library.characters, character_id(record), record)
+    yield Product(ProductKind.CHARACTER, record)
 
-    record = converted(
+
+def character_of(profile: AgentProfile, pk: str = "") -> Character:
+    """Returns the character of a profile, with the id ``pk``."""
+    styles = _members(DecisionStyle, (profile.decision_making_style,))
+    return converted(
         lambda: Character(
             id=one_line(pk),
             first_name=profile.first_name,
@@ -175,8 +180,6 @@ def read_agent(profile: AgentProfile, item: RawRecord, library: Library) -> Iter
             secret=one_line(profile.secret),
         )
     )
-    library.add(library.characters, pk or character_id(record), record)
-    yield Product(ProductKind.CHARACTER, record)
 
 
 def character_id(character: Character) -> str:

@@ -44,6 +44,45 @@ _MESSAGES = [{"role": role, "content": text} for role, text in _CHAT]
 _QUESTION = {"role": "user", "content": [{"type": "text", "value": "Well?"}]}
 _YES, _NO = ({"role": "assistant", "content": text} for text in ("Yes.", "No."))
 _BEGINNING = "\n\nHuman: Well?\n\nAssistant: What?\n\nHuman: Yes or no?\n\nAssistant:"
+
+
+def _member(name: str, **profile: Any) -> dict[str, Any]:
+    fields = {"age": 30, "occupation": "Clerk", "gender": "", "gender_pronoun": "", "secret": f"{name} is tired."}
+    return {"first_name": name, "last_name": "Moss", "profile": {**fields, **profile}, "goal": f"{name} speaks first."}
+
+
+GROUP = {
+    "scenario": "Three clerks share a desk.",
+    "agents": [_member("Ada"), _member("Bo"), _member("Cy", moral_values=["Care"])],
+    "models": {"env": "m", "agents": ["m", "m", "m"]},
+    "action_order": "simultaneous",
+}
+GAME = {
+    "scenario": "Hares",
+    "description": "A game of hares and foxes. The players are {agent_names}. A fox wins {alone}.",
+    "role_goals": {"Hare": "Find the foxes.", "Fox": "Stay unseen."},
+    "role_secrets": {"Fox": "You are a fox."},
+    "agents": [
+        {"name": "Ada", "role": "Hare", "team": "Hares"},
+        {"name": "Bo", "role": "Fox", "team": "Foxes"},
+        {"name": "Cy", "role": "Fox", "team": "Foxes"},
+    ],
+    "initial_state": "Night",
+    "state_transition": {"Night": "Day", "Day": "Night"},
+    "state_properties": {
+        "Night": {"acting_roles": ["Fox"], "actions": ["action"], "visibility": "team"},
+        "Day": {"actions": ["speak"], "visibility": "public"},
+    },
+    "end_conditions": [{"type": "parity", "team": "Foxes", "winner": "Foxes"}],
+}
+
+
+def said(id: str, conversation: str, speaker: str, text: str, time: Any = None, **more: Any) -> dict[str, Any]:
+    """A line of ``utterances.jsonl``."""
+    line = {"id": id, "conversation_id": conversation, "text": text, "speaker": speaker, "meta": {"score": 1}}
+    return {**line, "reply-to": None if id == conversation else conversation, "timestamp": time, "vectors": [], **more}
+
+
 SAMPLES: dict[str, list[Any]] = {
     "sotopia-agents": [records.AGENT, records.AGENT_LINE, records.AGENT_UNKNOWN],
     "sotopia-environments": [records.ENVIRONMENT, records.ENVIRONMENT_LINE],
@@ -60,6 +99,9 @@ SAMPLES: dict[str, list[Any]] = {
     "ampo-hard": [[0, 7]],
     "sotopia-rl-annotated": [ANNOTATED],
     **ROWS,
+    "sotopia-groups": [GROUP],
+    "sotopia-games": [GAME],
+    "convokit": [[said("u1", "u1", "ann", "Hello?"), said("u2", "u1", "bob", "Hi.")]],
     "character-card": [CARD],
     "character-card-v1": [FLAT_CARD, PYGMALION_CARD],
     "people": [{"name": "Tova Brandt", "age": 37, "pronouns": "she/her", "shoes": "38"}],

@@ -67,9 +67,9 @@ def command_lines(code: str) -> list[str]:
 
 # --- what pages need beside themselves ---
 def tent(folder: Path, text: str) -> None:
-    scenarios = [block.code for block in blocks(text, "yaml")]
-    assert [len(scenario.splitlines()) for scenario in scenarios] == [10, 20]
-    (folder / "tent.yaml").write_text("".join(scenarios), encoding="utf-8")
+    records = [block.code for block in blocks(text, "yaml")]
+    assert [len(record.splitlines()) for record in records] == [10, 20, 10]
+    (folder / "tent.yaml").write_text("".join(records), encoding="utf-8")
 
 
 def published_files(folder: Path, _: str) -> None:

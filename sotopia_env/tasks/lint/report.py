@@ -12,9 +12,9 @@ from sotopia_env.tasks.checks import outcome_problem
 from sotopia_env.tasks.lint.situations import LintedSituation, people_sentences, scenario_sentences
 from sotopia_env.tasks.lint.texts import ALIKE, near_duplicates
 from sotopia_env.tasks.people import draw_characters
-from sotopia_env.tasks.procedural import Casting
-from sotopia_env.tasks.task_files import Record
-from sotopia_env.world.scenario import Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.tasks.procedural import CastCasting, Casting
+from sotopia_env.tasks.task_files import CASTINGS, Record
+from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import Cast
 
 Placed = tuple[str, Record]
@@ -108,6 +108,8 @@ def _constraints(situations: _Situations, casts: Sequence[Cast]) -> Iterator[Lin
             yield LintProblem(where, f"{situation.label}: {sentence}", is_error=True)
         elif not casts and (fault := _drawing_problem(scenario)):
             yield LintProblem(where, f"{situation.label}: {fault}; or check the scenario together with its cast")
+        elif not scenario.constraints.relationships and (sentence := _open_casting(scenario, casts)):
+            yield LintProblem(where, f"{situation.label}: {sentence}")
 
 
 _NO_SEATING = "constraints: expected some that characters of the cast meet, got {}, which none of {} do; widen them"
@@ -123,6 +125,31 @@ def _seatings(scenario: Scenario, cast: Cast, seating: tuple[int, ...] = ()) -> 
         fits = index not in seating and constraints.admits(seat, character)
         if fits and all(constraints.admits_pair(cast.between(other, index)) for other in seating):
             yield from _seatings(scenario, cast, (*seating, index))
+
+
+def _open_casting(scenario: Scenario, casts: Sequence[Cast]) -> str:
+    """A sentence on castings with different relationships, of a scenario that admits any; empty if they have one."""
+    # The texts may describe a couple or neighbours, in any words. Whatever they describe, castings that differ in the
+    # relationship cannot all fit it, unless it fits every pair of people: only the author knows.
+    examples: dict[RelationshipKind, str] = {}
+    usable = [cast for cast in casts if any(True for _ in _seatings(scenario, cast))]
+    castings: list[Casting | CastCasting] = [CastCasting(scenario, cast) for cast in usable]
+    castings = castings if casts else [Casting(scenario)]
+    for casting, number in itertools.product(castings, range(CASTINGS)):
+        task = casting.draw(number, 0)
+        people = " and ".join(map(_person, task.characters[:2]))
+        examples.setdefault(task.relationships[0].kind, f"{people} ({task.relationships[0].kind.value})")
+    if len(examples) < 2:
+        return ""
+    return (
+        "constraints.relationships: expected the kinds of relationship that the texts fit, got none; its castings "
+        f"differ, such as {' or '.join(list(examples.values())[:2])}; name the kinds, or write the characters"
+    )
+
+
+def _person(character: Character) -> str:
+    parts = (character.gender, "" if character.age is None else str(character.age), character.occupation)
+    return f"{character.name}, {' '.join(filter(None, parts))}"
 
 
 def _drawing_problem(scenario: Scenario) -> ConstraintError | None:

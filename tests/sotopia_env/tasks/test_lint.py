@@ -12,8 +12,8 @@ from sotopia_env.tasks import everyday_templates, instantiate, starter_cast
 from sotopia_env.tasks.lint.material import BUILT_IN, read_material
 from sotopia_env.tasks.lint.report import lint
 from sotopia_env.tasks.lint.texts import content_words, gendered_words, leak, near_duplicates
-from sotopia_env.world.scenario import Relationship, Scenario, Task
-from sotopia_env.world.taskset import seat_characters
+from sotopia_env.world.scenario import Relationship, RelationshipKind, Scenario, Task
+from sotopia_env.world.taskset import Cast, seat_characters
 from tests.errors import raises
 
 SCENE = {
@@ -95,6 +95,30 @@ def test_an_outcome_without_gains_and_constraints_without_people_are_errors():
     assert problem.startswith("f.json: scenario 'borrowed-tent': constraints: ")
     assert "which none of 12 do; widen them" in problem
     assert problems(starter_cast(), Scenario.model_validate(scene())) == []
+
+
+ENGAGED = {
+    "id": "wedding",
+    "context": "Two people who are engaged sit at the table of their flat and plan the day of their wedding.",
+    "seats": seats("Invite your whole family.", "Keep the party small."),
+}
+
+
+def test_a_scenario_whose_castings_differ_in_their_relationship_is_named_with_two_of_them():
+    [problem] = scenario_problems(ENGAGED)
+    kinds = [kind.value for kind in RelationshipKind if f"({kind.value})" in problem]
+    assert "constraints.relationships" in problem
+    assert len(kinds) == 2
+    assert scenario_problems({**ENGAGED, "constraints": {"relationships": ["romantic"]}}) == []
+
+
+def test_a_cast_of_one_relationship_needs_no_constraints():
+    scenario, people = Scenario.model_validate(ENGAGED), starter_cast().characters[:3]
+    couple = Relationship(seats=(0, 1), kind=RelationshipKind.ROMANTIC)
+    assert problems(Cast(characters=people[:2], relationships=(couple,)), scenario) == []
+    [problem] = problems(Cast(characters=people, relationships=(couple,)), scenario)  # the third is a stranger
+    assert "(romantic)" in problem
+    assert "(stranger)" in problem
 
 
 def test_fields_of_tasks_and_templates_are_named_as_in_the_file():

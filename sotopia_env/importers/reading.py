@@ -137,13 +137,16 @@ class Source:
             where = Where(self.path, error.where.line)
             yield RefusedRecord(DamagedRecordError.of(error, where=where, hint=_REST))
 
+    def _check_size(self, name: str) -> None:
+        """Raises :class:`DamagedRecordError` if the file, which is read as a whole, is too large for that."""
+        if self.size > _LARGEST_DOCUMENT:
+            got, hint = Verbatim(f"{name} of {self.size} bytes"), "write its records as JSON Lines"
+            raise DamagedRecordError(expected=f"at most {_LARGEST_DOCUMENT}", got=got, hint=hint, where=self.path)
+
     def _document(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         """One item with the whole object: a record, or records by key, which :func:`by_key` separates."""
         text: TextIO = io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig")
-        if self.size > _LARGEST_DOCUMENT:
-            got = Verbatim(f"one JSON object of {self.size} bytes")
-            expected, hint = f"at most {_LARGEST_DOCUMENT}", "write its records as JSON Lines"
-            raise DamagedRecordError(expected=expected, got=got, hint=hint, where=self.path)
+        self._check_size("one JSON object")
 
         def values() -> Iterator[Any]:
             yield parse_json(text.read(), self.path)
@@ -158,6 +161,7 @@ class Source:
         """The records of a list, or of the one list in an object such as ``tasks: […]``."""
         from sotopia_env.foundation.yaml_text import parse_yaml  # imported here because it takes long to load
 
+        self._check_size("one YAML document")
         try:
             value = parse_yaml(stream.read().decode("utf-8-sig"), str(self.path))
         except InvalidValueError as error:
@@ -199,6 +203,10 @@ class _Counted(io.RawIOBase):
         return count
 
     def __iter__(self) -> Any:
-        for line in self._stream:
+        while line := self._stream.readline(_LARGEST_DOCUMENT):
+            if len(line) == _LARGEST_DOCUMENT and not line.endswith(b"\n"):
+                got, hint = Verbatim("a longer one"), "write every record in a line of its own"
+                expected = f"lines of at most {_LARGEST_DOCUMENT} bytes"
+                raise DamagedRecordError(expected=expected, got=got, hint=hint, where=self._source.path)
             self._source.position += len(line)
             yield line

@@ -24,6 +24,7 @@ DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
 """Suffixes of CSV files, with the characters that may separate their cells: the one that gives most columns does."""
 MOST_BYTES = 1 << 30
 """Maximum size of a row group in memory."""
+_MOST_CHARACTERS = 1 << 24  # of one line of a CSV file in memory
 _BATCH = 64  # rows of a Parquet file in memory
 _TOO_LONG = "write the table as JSON Lines or Parquet"
 
@@ -36,10 +37,10 @@ def csv_records(path: Path, stream: io.BufferedReader) -> Iterator[RawRecord | R
         UnicodeDecodeError: the file is not UTF-8.
     """
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-    first = text.readline()
+    first = text.readline(_MOST_CHARACTERS)
     delimiters = DELIMITERS[path.suffix.lower()]
     delimiter = max(delimiters, key=lambda character: len(next(csv.reader([first], delimiter=character), [])))
-    rows = csv.reader(itertools.chain([first], text), delimiter=delimiter, strict=True)
+    rows = csv.reader(itertools.chain([first], _lines(text)), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     number, line = 0, 1
     while True:
@@ -53,11 +54,22 @@ def csv_records(path: Path, stream: io.BufferedReader) -> Iterator[RawRecord | R
             return
         start, line = line, rows.line_num + 1
         if header is None:
-            header = [name.strip() for name in cells]
+            header = [_column(name) for name in cells]
             _check_header(path, header)
         elif any(cell.strip() for cell in cells):
             number += 1
             yield _csv_record(path, number, start, header, cells)
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines of a file; one that is too long comes in pieces, of which the reader refuses the first cell."""
+    while line := text.readline(_MOST_CHARACTERS):
+        yield line
+
+
+def _column(name: str) -> str:
+    """The name of a column as fields are written: ``First name`` is ``first_name``."""
+    return name.strip().lower().replace(" ", "_")
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
@@ -80,7 +92,8 @@ def _csv_record(
         expected = f"a cell for each of {len(header)} columns"
         hint = "quote a cell that contains the separator, and name every column"
         return RefusedRecord(DamagedRecordError(expected=expected, got=extra[0], hint=hint, where=Where(path, line)))
-    value = {name: unescape_formulas(cell) for name, cell in zip(header, cells, strict=False) if cell.strip()}
+    filled = {name: unescape_formulas(cell) for name, cell in zip(header, cells, strict=False) if cell.strip()}
+    value = {name: filled.get(name) for name in header if name}
     formulas = [name for name, cell in zip(header, cells, strict=False) if cell.startswith("=")]
     notes = tuple(
         f"{name}: a formula is a text here; save the table with values to import its result" for name in formulas
@@ -109,7 +122,10 @@ def parquet_records(path: Path) -> Iterator[RawRecord | RefusedRecord]:
                 for row in batch.to_pylist():
                     number += 1
                     yield _parquet_record(path, number, row)
-    except (pyarrow.ArrowException, OSError) as error:
+    except DamagedRecordError:
+        raise
+    # ``OverflowError``: a date that Python's calendar does not have.
+    except (pyarrow.ArrowException, OSError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         raise DamagedRecordError(f"not a valid Parquet file ({reason})", hint="write it again", where=path) from None
 
@@ -125,7 +141,7 @@ def _check_size(path: Path, metadata: Any) -> None:
 
 def _parquet_record(path: Path, number: int, row: dict[str, Any]) -> RawRecord | RefusedRecord:
     try:
-        value = {name: plain for name, cell in row.items() if (plain := _plain(cell)) is not None}
+        value = {name: _plain(cell) for name, cell in row.items()}
     except TypeError as error:
         where = Where(path, record=f"row {number}")
         return RefusedRecord(DamagedRecordError(f"not data of JSON ({error})", hint="write it as text", where=where))

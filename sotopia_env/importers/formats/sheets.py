@@ -14,7 +14,17 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from sotopia_env.foundation.errors import DamagedRecordError
-from sotopia_env.importers.foreign import Foreign, Format, Identity, Product, ProductKind, Text, converted, one_line
+from sotopia_env.importers.foreign import (
+    Foreign,
+    Format,
+    Identity,
+    Product,
+    ProductKind,
+    Text,
+    converted,
+    one_line,
+    plain_name,
+)
 from sotopia_env.importers.formats.profiles import character_id, whole
 from sotopia_env.importers.library import Library, content_id
 from sotopia_env.importers.source import RawRecord
@@ -40,7 +50,7 @@ class PersonRow(Foreign):
 
     one_of = (("name", "first_name"), ("age", "gender", "pronouns", "occupation"))
 
-    id: Identity = ""
+    id: Identity | None = None
     name: Text = ""
     first_name: Text = ""
     last_name: Text = ""
@@ -55,12 +65,14 @@ class PersonRow(Foreign):
 
 def read_person(row: PersonRow, item: RawRecord, library: Library) -> Iterator[Product]:
     """Yields the person of a row."""
-    first, _, last = row.name.partition(" ")
-    extra = {str(name): one_line(str(value)) for name, value in (row.model_extra or {}).items() if value is not None}
+    name = plain_name(row.name)
+    first, _, last = name.partition(" ")
+    columns = {str(column): value for column, value in (row.model_extra or {}).items() if value is not None}
+    extra = {column.replace("_", " "): one_line(str(value)) for column, value in columns.items()}
     traits = {name: extra.pop(name).casefold() for name in _TRAITS if name in extra}
     record = converted(
         lambda: Character(
-            id=one_line(row.id),
+            id=one_line(row.id or ""),
             first_name=row.first_name or first,
             last_name=row.last_name or last,
             age=row.age,
@@ -75,14 +87,17 @@ def read_person(row: PersonRow, item: RawRecord, library: Library) -> Iterator[P
         )
     )
     library.add(library.characters, character_id(record), record)
-    notes = (f"{', '.join(extra)}: private attributes, which only this person reads",) if extra else ()
-    yield Product(ProductKind.CHARACTER, record, notes)
+    notes = (
+        [f"further columns: {', '.join(extra)} are private attributes, which only this person reads"] if extra else []
+    )
+    notes += [f"name: {row.name!r} is read as {name!r}"] if name != row.name else []
+    yield Product(ProductKind.CHARACTER, record, tuple(notes))
 
 
 class SituationRow(Foreign):
     """A scenario, or a task if it names its characters; columns of seats after the second are further fields."""
 
-    id: Identity = ""
+    id: Identity | None = None
     context: str
     goal_0: str
     goal_1: str
@@ -126,7 +141,7 @@ def _further_columns(row: SituationRow, seats: int) -> tuple[str, ...]:
             hint = f"columns of seats are {', '.join(_BY_SEAT)} with a number from 0 to {seats - 1}"
             valid_names = [*valid, *SituationRow.model_fields]
             raise DamagedRecordError("unknown column", field=name, got=name, valid=valid_names, hint=hint)
-    return (f"{', '.join(unknown)}: left out",) if unknown else ()
+    return (f"further columns: {', '.join(unknown)} are left out",) if unknown else ()
 
 
 def _kind(word: str) -> RelationshipKind | None:

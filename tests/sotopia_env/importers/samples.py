@@ -114,7 +114,7 @@ SAMPLES: dict[str, list[Any]] = {
             "conversations": [{"from": {"user": "human"}.get(role, "gpt"), "value": text} for role, text in _CHAT[1:]],
         }
     ],
-    "chat-messages": [{"messages": _MESSAGES}],
+    "chat-messages": [{"messages": _MESSAGES}, {"conversation": _MESSAGES, "model": "m", "turn": 2}],
     "completion-rows": [{"prompt": "Well?", "completion": "Yes.", "label": True}],
     "preference-rows": [
         {"prompt": "Well?", "chosen": "Yes.", "rejected": "No."},

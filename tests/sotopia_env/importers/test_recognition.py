@@ -1,9 +1,13 @@
 """A file is read as the format that it has and as no other, and what cannot be read is named in one sentence."""
 
+import functools
 import gzip
+import itertools
 import json
 import pickle
+import random
 import zipfile
+from typing import Any
 
 import pytest
 
@@ -19,8 +23,10 @@ from tests.sotopia_env.importers.samples import OTHERS, SAMPLES, detected, misre
 def write(tmp_path):
     """Writes a value into a file of its own."""
 
+    numbers = itertools.count()
+
     def write_value(value):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{'txt' if isinstance(value, str) else 'json'}"
+        path = tmp_path / f"{next(numbers)}.{'txt' if isinstance(value, str) else 'json'}"
         path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
         return path
 
@@ -54,6 +60,53 @@ def test_a_named_format_does_not_leave_out_what_another_one_reads(write):
     row = {"instruction": "Say it.", "input": "Now.", "output": "It."}
     with raises(DamagedRecordError, field="format", got="sotopia-rl-rows"):
         import_files([write([row])], write("").parent / "out", format="sotopia-rl-rows")
+
+
+JUNK: list[Any] = [
+    None,
+    True,
+    -1,
+    1e308,
+    "",
+    "nan",
+    "[(1, 2)]",
+    "agent_0",
+    "a\0b",
+    [],
+    {},
+    [[]],
+    {"a": {"b": [1]}},
+    10**30,
+]
+
+
+def places(value, path=()):
+    """The paths of all values inside a value."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in entries:
+        yield (*path, key)
+        yield from places(entry, (*path, key))
+
+
+def damaged(value, generator):
+    """A copy of a sample in which one value is missing or another one."""
+    copy = json.loads(json.dumps(value))
+    *path, last = generator.choice(list(places(copy)))
+    parent = functools.reduce(lambda entry, key: entry[key], path, copy)
+    if generator.random() < 0.3:
+        del parent[last]
+    else:
+        parent[last] = json.loads(json.dumps(generator.choice(JUNK)))
+    return copy
+
+
+def test_a_damaged_record_is_read_or_refused_in_one_sentence(write):
+    generator = random.Random(43)
+    samples = [(name, value) for name, values in SAMPLES.items() for value in values if not isinstance(value, str)]
+    for name, value in generator.choices(samples, k=400):
+        path = write(damaged(value, generator))
+        for format in (None, name, generator.choice(list(SAMPLES))):
+            outcome(path, format)  # fails with any exception that is not a sentence
 
 
 def zipped(path):

@@ -48,6 +48,15 @@ def test_a_preference_is_two_rows_of_one_prompt(tmp_path, pair):
     assert [(row["completion"][0]["content"], row["value"]) for row in (chosen, rejected)] == [("Yes.", 1), ("No.", 0)]
 
 
+def test_scores_of_a_preference_are_its_values_and_its_prompt_is_there_once(tmp_path):
+    pair = {"prompt": "Well?", "score_chosen": 8.5, "score_rejected": 3}
+    question = {"role": "user", "content": "Well?"}
+    answers = {name: [question, {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+    chosen, rejected = rows(tmp_path, {**pair, **answers, "messages": answers["chosen"]})
+    assert chosen["prompt"] == rejected["prompt"] == [question]
+    assert (chosen["value"], rejected["value"]) == (8.5, 3)
+
+
 def test_a_reward_model_reads_the_rows(tmp_path):
     text = pytest.importorskip("sotopia_training.reward.text")
     values = [

@@ -14,7 +14,7 @@ from sotopia_env.world.taskset import Cast
 from tests.errors import raises
 
 TRAITS = "openness;conscientiousness;extraversion;agreeableness;neuroticism"
-PEOPLE = f"""name;age;gender;pronouns;occupation;secret;{TRAITS};shoes
+PEOPLE = f"""Name;Age;gender;pronouns;occupation;secret;{TRAITS};Shoe size
 Ada Lund;34;woman;she/her;baker;;high;low;low;high;low;38
 "Bo
 Moss";;;;clerk;hides;;;;;;
@@ -40,7 +40,7 @@ def test_people_and_tasks_are_imported_from_tables(tmp_path):
         34,
         "she/her",
         "high",
-        {"shoes": "38"},
+        {"shoe size": "38"},
     )
     assert (bo.age, bo.secret, bo.big_five) == (None, "hides", None)
     (task,) = TaskSet.load(tmp_path / "out" / "tasks.jsonl")

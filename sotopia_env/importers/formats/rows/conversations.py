@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import Foreign, Format, Product, ProductKind, Text
@@ -88,7 +88,7 @@ class TextConversation(Foreign):
 class ChatRecord(TextConversation):
     """A conversation as chat messages."""
 
-    messages: list[ChatEntryMessage] = Field(min_length=1)
+    messages: list[ChatEntryMessage] = Field(min_length=1, validation_alias=AliasChoices("messages", "conversation"))
 
 
 class ShareGptRecord(TextConversation):

@@ -1,7 +1,7 @@
 """Importers of rows with a prompt: with one completion, or with a chosen and a rejected one.
 
 A pair becomes two rows, the chosen completion with the value 1 and the rejected one with 0, which a reward model can
-learn. The files order the two and measure nothing, so the difference of 1 is a convention.
+learn. Most files order the two and measure nothing, so the difference of 1 is a convention; scores in a file are kept.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class PreferencePair(Foreign):
     system: Text = ""
     chosen: _Turns
     rejected: _Turns
+    score_chosen: float | None = None
+    score_rejected: float | None = None
 
 
 class ShareGptPair(Foreign):
@@ -78,7 +80,10 @@ def read_pair(pair: PreferencePair, item: RawRecord, library: Library) -> Iterat
     prompt = _turns("prompt", pair.prompt, "user") if pair.prompt else []
     if pair.system:
         prompt = [RowMessage("system", pair.system), *prompt]
-    yield from _pair(prompt, _turns("chosen", pair.chosen), _turns("rejected", pair.rejected))
+    # Scores were measured; without both of them, only the order is known.
+    scores = (pair.score_chosen, pair.score_rejected)
+    values = (CHOSEN, REJECTED) if None in scores else scores
+    yield from _pair(prompt, _turns("chosen", pair.chosen), _turns("rejected", pair.rejected), values)
 
 
 def read_sharegpt_pair(pair: ShareGptPair, item: RawRecord, library: Library) -> Iterator[Product]:
@@ -108,11 +113,18 @@ def _turns(field: str, value: _Turns, role: str = ASSISTANT) -> list[RowMessage]
     return turns
 
 
-def _pair(prompt: list[RowMessage], chosen: list[RowMessage], rejected: list[RowMessage]) -> Iterator[Product]:
+def _pair(
+    prompt: list[RowMessage],
+    chosen: list[RowMessage],
+    rejected: list[RowMessage],
+    values: tuple[float | None, float | None] = (CHOSEN, REJECTED),
+) -> Iterator[Product]:
     turns_of_both = zip(chosen[:-1], rejected[:-1], strict=False)
     shared = [turn for turn, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], turns_of_both)]
-    for field, turns, value in (("chosen", chosen, CHOSEN), ("rejected", rejected, REJECTED)):
-        yield row_of(_prompt([*prompt, *shared]), _answer(field, turns[len(shared) :]), value)
+    # Some files repeat the prompt at the beginning of both completions.
+    before = shared if shared[: len(prompt)] == prompt else [*prompt, *shared]
+    for field, turns, value in zip(("chosen", "rejected"), (chosen, rejected), values, strict=True):
+        yield row_of(_prompt(before), _answer(field, turns[len(shared) :]), value)
 
 
 def _prompt(messages: list[RowMessage]) -> list[RowMessage]:
@@ -123,9 +135,11 @@ def _prompt(messages: list[RowMessage]) -> list[RowMessage]:
 
 def _answer(field: str, turns: Sequence[RowMessage]) -> str:
     """The completion's text; raises :class:`DamagedRecordError` unless it is one message of the assistant."""
-    if [turn.role for turn in turns] != [ASSISTANT] or not turns[0].content.strip():
-        got: Any = [turn.role for turn in turns]
-        raise DamagedRecordError(field=field, expected="one message of the assistant after the prompt", got=got)
+    roles: Any = [turn.role for turn in turns]
+    if roles != [ASSISTANT]:
+        raise DamagedRecordError(field=field, expected="one message of the assistant after the prompt", got=roles)
+    if not turns[0].content.strip():
+        raise DamagedRecordError(field=field, expected="an answer with a text", got=turns[0].content)
     return turns[0].content
 
 

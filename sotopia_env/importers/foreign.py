@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError
@@ -75,13 +75,24 @@ class Foreign(BaseModel):
         if not isinstance(value, dict):
             raise DamagedRecordError(field="record", expected="an object with fields", got=value)
         cls._check_spelling(value)
+        if group := cls._missing_group(value):
+            raise DamagedRecordError(f"missing, as are {', '.join(group[1:])}", field=group[0], hint="give one of them")
         try:
-            record = cls.model_validate(value)
+            return cls.model_validate(value)
         except ValidationError as error:
             raise DamagedRecordError.of(invalid(error, cls.model_fields, value)) from None
-        if group := next((group for group in cls.one_of if not value.keys() & set(group)), None):
-            raise DamagedRecordError(f"missing, as are {', '.join(group[1:])}", field=group[0], hint="give one of them")
-        return record
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_groups(cls, value: Any) -> Any:
+        if isinstance(value, dict) and (group := cls._missing_group(value)):
+            raise ValueError(f"one of {', '.join(group)} is missing")
+        return value
+
+    @classmethod
+    def _missing_group(cls, value: Mapping[str, Any]) -> tuple[str, ...]:
+        """The first group of :attr:`one_of` of which ``value`` has no field; empty if there is none."""
+        return next((group for group in cls.one_of if not value.keys() & set(group)), ())
 
     @classmethod
     def groups(cls) -> list[tuple[str, ...]]:

@@ -23,6 +23,7 @@ from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.multi_agent import MULTI_AGENT
 from sotopia_env.importers.formats.profiles import PROFILES
 from sotopia_env.importers.formats.rows.conversations import CONVERSATIONS
+from sotopia_env.importers.formats.rows.logs import LOGS
 from sotopia_env.importers.formats.rows.preferences import PREFERENCES
 from sotopia_env.importers.formats.rows.sotopia_rl import TRAINING
 from sotopia_env.importers.formats.sheets import SHEETS
@@ -56,6 +57,7 @@ BUILT_IN: tuple[Format[Any], ...] = (
     CONVOKIT,
     *TRAINING,
     *CONVERSATIONS,
+    *LOGS,
     *PREFERENCES,
 )
 """The formats of this package."""

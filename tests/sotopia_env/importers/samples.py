@@ -77,6 +77,36 @@ GAME = {
 }
 
 
+def _node(name: str, parent: str | None, role: str, *parts: Any, kind: str = "text") -> dict[str, Any]:
+    message = {"id": name, "author": {"role": role}, "content": {"content_type": kind, "parts": list(parts)}}
+    return {name: {"id": name, "parent": parent, "children": [], "message": message}}
+
+
+EXPORT = {
+    "title": "A question",
+    "mapping": {
+        "root": {"id": "root", "parent": None, "children": ["s"], "message": None},
+        **_node("s", "root", "system", ""),
+        **_node("u", "s", "user", "Hi."),
+        **_node("old", "u", "assistant", "Go away."),
+        **_node("a", "u", "assistant", "Hello."),
+        **_node("t", "a", "tool", {"asset": 1}, kind="multimodal_text"),
+        **_node("v", "t", "user", "You?"),
+        **_node("b", "v", "assistant", "Fine."),
+    },
+    "current_node": "b",
+    "conversation_id": "x",
+}
+_LINE = {"is_system": False, "send_date": "", "extra": {}}
+TAVERN = [
+    {"user_name": "unused", "character_name": "unused", "create_date": "", "chat_metadata": {"integrity": "x"}},
+    {"name": "Tova", "is_user": False, "mes": "Come in.", **_LINE},
+    {"name": "Guest", "is_user": True, "mes": "Hi.", **_LINE},
+    {"name": "Tova", "is_user": False, "mes": "Hello.", **_LINE},
+    {"name": "Program", "is_user": False, "mes": "Saved.", **_LINE, "is_system": True},
+]
+
+
 def said(id: str, conversation: str, speaker: str, text: str, time: Any = None, **more: Any) -> dict[str, Any]:
     """A line of ``utterances.jsonl``."""
     line = {"id": id, "conversation_id": conversation, "text": text, "speaker": speaker, "meta": {"score": 1}}
@@ -115,6 +145,8 @@ SAMPLES: dict[str, list[Any]] = {
         }
     ],
     "chat-messages": [{"messages": _MESSAGES}, {"conversation": _MESSAGES, "model": "m", "turn": 2}],
+    "chatgpt-export": [EXPORT],
+    "sillytavern-chat": [TAVERN],
     "completion-rows": [{"prompt": "Well?", "completion": "Yes.", "label": True}],
     "preference-rows": [
         {"prompt": "Well?", "chosen": "Yes.", "rejected": "No."},

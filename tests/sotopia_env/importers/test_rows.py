@@ -8,7 +8,7 @@ from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import ProductKind
 from tests.errors import raises
 from tests.sotopia_env.importers.records import convert
-from tests.sotopia_env.importers.samples import SAMPLES
+from tests.sotopia_env.importers.samples import EXPORT, SAMPLES
 
 
 def rows(folder, *records):
@@ -28,6 +28,20 @@ def test_every_answer_of_a_conversation_is_a_row(tmp_path, name):
     assert [row["completion"][0]["content"] for row in (first, second)] == ["Hello.", "Fine."]
     assert first["scenario"] == second["scenario"]  # so that a split does not part them
     assert first["value"] is second["value"] is None
+
+
+def test_the_current_branch_of_an_export_is_read(tmp_path):
+    first, second = rows(tmp_path, SAMPLES["chatgpt-export"][0])
+    assert [message["content"] for message in second["prompt"]] == ["Hi.", "Hello.", "You?"]
+    assert [row["completion"][0]["content"] for row in (first, second)] == ["Hello.", "Fine."]
+
+
+def test_a_chat_of_lines_is_one_conversation_and_a_header_begins_the_next(tmp_path):
+    chat = SAMPLES["sillytavern-chat"][0]
+    first, second = rows(tmp_path, *chat, *chat)
+    assert first == second
+    assert [message["content"] for message in first["prompt"]] == ["Come in.", "Hi."]
+    assert first["completion"][0]["content"] == "Hello."
 
 
 def test_a_label_is_the_value_of_the_last_answer(tmp_path):
@@ -68,7 +82,10 @@ def test_a_reward_model_reads_the_rows(tmp_path):
 
 
 ANSWERED = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+LOOP = {**EXPORT, "mapping": {**EXPORT["mapping"], "root": {"parent": "b", "message": None}}}
 BAD = [
+    (LOOP, "mapping"),
+    ({**EXPORT, "current_node": "c"}, "parent"),
     ({"conversations": [{"from": "alien", "value": "x"}]}, "conversations.0.from"),
     ({"conversations": [{"from": "human", "value": "x"}]}, ""),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}, "messages.0.content"),

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, RootModel, ValidationError, model_validator
@@ -74,7 +75,8 @@ class Foreign(BaseModel):
         """
         if not isinstance(value, dict):
             raise DamagedRecordError(field="record", expected="an object with fields", got=value)
-        cls._check_spelling(value)
+        for name, nearest in cls.misspelt(value).items():
+            raise DamagedRecordError("unknown field", field=name, got=value[name], nearest=nearest)
         if group := cls._missing_group(value):
             raise DamagedRecordError(f"missing, as are {', '.join(group[1:])}", field=group[0], hint="give one of them")
         try:
@@ -95,20 +97,28 @@ class Foreign(BaseModel):
         return next((group for group in cls.one_of if not value.keys() & set(group)), ())
 
     @classmethod
-    def groups(cls) -> list[tuple[str, ...]]:
+    @cache
+    def groups(cls) -> tuple[tuple[str, ...], ...]:
         """Returns the groups of field names of which a record must have one each, the alternatives in order."""
         required = [_spellings(field, info) for field, info in cls.model_fields.items() if info.is_required()]
-        return [*map(tuple, required), *cls.one_of]
+        return (*map(tuple, required), *cls.one_of)
 
     @classmethod
-    def _check_spelling(cls, value: Mapping[str, Any]) -> None:
-        """Refuses an undeclared field whose name resembles that of a declared field that is missing."""
-        names = {field: _spellings(field, info) for field, info in cls.model_fields.items()}
-        unknown = value.keys() - set(itertools.chain(*names.values()))
-        missing = [field for field, spellings in names.items() if not value.keys() & set(spellings)]
-        for name in sorted(unknown) if missing else ():
-            if close := difflib.get_close_matches(name, missing, n=1, cutoff=_ALIKE):
-                raise DamagedRecordError("unknown field", field=name, got=value[name], nearest=close[0])
+    @cache
+    def field_names(cls) -> frozenset[str]:
+        """Returns all names of the declared fields."""
+        return frozenset(itertools.chain(*(_spellings(field, info) for field, info in cls.model_fields.items())))
+
+    @classmethod
+    def misspelt(cls, value: Mapping[str, Any]) -> dict[str, str]:
+        """Returns undeclared fields whose names resemble those of declared ones that are missing, with these names."""
+        unknown = value.keys() - cls.field_names()
+        if not unknown:
+            return {}
+        spellings = ((field, _spellings(field, info)) for field, info in cls.model_fields.items())
+        missing = [field for field, names in spellings if not value.keys() & set(names)]
+        pairs = ((name, difflib.get_close_matches(name, missing, n=1, cutoff=_ALIKE)) for name in sorted(unknown))
+        return {name: nearest[0] for name, nearest in pairs if nearest}
 
 
 _ValueT = TypeVar("_ValueT")
@@ -127,11 +137,6 @@ class ForeignValue(RootModel[_ValueT]):
         except ValidationError as error:
             raise DamagedRecordError.of(invalid(error, (), value), field="record") from None
 
-    @classmethod
-    def groups(cls) -> list[tuple[str, ...]]:
-        """Returns an empty list: such a record has no fields."""
-        return []
-
 
 def _spellings(field: str, info: FieldInfo) -> list[str]:
     alias = info.validation_alias
@@ -144,10 +149,6 @@ class Shape(Protocol):
     @classmethod
     def of(cls, value: Any) -> Self:
         """Returns the record in a JSON value, or raises :class:`DamagedRecordError`."""
-
-    @classmethod
-    def groups(cls) -> list[tuple[str, ...]]:
-        """Returns the groups of field names of which a record must have one each."""
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
@@ -198,11 +199,12 @@ class Format(Generic[_ShapeT]):
         """Returns the number of parts of a value that the format's shape refuses."""
         if missing := len(self.missing(value)):
             return missing
+        shape = self.telling or self.shape
         try:
-            self.check(value)
-        except DamagedRecordError:
-            return max(1, _count(self.telling or self.shape, self._whole(value)))
-        return 0
+            shape.model_validate(self._whole(value))
+        except ValidationError as error:
+            return error.error_count()
+        return len(shape.misspelt(value)) if issubclass(shape, Foreign) else 0
 
     def check(self, value: Any) -> None:
         """Raises :class:`DamagedRecordError` for a value that has another shape than the format's records."""
@@ -226,8 +228,7 @@ class Format(Generic[_ShapeT]):
         """Returns the number of a value's fields that the format declares."""
         if not isinstance(value, dict) or not issubclass(self.shape, Foreign):
             return 0
-        names = itertools.chain(*(_spellings(field, info) for field, info in self.shape.model_fields.items()))
-        return len(value.keys() & set(names))
+        return len(value.keys() & self.shape.field_names())
 
     @property
     def has_parts(self) -> bool:
@@ -236,14 +237,6 @@ class Format(Generic[_ShapeT]):
 
     def _whole(self, value: Any) -> Any:
         return [value] if self.has_parts else value
-
-
-def _count(shape: type[Shape], value: Any) -> int:
-    try:
-        shape.model_validate(value)
-    except ValidationError as error:
-        return error.error_count()
-    return 0
 
 
 _ResultT = TypeVar("_ResultT")

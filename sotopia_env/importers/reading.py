@@ -66,7 +66,10 @@ class Source:
         with stream:
             start = stream.read(_HEAD)
             stream.seek(0)
-            yield from map(_unicode, self._reader(start, stream)(_Counted(stream, self)))
+            try:
+                yield from map(_unicode, self._reader(start, stream)(_Counted(stream, self)))
+            except DamagedRecordError as error:  # the file itself cannot be read, which costs no other file
+                yield RefusedRecord(error)
 
     def _reader(self, start: bytes, stream: io.BufferedReader) -> Callable[[_Counted], _Entries]:
         """The reader for a file that begins with ``start``; raises an error for a kind that holds no records."""

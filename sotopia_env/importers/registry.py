@@ -121,7 +121,7 @@ def _unknown(value: Any) -> DamagedRecordError:
 
 
 _MOST_NAMES, _MOST_NEAREST = 8, 3
-_OTHERS = "`sotopia import` without files lists the formats"
+_OTHERS = "`sotopia import` without files lists the formats, and examples/negotiation_corpora reads more"
 _TABLES = "a table is read from a .csv, .tsv or .parquet file"
 
 

@@ -101,6 +101,15 @@ def test_a_picture_that_cannot_be_read_is_one_sentence_in_bounded_memory(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_of_many_pictures_those_without_a_card_are_left_out_on_request(tmp_path):
+    card, avatar = picture(tmp_path / "card.png", WAYS["tEXt"](CARD)), picture(tmp_path / "avatar.png")
+    with raises(DamagedRecordError, file="avatar.png"):
+        import_files([card, avatar], tmp_path / "out", progress=False)
+    report = import_files([card, avatar], tmp_path / "out", keep_going=True, progress=False)
+    assert report.written["cast.json"] == 1
+    assert [count.left_out for count in report.counts] == [1, 0]
+
+
 def test_a_picture_that_is_cut_off_is_one_sentence(tmp_path):
     path = picture(tmp_path / "card.png", WAYS["tEXt"](CARD))
     path.write_bytes(path.read_bytes()[:200])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-HEAD = 512
-"""Bytes of a file that show its kind."""
 _UNPACK, _TEXT = "unpack it and import the files in it", "save it as UTF-8 text"
 _ROWS = "write its rows as JSON Lines, CSV or Parquet"
 _PICTURE = "character cards are read from PNG and JSON files"
@@ -53,6 +51,7 @@ KINDS = (
     FileKind("a NumPy array", b"\x93NUMPY", _ROWS),
     FileKind("an HDF5 file", b"\x89HDF\r\n\x1a\n", _ROWS),
     FileKind("an SQLite database", b"SQLite format 3\x00", _ROWS),
+    FileKind("a Redis dump", b"REDIS0", "load it into Redis and write its records as JSON Lines"),
     FileKind("an Arrow file", b"ARROW1", _ROWS),
     FileKind("an Arrow stream", b"\xff\xff\xff\xff", _ROWS),
     FileKind("an Avro file", b"Obj\x01", _ROWS),
@@ -69,10 +68,18 @@ KINDS = (
     ),
 )
 """Kinds that are named when they cannot be read, longer marks before shorter ones that begin alike."""
+TOML = FileKind("a TOML file", b"", "write its records as JSON or YAML")
+"""A kind that only the file's name shows."""
 PNG, PARQUET = b"\x89PNG\r\n\x1a\n", b"PAR1"
 """Marks of the kinds that are read."""
 
 
-def kind_of_file(head: bytes) -> FileKind | None:
-    """Returns the kind of a file that cannot be imported, from its first :data:`HEAD` bytes; ``None`` for others."""
-    return next((kind for kind in KINDS if kind.matches(head)), None)
+def kind_of_file(head: bytes, suffix: str) -> FileKind | None:
+    """Returns the kind of a file that cannot be imported; ``None`` for others.
+
+    Args:
+        head: its first bytes, 300 or more.
+        suffix: the suffix of its name.
+    """
+    kind = next((kind for kind in KINDS if kind.matches(head)), None)
+    return TOML if kind is None and suffix.lower() == ".toml" else kind

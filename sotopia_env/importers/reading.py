@@ -77,7 +77,7 @@ class Source:
             return lambda _: card_records(self.path, stream)
         if start.startswith(PARQUET):
             return lambda _: parquet_records(self.path)
-        if (kind := kind_of_file(start)) is not None:
+        if (kind := kind_of_file(start, self.path.suffix)) is not None:
             raise DamagedRecordError(f"this is {kind.name}", hint=kind.mend, where=self.path)
         if self.path.suffix.lower() in DELIMITERS:
             return lambda counted: self._guarded(lambda: csv_records(self.path, io.BufferedReader(counted)))

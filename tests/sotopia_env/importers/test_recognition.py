@@ -122,6 +122,7 @@ FILES = {
     "JPEG": lambda path: path.write_bytes(b"\xff\xd8\xff\xe0" + bytes(20)),
     "UTF-16": lambda path: path.write_bytes("[]".encode("utf-16")),
     "web page": lambda path: path.write_text("\n<!DOCTYPE html><html></html>"),
+    "Redis": lambda path: path.write_bytes(b"REDIS0011\xfa\tredis-ver"),
     "Git LFS": lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"),
 }
 
@@ -134,6 +135,13 @@ def test_a_kind_of_file_that_cannot_be_read_is_named(tmp_path, kind, file):
         import_files([path], tmp_path / "out")
     assert kind in caught.value.problem
     assert caught.value.hint
+
+
+def test_a_toml_file_is_named_by_its_suffix(tmp_path):
+    path = tmp_path / "nodes.toml"
+    path.write_text('redis_url = "redis://localhost"\n')
+    with raises(DamagedRecordError, problem="this is a TOML file"):
+        import_files([path], tmp_path / "out")
 
 
 def test_no_mark_hides_behind_an_earlier_one():

@@ -22,7 +22,8 @@ from sotopia_env.importers.tables import DELIMITERS, csv_records, parquet_record
 
 _HEAD = 4_096  # bytes that are read to tell kinds of file, lines, an array and an object apart
 _YAML_SUFFIXES = (".yaml", ".yml")
-_LARGEST_DOCUMENT = 1 << 28  # bytes; bounds a file that is one object, and the first line of a file without line ends
+LARGEST_DOCUMENT = 1 << 28
+"""Maximum size of a file that is one object, and of a line, in bytes."""
 _REST = "the rest of the file is not read"
 
 
@@ -92,7 +93,7 @@ class Source:
     @staticmethod
     def _has_lines(head: bytes, stream: io.BufferedReader) -> bool:
         """Whether the first line is a complete JSON value; a pretty-printed object is one document."""
-        line = head.partition(b"\n")[0] if b"\n" in head else stream.readline(_LARGEST_DOCUMENT).strip()
+        line = head.partition(b"\n")[0] if b"\n" in head else stream.readline(LARGEST_DOCUMENT).strip()
         stream.seek(0)
         try:
             decode_json(line.strip())
@@ -142,9 +143,9 @@ class Source:
 
     def _check_size(self, name: str) -> None:
         """Raises :class:`DamagedRecordError` if the file, which is read as a whole, is too large for that."""
-        if self.size > _LARGEST_DOCUMENT:
+        if self.size > LARGEST_DOCUMENT:
             got, hint = Verbatim(f"{name} of {self.size} bytes"), "write its records as JSON Lines"
-            raise DamagedRecordError(expected=f"at most {_LARGEST_DOCUMENT}", got=got, hint=hint, where=self.path)
+            raise DamagedRecordError(expected=f"at most {LARGEST_DOCUMENT}", got=got, hint=hint, where=self.path)
 
     def _document(self, stream: _Counted) -> Iterator[RawRecord | RefusedRecord]:
         """One item with the whole object: a record, or records by key, which :func:`by_key` separates."""
@@ -206,10 +207,10 @@ class _Counted(io.RawIOBase):
         return count
 
     def __iter__(self) -> Any:
-        while line := self._stream.readline(_LARGEST_DOCUMENT):
-            if len(line) == _LARGEST_DOCUMENT and not line.endswith(b"\n"):
+        while line := self._stream.readline(LARGEST_DOCUMENT):
+            if len(line) == LARGEST_DOCUMENT and not line.endswith(b"\n"):
                 got, hint = Verbatim("a longer one"), "write every record in a line of its own"
-                expected = f"lines of at most {_LARGEST_DOCUMENT} bytes"
+                expected = f"lines of at most {LARGEST_DOCUMENT} bytes"
                 raise DamagedRecordError(expected=expected, got=got, hint=hint, where=self._source.path)
             self._source.position += len(line)
             yield line

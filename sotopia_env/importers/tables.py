@@ -124,8 +124,8 @@ def parquet_records(path: Path) -> Iterator[RawRecord | RefusedRecord]:
                     yield _parquet_record(path, number, row)
     except DamagedRecordError:
         raise
-    # ``OverflowError``: a date that Python's calendar does not have.
-    except (pyarrow.ArrowException, OSError, OverflowError) as error:
+    # ``OverflowError`` is for a date that Python's calendar does not have, ``UnicodeDecodeError`` for damaged text.
+    except (pyarrow.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
         raise DamagedRecordError(f"not a valid Parquet file ({reason})", hint="write it again", where=path) from None
 

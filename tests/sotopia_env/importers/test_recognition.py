@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError
+from sotopia_env.importers import reading
 from sotopia_env.importers.importing import import_files
 from sotopia_env.importers.kinds import KINDS
 from sotopia_env.importers.registry import BUILT_IN, formats
@@ -135,6 +136,23 @@ def test_a_kind_of_file_that_cannot_be_read_is_named(tmp_path, kind, file):
         import_files([path], tmp_path / "out")
     assert kind in caught.value.problem
     assert caught.value.hint
+
+
+BLOCK = "x" * 200
+LARGE = {
+    "a.json": json.dumps({"first_name": BLOCK, "age": 3}, indent=1),
+    "a.yaml": f"- first_name: {BLOCK}\n",
+    "a.jsonl": f"{BLOCK}{BLOCK}\n",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), LARGE.items(), ids=LARGE)
+def test_what_is_read_as_a_whole_has_a_bound(tmp_path, monkeypatch, name, text):
+    monkeypatch.setattr(reading, "LARGEST_DOCUMENT", 100)
+    (tmp_path / name).write_text(text)
+    with raises(DamagedRecordError, file=name) as caught:
+        import_files([tmp_path / name], tmp_path / "out")
+    assert "at most" in caught.value.expected
 
 
 def test_a_toml_file_is_named_by_its_suffix(tmp_path):

@@ -68,6 +68,18 @@ def test_a_parquet_file_has_the_same_records_as_json(tmp_path):
     assert len(results[0].splitlines()) == 2
 
 
+def test_three_seats_and_training_rows_are_tables_too(tmp_path):
+    tasks = save(tmp_path / "tasks.csv", "Context,Goal 0,Goal 1,Goal 2,Private info 2\nA lift stands.,a,b,c,d\n")
+    rows = save(tmp_path / "rows.tsv", 'prompt\tcompletion\tvalue\nWell?\tYes, "sir".\t0.5\n')
+    report = import_files([tasks, rows], tmp_path / "out")
+    assert [count.format for count in report.counts] == ["situations", "completion-rows"]
+    scenario = json.loads((tmp_path / "out" / "scenarios.jsonl").read_text())
+    assert [seat["goals"] for seat in scenario["seats"]] == [["a"], ["b"], ["c"]]
+    assert scenario["seats"][2]["private_info"] == "d"
+    row = json.loads((tmp_path / "out" / "rows.jsonl").read_text())
+    assert (row["completion"][0]["content"], row["value"]) == ('Yes, "sir".', 0.5)
+
+
 def test_a_row_that_cannot_be_read_is_left_out_on_request(tmp_path):
     path = save(tmp_path / "people.csv", "name,age\nAda,34\nBo,old\nCy,1,2\nDan,20\n")
     with raises(DamagedRecordError, file="people.csv", line=3, field="age"):
@@ -110,11 +122,18 @@ def test_text_of_another_encoding_is_one_sentence(tmp_path):
         import_files([tmp_path / "people.csv"], tmp_path / "out")
 
 
-def test_a_damaged_parquet_file_is_one_sentence(tmp_path):
-    pytest.importorskip("pyarrow")
-    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:60] + data[80:], lambda data: data.replace(b"Hello", b"\xff\xfe\xfd\xfc\xfb")]
+)
+def test_a_damaged_parquet_file_is_one_sentence(tmp_path, damage):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"input": ["Hello"], "output": ["Hi."]}), path, compression="none")
+    path.write_bytes(damage(path.read_bytes()))
     with raises(DamagedRecordError, file="a.parquet"):
-        import_files([tmp_path / "a.parquet"], tmp_path / "out")
+        import_files([path], tmp_path / "out")
 
 
 def test_a_parquet_file_that_inflates_is_refused_before_it_is_read(tmp_path, monkeypatch):

@@ -107,7 +107,7 @@ TAVERN = [
 ]
 
 
-def said(id: str, conversation: str, speaker: str, text: str, time: Any = None, **more: Any) -> dict[str, Any]:
+def corpus_line(id: str, conversation: str, speaker: str, text: str, time: Any = None, **more: Any) -> dict[str, Any]:
     """A line of ``utterances.jsonl``."""
     line = {"id": id, "conversation_id": conversation, "text": text, "speaker": speaker, "meta": {"score": 1}}
     return {**line, "reply-to": None if id == conversation else conversation, "timestamp": time, "vectors": [], **more}
@@ -131,7 +131,7 @@ SAMPLES: dict[str, list[Any]] = {
     **ROWS,
     "sotopia-groups": [GROUP],
     "sotopia-games": [GAME],
-    "convokit": [[said("u1", "u1", "ann", "Hello?"), said("u2", "u1", "bob", "Hi.")]],
+    "convokit": [[corpus_line("u1", "u1", "ann", "Hello?"), corpus_line("u2", "u1", "bob", "Hi.")]],
     "character-card": [CARD],
     "character-card-v1": [FLAT_CARD, PYGMALION_CARD],
     "people": [{"name": "Tova Brandt", "age": 37, "pronouns": "she/her", "shoes": "38"}],

@@ -10,7 +10,7 @@ from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.observation import observe
 from tests.errors import raises
 from tests.sotopia_env.importers.records import convert
-from tests.sotopia_env.importers.samples import GAME, GROUP, said
+from tests.sotopia_env.importers.samples import GAME, GROUP, corpus_line
 
 
 def briefings(folder, record):
@@ -56,11 +56,11 @@ def test_what_is_wrong_with_a_configuration_is_one_sentence(tmp_path, record, fi
 
 
 THREADS = [
-    said("a", "a", "ann", "Who has a spare key?", 3),
-    said("x", "x", "zoe", "Rain.", "7"),
-    said("c", "a", "t2: bob [mod]", "Mine.", 5),
-    said("y", "x", "yan", "", "8"),
-    said("b", "a", "cid", "Not me.", 4),
+    corpus_line("a", "a", "ann", "Who has a spare key?", 3),
+    corpus_line("x", "x", "zoe", "Rain.", "7"),
+    corpus_line("c", "a", "t2: bob [mod]", "Mine.", 5),
+    corpus_line("y", "x", "yan", "", "8"),
+    corpus_line("b", "a", "cid", "Not me.", 4),
 ]
 
 
@@ -77,7 +77,7 @@ def test_conversations_are_gathered_from_a_file_in_any_order(tmp_path):
 
 
 def test_a_monologue_and_a_broken_line_cost_only_themselves(tmp_path):
-    alone = said("m", "m", "ann", "Nobody here.", 1)
+    alone = corpus_line("m", "m", "ann", "Nobody here.", 1)
     products, conversion = convert(tmp_path, [*THREADS, alone, {"id": 3}], keep_going=True)
     assert len(products) == 2
     assert conversion.counts[0].left_out == 2

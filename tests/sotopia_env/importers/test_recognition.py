@@ -81,18 +81,18 @@ JUNK: list[Any] = [
 ]
 
 
-def places(value, path=()):
+def value_paths(value, path=()):
     """The paths of all values inside a value."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, entry in entries:
         yield (*path, key)
-        yield from places(entry, (*path, key))
+        yield from value_paths(entry, (*path, key))
 
 
 def damaged(value, generator):
     """A copy of a sample in which one value is missing or another one."""
     copy = json.loads(json.dumps(value))
-    *path, last = generator.choice(list(places(copy)))
+    *path, last = generator.choice(list(value_paths(copy)))
     parent = functools.reduce(lambda entry, key: entry[key], path, copy)
     if generator.random() < 0.3:
         del parent[last]

@@ -1,6 +1,7 @@
 """CSV and Parquet files of people, tasks and rows."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,15 @@ def test_people_and_tasks_are_imported_from_tables(tmp_path):
     assert task.relationships[0].kind is RelationshipKind.FRIEND
     assert task.scenario.seats[1].private_info == "You have a cold."
     assert "lift" in (tmp_path / "out" / "scenarios.jsonl").read_text()
+
+
+def test_the_tables_of_the_page_are_imported(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text(encoding="utf-8")
+    texts = [part.partition("```")[0] for part in page.split("```csv\n")[1:]]
+    files = [save(tmp_path / f"{number}.csv", text) for number, text in enumerate(texts)]
+    report = import_files(files, tmp_path / "out")
+    assert [count.format for count in report.counts] == ["people", "situations"]
+    assert len(TaskSet.load(tmp_path / "out" / "tasks.jsonl")) == 1
 
 
 def test_a_parquet_file_has_the_same_records_as_json(tmp_path):

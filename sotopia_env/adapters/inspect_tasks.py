@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,14 +12,17 @@ from sotopia_env.adapters.rows import rows
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.foundation.extras import extra
-from sotopia_env.naming import make_evaluator, task_set
+from sotopia_env.naming import make_evaluator, make_policy, task_set
+from sotopia_env.policies.function_calls import action_text
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.world import Task as SocialTask
+from sotopia_env.world.observation import FunctionCall
 from sotopia_env.world.reward import DIMENSIONS, Scalarisation
 
 with extra("inspect"):
     from inspect_ai import Task, task
     from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import ChatMessageAssistant, ModelOutput
     from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
     from inspect_ai.solver import Generate, Solver, TaskState, solver
 
@@ -34,17 +38,28 @@ def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks:
         row = {**state.metadata, "seed": state.metadata["seed"] + state.epoch - 1}
         own = TextSeat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks)
         state.messages = chat_messages(await own.begin())
+        state.tools = []
         while not own.done:
-            state = await generate(state)
-            news, _ = await own.say(state.output.completion)
+            # Without "none", Inspect asks a model that calls tools again and again, also one that is offered none.
+            state = await generate(state, tool_calls="none")
+            text = _text(state.output)
+            if state.output.message.tool_calls:  # calls without results are refused by servers
+                state.messages[-1] = ChatMessageAssistant(content=text, model=state.output.model)
+            news, _ = await own.say(text)
             state.messages += chat_messages(news)
-        state.store.set("reward", own.reward)
-        state.store.set("scores", own.scores)
+        state.store.set("reward", own.result.paid())
+        state.store.set("scores", dict(own.scores))
         state.store.set("facts", {**own.info, "turn_rewards": own.turn_rewards})
         state.store.set("transcript", to_text(own.episode()))
         return state
 
     return solve
+
+
+def _text(output: ModelOutput) -> str:
+    """The text of the model; of one that only called functions, the actions that the calls stand for."""
+    calls = [FunctionCall(call.function, json.dumps(call.arguments)) for call in output.message.tool_calls or ()]
+    return output.completion if output.completion.strip() else action_text(calls)
 
 
 @scorer(metrics={"*": METRICS})
@@ -96,7 +111,9 @@ def sotopia(
 
     Raises:
         InvalidValueError: an argument is invalid, or nothing measures the reward of one of the tasks.
+        UnknownNameError: a name is unknown.
     """
+    make_policy(partner)  # a misspelt name is one error here, and not one for every sample
     selection = list(task_set(tasks, n, seed, level))
     names = _measured(selection, evaluator, scalarisation)
     several = len({item.scenario.id for item in selection}) > 1

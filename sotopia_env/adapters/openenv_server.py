@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from sotopia_env import naming, tasks
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
 from sotopia_env.adapters.seat import TextSeat
-from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import (
+    InvalidActionError,
+    InvalidValueError,
+    SotopiaError,
+    UnknownNameError,
+    check_whole,
+)
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.world import Rules
+from sotopia_env.world import DIMENSIONS, Rules
 
 with extra("openenv"):
     from fastapi import FastAPI, Request
@@ -22,8 +30,18 @@ with extra("openenv"):
 
 TASKS = (*naming.SHIPPED, *tasks.FAMILIES)
 PARTNERS = tuple(name for name in naming.POLICY_NAMES if name != "human")
+SCALARISATIONS = ("overall", "mean", "share", *(dimension.value for dimension in DIMENSIONS))
 MOST_EPISODES = 1024
 """Maximum number of unfinished episodes over plain HTTP; then the oldest is dropped, whose client may have left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """The names that the clients of a server may choose."""
+
+    tasks: Sequence[str]
+    partners: Sequence[str]
+    scalarisations: Sequence[str]
 
 
 class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
@@ -31,15 +49,10 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(
-        self,
-        episodes: OrderedDict[str, TextSeat],
-        task_names: Sequence[str] = TASKS,
-        partners: Sequence[str] = PARTNERS,
-    ) -> None:
+    def __init__(self, episodes: OrderedDict[str, TextSeat], offers: Offers) -> None:
         """Args are shared by all sessions: the episodes by id, and the names that a client may choose."""
         super().__init__()
-        self._episodes, self._tasks, self._partners = episodes, task_names, partners
+        self._episodes, self._offers = episodes, offers
         self._seat: TextSeat | None = None
         self._state = State()
 
@@ -52,14 +65,23 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         focal: int = 0,
         max_turns: int = 20,
         scalarisation: str | None = None,
+        **others: Any,
     ) -> SotopiaObservation:
         """Starts an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.TextSeat.against`.
 
         Raises:
-            UnknownNameError: the server does not offer the tasks or the partner.
+            UnknownNameError: the server does not offer the tasks, the partner or the scalarisation; or there is no
+                argument of a name, which OpenEnv would leave out without a word.
             InvalidValueError: an argument is invalid.
         """
-        for field, got, valid in (("tasks", tasks, self._tasks), ("partner", partner, self._partners)):
+        for name in others:
+            raise UnknownNameError(field="reset", got=name, valid=[*signature(self.reset_async).parameters][:-1])
+        if seed is not None:
+            check_whole("seed", seed, 0)
+        offers = {"tasks": (tasks, self._offers.tasks), "partner": (partner, self._offers.partners)}
+        if scalarisation is not None:
+            offers["scalarisation"] = (scalarisation, self._offers.scalarisations)
+        for field, (got, valid) in offers.items():
             if got not in valid:
                 raise UnknownNameError(field=field, got=got, valid=valid)
         options = {"rules": Rules(max_turns=max_turns), "seed": seed or 0, "scalarisation": scalarisation}
@@ -70,7 +92,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             self._episodes[episode_id] = self._seat
             if len(self._episodes) > MOST_EPISODES:
                 self._episodes.popitem(last=False)
-        return _observation(self._seat, messages)
+        return _observation(self._seat, messages, first=True)
 
     async def step_async(
         self, action: SotopiaAction, timeout_s: float | None = None, episode_id: str | None = None
@@ -106,32 +128,45 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         return self._state
 
 
-def _observation(seat: TextSeat, messages: Sequence[Any]) -> SotopiaObservation:
+def _observation(seat: TextSeat, messages: Sequence[Any], first: bool = False) -> SotopiaObservation:
     rewards = seat.answer_rewards
     return SotopiaObservation(
         messages=list(messages),
-        reward=seat.reward or 0.0,
+        briefing=seat.table.observe(seat.agent).briefing.head if first else "",
+        reward=seat.result.paid() if seat.done else 0.0,
         done=seat.done,
         turn_reward=rewards[-1] if rewards else None,
-        scores=seat.scores,
+        scores=dict(seat.scores),
         metadata=seat.info,
     )
 
 
-def make_app(task_names: Sequence[str] = TASKS, partners: Sequence[str] = PARTNERS, max_sessions: int = 64) -> FastAPI:
+def make_app(
+    task_names: Sequence[str] = TASKS,
+    partners: Sequence[str] = PARTNERS,
+    max_sessions: int = 64,
+    scalarisations: Sequence[str] = SCALARISATIONS,
+) -> FastAPI:
     """Returns a server.
 
     Args:
         task_names: the task sets that clients may choose; by default those of the package, and no files.
         partners: the policies that clients may choose; by default those without a model.
         max_sessions: the number of WebSocket sessions at once.
+        scalarisations: the rewards that clients may choose beside the default one, which is from 0 to 1; by default
+            all, of which ``share`` is unbounded and a single dimension has its native range.
     """
-    make = partial(SotopiaEnvironment, OrderedDict(), task_names, partners)
+    make = partial(SotopiaEnvironment, OrderedDict(), Offers(task_names, partners, scalarisations))
     app = create_fastapi_app(make, SotopiaAction, SotopiaObservation, max_concurrent_envs=max_sessions)
 
     @app.exception_handler(InvalidValueError)
     async def refused(request: Request, error: InvalidValueError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, status_code=422)
+
+    @app.exception_handler(SotopiaError)
+    async def failed(request: Request, error: SotopiaError) -> JSONResponse:
+        # A partner or its model is down: the same request may succeed later.
+        return JSONResponse({"detail": str(error)}, status_code=503)
 
     return app
 

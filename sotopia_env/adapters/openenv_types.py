@@ -10,34 +10,42 @@ with extra("openenv"):
     from openenv.core.client_types import StepResult
     from openenv.core.env_client import EnvClient
     from openenv.core.env_server import Action, Observation, State
-    from pydantic import Field
+    from pydantic import ConfigDict, Field
 
 
 class SotopiaAction(Action):
     """An action: the fields of the package's own JSON, or the text of a model.
 
-    Clients that read a model's JSON themselves send its fields, as verifiers' taskset does; others send ``text``. The
-    types are wide, so that a model's mistake is answered with the reason within the episode and not by a protocol
-    error.
+    Clients that read a model's JSON themselves send its fields, as verifiers' taskset does; others send ``text``.
+    Fields of any name and type are taken, so that a model's mistake is answered with the reason within the episode and
+    not by a protocol error.
     """
 
-    action_type: str | None = Field(None, description="none, speak, non-verbal communication, action or leave")
-    argument: str | None = Field(None, description="the words, the gesture or the deed")
-    to: list[str] | str | None = Field(None, description="names of the only recipients; everybody by default")
-    move: dict[str, Any] | str | None = Field(None, description="one of the moves open to the seat")
-    text: str | None = Field(None, description="the text of a model, in place of all other fields")
+    model_config = ConfigDict(extra="allow")
+
+    action_type: Any = Field(None, description="none, speak, non-verbal communication, action or leave")
+    argument: Any = Field(None, description="the words, the gesture or the deed")
+    to: Any = Field(None, description="names of the only recipients; everybody by default")
+    move: Any = Field(None, description="one of the moves open to the seat")
+    text: Any = Field(None, description="the text of a model, in place of all other fields")
+    metadata: Any = Field(default_factory=dict, description="OpenEnv's own; not read")
 
     @property
     def answer(self) -> str | dict[str, Any]:
         """The action as :meth:`sotopia_env.adapters.seat.TextSeat.say` takes it."""
-        return self.text if self.text is not None else self.model_dump(exclude_none=True, exclude={"metadata", "text"})
+        return self.text if isinstance(self.text, str) else self.model_dump(exclude_none=True, exclude={"metadata"})
 
 
 class SotopiaObservation(Observation):
-    """What the seat observes. ``reward`` is 0 until the end, when it is the reward of the episode.
+    """What the seat observes.
+
+    ``reward`` is 0 until the end, when it is the reward of the episode. A step that a failing partner interrupts has no
+    observation: it is answered with an error, and can be sent again.
 
     Attributes:
         messages: the new messages, for a chat model; the first ones begin with the system's.
+        briefing: the first of them without the form of an answer, for models that act by calling tools; empty after the
+            first observation.
         turn_reward: the reward of the seat's own turn, available at its next turn
             (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``None`` if the text was not an action, and
             for tasks without an outcome.
@@ -45,6 +53,7 @@ class SotopiaObservation(Observation):
     """
 
     messages: list[dict[str, str]]
+    briefing: str = ""
     turn_reward: float | None = None
     scores: dict[str, float] = Field(default_factory=dict)
 

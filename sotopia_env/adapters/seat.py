@@ -8,7 +8,10 @@ A :class:`TextSeat` plays one agent of a task, and its partners play the others:
         text = model(messages)
         news, done = await seat.say(text)
         messages += [{"role": "assistant", "content": text}, *news]
-    seat.reward, seat.turn_rewards
+    seat.result.value, seat.turn_rewards
+
+A failing partner or evaluator is asked again (``retries``). If it fails for good, ``begin`` and ``say`` raise its error
+and can be repeated: the same answer is not taken twice. Until then no seat has a reward (:class:`SeatReward`).
 
 :class:`Seats` are several seats of one episode, each with its own conversation and rewards::
 
@@ -24,13 +27,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sotopia_env import naming
+from sotopia_env.adapters.failures import Failures
 from sotopia_env.adapters.rows import COLUMNS, read_task
+from sotopia_env.adapters.seat_reward import SeatReward
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
 from sotopia_env.evaluators.turn_rewards import standing_rewards
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import action_text, functions_of
-from sotopia_env.world import DIMENSIONS, Action, Evaluator, Rules, Task
+from sotopia_env.world import Action, Evaluator, Rules, Task
 from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo, RecordedTurn
 from sotopia_env.world.observation import ChatMessage, FunctionCall
@@ -51,6 +56,7 @@ class Seats(Mapping[str, "TextSeat"]):
         partners: the policies of the other agents, by agent id.
         payment: how its reward is computed.
         reasks: how often a text that is not an action is answered with the reason.
+        failures: the failures of partners and the evaluator.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Seats(Mapping[str, "TextSeat"]):
         evaluator: Evaluator | str | None = None,
         scalarisation: Scalarisation | str | None = None,
         reasks: int = 2,
+        retries: int = 1,
     ) -> None:
         """Seats the partners; they act from :meth:`play` on.
 
@@ -71,6 +78,8 @@ class Seats(Mapping[str, "TextSeat"]):
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
             reasks: how often a text that is not an action is answered with the reason; the next one counts as doing
                 nothing.
+            retries: how often partners or the evaluator are asked again after a failure, beside the attempts that a
+                model makes itself. Most hosts cannot repeat a call.
 
         Raises:
             InvalidValueError: an argument is invalid, or the evaluator does not score what the reward needs.
@@ -81,8 +90,10 @@ class Seats(Mapping[str, "TextSeat"]):
             expected = f"policies for some of {', '.join(table.task.agents)}, and not for all"
             raise InvalidValueError(field="partners", expected=expected, got=sorted(partners))
         check_whole("reasks", reasks, 0)
+        check_whole("retries", retries, 0)
         self.table = table
         self.reasks = reasks
+        self.failures, self._interrupted = Failures(retries), False
         self._specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
         self._make()
@@ -144,11 +155,13 @@ class Seats(Mapping[str, "TextSeat"]):
 
     @property
     def payments(self) -> Mapping[str, Payment]:
-        """The payment of every agent for the episode as it is now; empty if it is not evaluated."""
-        return {} if self.table.evaluation is None else self._payments
+        """The payment of every agent for the episode as it is now; empty if it is not evaluated or was interrupted."""
+        return {} if self.table.evaluation is None or self.failures.reason else self._payments
 
     async def play(self) -> list[TextSeat]:
         """Lets the partners act until it is the turn of a seat, and evaluates the episode when it has ended.
+
+        After an exception it can be called again, and goes on from the last turn that was taken.
 
         Returns:
             The seats that have to act now; none when the episode has ended.
@@ -157,22 +170,30 @@ class Seats(Mapping[str, "TextSeat"]):
             PolicyError: a partner produced no action.
             EvaluationError: the episode has ended and could not be scored.
         """
-        acting = await self.table.play(self.partners)
+        acting = await self.act()
         if self.table.stop is not None:
             await self.end()
+        return acting
+
+    async def act(self) -> list[TextSeat]:
+        """Does as :meth:`play`, but leaves an episode that has ended to :meth:`end`."""
+        self._interrupted = True
+        acting = await self.failures.run("a partner", lambda: self.table.play(self.partners))
+        self._interrupted = False
         return [self[agent] for agent in acting]
 
     async def end(self) -> None:
         """Evaluates the episode as it is, even before its end: what was agreed so far counts, open offers do not.
 
-        An episode that has not changed since is not evaluated again.
+        An episode that has not changed since is not evaluated again, and one that a partner's failure has interrupted
+        is not evaluated at all: it has no reward until :meth:`play` has gone on.
 
         Raises:
             EvaluationError: it could not be scored.
         """
-        if not self.payments:
+        if not self.payments and not self._interrupted:
             self._payments = {}  # if it cannot be scored, earlier ones must not count
-            self._payments = await self.payment.pay(self.table)
+            self._payments = await self.failures.run("the evaluator", lambda: self.payment.pay(self.table))
 
     def fork(self, turn: int) -> Seats:
         """Returns new seats of the episode in its state before turn ``turn``; see :meth:`Table.fork`."""
@@ -182,6 +203,7 @@ class Seats(Mapping[str, "TextSeat"]):
             evaluator=self._evaluator,
             scalarisation=self._scalarisation,
             reasks=self.reasks,
+            retries=self.failures.retries,
         )
 
     def _make(self) -> None:
@@ -210,6 +232,7 @@ class TextSeat:
     def __init__(self, seats: Seats, agent: str) -> None:
         self.seats, self.agent = seats, agent
         self._reason = ""  # why the last text is to be given again
+        self._open: Decision | Action | str | Mapping[str, Any] | None = None  # taken, and the others have yet to act
         self._ends: list[bool] = []  # for every answer, whether it was a turn or is to be given again
         self._before = len(self._turns)
 
@@ -249,25 +272,28 @@ class TextSeat:
         return functions_of(self.table.observe(self.agent))
 
     @property
+    def result(self) -> SeatReward:
+        """The reward and the scores, or why there are none; see :meth:`end`."""
+        payment = self.seats.payments.get(self.agent)
+        if payment is None:
+            return SeatReward(unscored=self.seats.failures.reason or "the episode has not been evaluated")
+        return SeatReward.of(payment)
+
+    @property
     def reward(self) -> float | None:
-        """The reward of the episode; ``None`` before its :meth:`end`."""
-        payment = self._payment
-        return None if payment is None else float(payment.reward)
+        """The reward of the episode; ``None`` before its :meth:`end` and after a failure (:attr:`result`)."""
+        return self.result.value
 
     @property
     def vector(self) -> RewardVector | None:
         """The scores for a scalarisation, shape (7,), with 0 where nothing was measured; ``None`` before the end."""
-        payment = self._payment
+        payment = self.seats.payments.get(self.agent)
         return None if payment is None else payment.vector
 
     @property
-    def scores(self) -> dict[str, float]:
+    def scores(self) -> Mapping[str, float]:
         """The scores in native ranges by dimension, without those that nothing measured; empty before the end."""
-        payment = self._payment
-        if payment is None:
-            return {}
-        scores = zip(DIMENSIONS, payment.vector.tolist(), payment.measured.tolist(), strict=True)
-        return {dimension.value: score for dimension, score, measured in scores if measured}
+        return self.result.scores
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
@@ -297,18 +323,24 @@ class TextSeat:
         Args:
             by_turn: whether this is the turn's own reward (:attr:`turn_rewards`); otherwise it is the episode's reward,
                 paid at its end.
+
+        Raises:
+            EvaluationError: the episode has ended and has no reward.
         """
         rewards = self.answer_rewards if by_turn else None
-        return (self.reward if rewards is None else rewards[-1]) or 0.0
+        if rewards is not None:
+            return rewards[-1] or 0.0  # an answer that must be given again changes nothing
+        return self.result.paid() if self.done else 0.0
 
     @property
     def info(self) -> dict[str, Any]:
-        """Facts for logs: why the episode ended, turns, unusable texts, and what the reward is based on."""
+        """Facts for logs: why the episode ended, turns, unusable texts, failures of others, the reward's basis."""
         own, stop = self._turns, self.table.stop
         failed = sum(item.generation is not None and item.generation.parse_failure is not None for item in own)
         return {
             "stop": stop.value if stop else None, "turns": len(self.table.turns), "own_turns": len(own),
-            "failed_turns": failed, "reasks": self._ends.count(False), **self.seats.payment.info,
+            "failed_turns": failed, "reasks": self._ends.count(False), "failures": self.seats.failures.count,
+            "unscored": self.result.unscored, **self.seats.payment.info,
         }  # fmt: skip
 
     def episode(self) -> Episode:
@@ -330,6 +362,9 @@ class TextSeat:
     async def say(self, answer: Decision | Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
         """Takes the model's answer, and lets the partners act until it is the turn of a seat.
 
+        After an exception the call can be repeated with the same answer, or with an empty one. The answer was taken and
+        is not taken again; the episode goes on as if nothing had failed.
+
         Args:
             answer: as in :meth:`take`.
 
@@ -337,12 +372,15 @@ class TextSeat:
             The messages that are new to this seat (:meth:`news`), and whether the episode has ended.
 
         Raises:
-            InvalidActionError: the episode has ended or has not started.
+            InvalidActionError: the episode has ended or has not started, or a failure came after another answer.
             PolicyError: a partner produced no action.
             EvaluationError: the episode could not be scored.
         """
-        self.take(answer)
+        if self._open is None or (answer and answer != self._open):
+            self.take(answer)
+            self._open = answer
         await self.seats.play()
+        self._open = None
         return self.news(), self.done
 
     def take(self, answer: Decision | Action | str | Mapping[str, Any]) -> None:
@@ -356,6 +394,9 @@ class TextSeat:
         Raises:
             InvalidActionError: it is not the seat's turn.
         """
+        if self._open is not None:
+            problem = f"the seat's last answer was taken, and then {self.seats.failures.reason}"
+            raise InvalidActionError(problem, hint="send the same answer again, or an empty one, to go on")
         if self.agent not in self.table.acting:
             raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
         failure = None
@@ -394,10 +435,6 @@ class TextSeat:
     def _reasks(self) -> int:
         """How often the present turn's text was answered with a reason."""
         return next((n for n, end in enumerate(reversed(self._ends)) if end), len(self._ends))
-
-    @property
-    def _payment(self) -> Payment | None:
-        return self.seats.payments.get(self.agent)
 
 
 def _text(answer: str | Mapping[str, Any]) -> str:

@@ -34,10 +34,15 @@ class SeatTextEnv(BaseTextEnv):
         return wait(self.seat.begin()), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Takes the model's text; returns the messages that are new to it, and the reward."""
+        """Takes the model's text; returns the messages that are new to it, and the reward.
+
+        Raises:
+            PolicyError: a partner failed for good; SkyRL has no step without a reward.
+            EvaluationError: the evaluator did.
+        """
         news, done = wait(self.seat.say(action))
         reward = self.seat.step_reward(by_turn=self._by_turn)
-        metadata = {**self.seat.info, "scores": self.seat.scores}
+        metadata = {**self.seat.info, "scores": dict(self.seat.scores)}
         return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)
 
     def get_metrics(self) -> dict[str, Any]:

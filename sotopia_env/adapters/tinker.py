@@ -8,6 +8,7 @@ from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 
 with extra("tinker"):
+    from tinker_cookbook.renderers import get_text_content
     from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
 
 
@@ -32,8 +33,14 @@ class SeatMessageEnv(MessageEnv):
         return self._messages
 
     async def step(self, message: Any) -> MessageStepResult:
-        """Takes the model's message; returns the whole conversation, the reward and, at the end, the scores."""
-        news, done = await self.seat.say(str(message["content"]))
+        """Takes the model's message; returns the whole conversation, the reward and, at the end, the scores.
+
+        Raises:
+            PolicyError: a partner failed for good; ``rollout_error_tolerance`` of tinker-cookbook's configuration
+                says what becomes of the group.
+            EvaluationError: the evaluator did.
+        """
+        news, done = await self.seat.say(get_text_content(message))
         self._messages = [*self._messages, message, *news]
         reward = self.seat.step_reward(by_turn=self._by_turn)
-        return MessageStepResult(reward, done, self._messages, metrics=self.seat.scores)
+        return MessageStepResult(reward, done, self._messages, metrics=dict(self.seat.scores))

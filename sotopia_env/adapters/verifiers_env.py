@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+from pydantic import Field, ValidationInfo, field_validator
+
 from sotopia_env.adapters.seat import Seats, TextSeat
+from sotopia_env.foundation.errors import check_whole
 from sotopia_env.foundation.extras import extra
-from sotopia_env.naming import task_set
+from sotopia_env.naming import make_evaluator, make_policy, task_set
 from sotopia_env.world import Rules
+from sotopia_env.world.reward import Scalarisation
 
 with extra("verifiers"):
     import verifiers.v1 as vf
@@ -22,9 +27,9 @@ class TasksetConfig(vf.TasksetConfig):
     """
 
     tasks: str = "bargaining"
-    n: int = 100
+    n: int = Field(100, ge=1)
     level: str = "medium"
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     focal: int | None = None
 
 
@@ -43,9 +48,20 @@ class SotopiaTaskset(vf.Taskset[vf.Task[TaskData, vf.State, vf.TaskConfig], Task
         """Yields a row for every seat."""
         config = self.config
         for number, task in enumerate(task_set(config.tasks, config.n, config.seed, config.level)):
-            for focal in range(len(task.agents)) if config.focal is None else [config.focal]:
+            seats = range(len(task.agents))
+            if config.focal is not None:
+                check_whole("focal", config.focal, 0, len(seats) - 1)
+                seats = range(config.focal, config.focal + 1)
+            for focal in seats:
                 row = {"sotopia": task.model_dump_json(), "focal": focal, "seed": config.seed + number}
                 yield vf.Task(TaskData(name=f"{task.id}/agent_{focal}", **row), config.task)
+
+
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "partner": make_policy,
+    "evaluator": make_evaluator,
+    "scalarisation": Scalarisation.of,
+}
 
 
 def _agent() -> vf.AgentConfig:
@@ -67,10 +83,18 @@ class EnvConfig(vf.EnvConfig):
     agent_1: vf.AgentConfig = _agent()
     self_play: bool = False
     partner: str = "boulware"
-    max_turns: int = 20
+    max_turns: int = Field(20, ge=1)
     evaluator: str | None = None
     scalarisation: str | None = None
-    reasks: int = 2
+    reasks: int = Field(2, ge=0)
+
+    @field_validator("partner", "evaluator", "scalarisation")
+    @classmethod
+    def _check_name(cls, name: str | None, info: ValidationInfo) -> str | None:
+        # A misspelt name would be an error of every episode, after which vf-eval reports success.
+        if name is not None:
+            _READERS[str(info.field_name)](name)
+        return name
 
 
 class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
@@ -103,7 +127,7 @@ class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
 
 def _record(trace: Any, seat: TextSeat) -> None:
     info, rewards = seat.info, seat.answer_rewards
-    trace.record_reward("reward", seat.reward)
+    trace.record_reward("reward", seat.result.paid())
     trace.record_metrics({**seat.scores, "turns": info["turns"], "unusable": info["reasks"]})
     trace.info["stop"] = info["stop"]
     if rewards is not None:

@@ -21,7 +21,12 @@ class SeatAgentLoop(AgentLoopBase):
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Plays the episode to its end, or until the response is as long as verl's configuration allows."""
+        """Plays the episode to its end, or until the response is as long as verl's configuration allows.
+
+        Raises:
+            PolicyError: a partner failed for good; verl has no rows without a reward.
+            EvaluationError: the evaluator did.
+        """
         seat, request = TextSeat.of(row, reasks=0), uuid4().hex
         messages: list[Any] = list(await seat.begin())
         ids = await self.ct_build_initial_tokens(messages)
@@ -52,7 +57,7 @@ class SeatAgentLoop(AgentLoopBase):
             response_ids=ids[start:][:longest],
             response_mask=mask[:longest],
             response_logprobs=logprobs[:longest] if logprobs else None,
-            reward_score=seat.reward,
+            reward_score=seat.result.paid(),  # without a score in one row, verl would score the whole batch itself
             num_turns=len(seat.table.turns),
             metrics=metrics,
             extra_fields={"turn_scores": list(seat.turn_rewards or ()), "tool_rewards": []},

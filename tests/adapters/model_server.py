@@ -3,12 +3,12 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def answer(messages: list[dict[str, str]], hesitates: bool = True) -> str:
+def bargain(messages: list[dict[str, str]], hesitates: bool = True) -> str:
     """The text of the model: an action as JSON; if it ``hesitates``, the first text is not an action."""
     own = sum(message["role"] == "assistant" for message in messages)
     if hesitates and own == 0:
@@ -25,8 +25,11 @@ def answer(messages: list[dict[str, str]], hesitates: bool = True) -> str:
 
 
 @contextmanager
-def bargaining_model(hesitates: bool = True) -> Iterator[tuple[str, list[dict[str, object]]]]:
+def bargaining_model(
+    hesitates: bool = True, answer: Callable[[list[dict[str, str]]], str] | None = None
+) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yields the address of an OpenAI-compatible API, and the list of the requests that it gets."""
+    respond = answer or (lambda messages: bargain(messages, hesitates))
     requests: list[dict[str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,7 +38,7 @@ def bargaining_model(hesitates: bool = True) -> Iterator[tuple[str, list[dict[st
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(body)
-            message = {"role": "assistant", "content": answer(body["messages"], hesitates)}
+            message = {"role": "assistant", "content": respond(body["messages"])}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
             content = {"id": "1", "object": "chat.completion", "created": 1, "model": "bargainer"}

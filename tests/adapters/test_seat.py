@@ -223,7 +223,8 @@ def test_an_evaluation_that_failed_is_tried_again_and_one_that_was_made_is_not()
             return await super().evaluate(episode)
 
     async def play() -> TextSeat:
-        seat = TextSeat.against("bargaining", "leaver", evaluator=Judge({Dimension.GOAL: 8}), scalarisation="goal")
+        judge = Judge({Dimension.GOAL: 8})
+        seat = TextSeat.against("bargaining", "leaver", evaluator=judge, scalarisation="goal", retries=0)
         await seat.begin()
         with pytest.raises(EvaluationError):
             await seat.say(speak("Hello."))

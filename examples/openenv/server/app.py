@@ -4,7 +4,8 @@ import uvicorn
 
 from sotopia_env.adapters.openenv_server import PARTNERS, TASKS, make_app
 
-app = make_app(TASKS, PARTNERS, max_sessions=64)
+# The default reward alone: openenv.yaml promises rewards from 0 to 1, and others, such as `share`, exceed that.
+app = make_app(TASKS, PARTNERS, max_sessions=64, scalarisations=())
 
 
 def main() -> None:

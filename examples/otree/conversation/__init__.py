@@ -1,6 +1,7 @@
 """An episode of SOTOPIA: participants have the first seats of a task, a policy has those that are left."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,11 +13,13 @@ from otree.api import BaseConstants, BaseGroup, BasePlayer, BaseSubsession, Page
 from sotopia_env import Episode, Rules, Table, TaskSet
 from sotopia_env.adapters import Seats, TextSeat
 from sotopia_env.evaluators import VerifiedOutcome
-from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, PolicyError
 from sotopia_env.foundation.records import read_record
 from sotopia_env.naming import task_set
 from sotopia_env.people.seat_form import action_choices, move_choices, read_action, term_fields, turn_view
 from sotopia_env.world.episode import PolicyInfo
+
+logger = logging.getLogger(__name__)
 
 
 class C(BaseConstants):
@@ -126,13 +129,23 @@ async def live(player: Player, data: Any):
         problem = take(seats[agent_of(player)], data)
         if any(agent not in seats for agent in table.acting):
             yield {p.id_in_group: view(p, table) for p in players}
-        if not player.stop:
-            with suppress(EvaluationError):  # the record says why it is unscored
-                await seats.play()
-            if table.stop is not None:
-                finish(players, seats)
-        group.record = table.episode().model_dump_json()
+        try:
+            if not player.stop:
+                await play(players, seats)
+        except PolicyError as error:
+            logger.warning("group %s: %s", group.id, error)
+            problem = "The other side has not answered yet. Reload this page to ask it again."
+        finally:
+            group.record = table.episode().model_dump_json()  # with this answer, whatever failed after it
         yield {p.id_in_group: view(p, table, problem if p is player else "") for p in players}
+
+
+async def play(players: list[Player], seats: Seats) -> None:
+    """Lets policies act, and pays when the conversation is over."""
+    with suppress(EvaluationError):  # the record says why it is unscored
+        await seats.play()
+    if seats.table.stop is not None:
+        finish(players, seats)
 
 
 def finish(players: list[Player], seats: Seats) -> None:

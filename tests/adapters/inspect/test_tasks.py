@@ -15,21 +15,25 @@ need("inspect_ai")
 
 from inspect_ai import eval as evaluate
 from inspect_ai.log import list_eval_logs, read_eval_log
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.model import ChatMessageAssistant, ModelOutput, ModelUsage, get_model
+from inspect_ai.tool import ToolCall
 
 from sotopia_env.adapters.inspect_tasks import sotopia
 from sotopia_env.adapters.seat import TextSeat
-from tests.adapters.model_server import answer, bargaining_model
+from sotopia_env.foundation.errors import UnknownNameError
+from tests.adapters import failing
+from tests.adapters.model_server import bargain, bargaining_model
 from tests.test_docs import ROOT
 
+# Without it, Inspect downloads a tokenizer to count.
+USAGE = ModelUsage(input_tokens=10, output_tokens=5, total_tokens=15)
 
-def bargainer():
+
+def bargainer(answer=bargain):
     def output(messages, tools, tool_choice, config):
         texts = [{"role": message.role, "content": message.text} for message in messages]
         written = ModelOutput.from_content("mockllm/model", answer(texts))
-        written.usage = ModelUsage(
-            input_tokens=10, output_tokens=5, total_tokens=15
-        )  # or Inspect downloads a tokenizer
+        written.usage = USAGE
         return written
 
     return get_model("mockllm/model", custom_outputs=output)
@@ -95,3 +99,62 @@ def test_the_command_finds_the_task_and_asks_a_model_on_a_socket(tmp_path):
     assert len(log.samples) == 4
     assert len(requests) == sum(message.role == "assistant" for sample in log.samples for message in sample.messages)
     assert log.stats.model_usage["openai-api/local/bargainer"].total_tokens == 15 * len(requests)
+
+
+class Caller:
+    """A model that answers with calls of functions, whatever it is offered; the requests are noted."""
+
+    def __init__(self, name, arguments):
+        self.call, self.requests = (name, arguments), []
+
+    def __call__(self, messages, tools, tool_choice, config):
+        self.requests.append((list(messages), list(tools)))
+        call = ToolCall(id=f"call{len(self.requests)}", function=self.call[0], arguments=self.call[1])
+        message = ChatMessageAssistant(content="", tool_calls=[call])
+        written = ModelOutput.from_message(message, stop_reason="tool_calls")
+        written.usage = USAGE
+        return written
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "failed"), [("say", {"words": "Well?"}, 0), ("search", {"query": "price"}, 10)]
+)
+def test_a_model_that_calls_functions_is_offered_none_and_asked_a_bounded_number_of_times(
+    tmp_path, function, arguments, failed
+):
+    caller = Caller(function, arguments)
+    task = sotopia(n=1, partner="boulware")
+    (log,) = evaluate(
+        task, get_model("mockllm/model", custom_outputs=caller), log_dir=str(tmp_path), display="none", limit=1
+    )
+    assert log.status == "success"
+    (sample,) = log.samples
+    facts = sample.scores["reward"].metadata
+    assert (facts["turns"], facts["own_turns"], facts["failed_turns"]) == (20, 10, failed)
+    assert len(caller.requests) == 10 + 2 * failed, "every turn is asked for once, or with two reasons"
+    for messages, tools in caller.requests:
+        assert not tools
+        assert not any(getattr(message, "tool_calls", None) for message in messages), "no call without its result"
+
+
+def test_a_failing_partner_is_survived_or_leaves_the_sample_without_a_score(tmp_path):
+    def play(partner):
+        task = sotopia(n=1, seed=failing.SEED, partner=partner)
+        (log,) = evaluate(
+            task, bargainer(failing.answer_to), log_dir=str(tmp_path), display="none", limit=1, fail_on_error=False
+        )
+        (sample,) = log.samples
+        if sample.error is not None:
+            assert "the model is down" in sample.error.message
+            assert not sample.scores
+            assert log.results is None, "no mean is computed of it"
+            return None, None
+        return [(message.role, message.text) for message in sample.messages], sample.scores["reward"].value
+
+    failing.check_failing_partners(play, repeats=False)
+
+
+@pytest.mark.parametrize("arguments", [{"partner": "boulwar"}, {"tasks": "bargainin"}, {"evaluator": "verifed"}])
+def test_a_misspelt_name_is_an_error_of_the_task_and_not_of_every_sample(arguments):
+    with pytest.raises(UnknownNameError):
+        sotopia(**arguments)

@@ -1,6 +1,7 @@
 """The oTree project: its bots under `otree test`, and the episodes that it exports."""
 
 import csv
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ need("otree")
 from sotopia_env.foundation.records import read_record
 from sotopia_env.world import Dimension
 from sotopia_env.world.episode import Episode, replay
+from tests.adapters import failing
 from tests.test_docs import ROOT
 
 OTREE = Path(sys.executable).parent / "otree"
@@ -53,3 +55,39 @@ def test_the_blocks_of_the_page_run_on_the_exported_data(export, monkeypatch):
     monkeypatch.chdir(export)
     run_page("otree")
     assert (export / "people.jsonl").stat().st_size
+
+
+FAILING = Path(__file__).with_name("failing_bots.py")
+
+
+def test_a_failing_partner_is_survived_or_leaves_the_conversation_unpaid(tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / "otree", project)
+    shutil.copy(FAILING, project / "conversation" / "tests.py")
+    names = [name.split(":")[1] for name in failing.NAMES]
+    configs = [
+        {"name": name, "app_sequence": ["conversation"], "num_demo_participants": 1, "partner": partner}
+        for name, partner in zip(names, failing.NAMES, strict=True)
+    ]
+    with (project / "settings.py").open("a", encoding="utf-8") as file:
+        file.write(f"SESSION_CONFIGS = {configs!r}\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [OTREE, "test", "--export=data"]
+    result = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    with (project / "data" / "conversation_custom.csv").open(encoding="utf-8") as file:
+        episodes = [read_record(Episode, row["episode"], "export") for row in csv.DictReader(file)]
+    with (project / "data" / "conversation.csv").open(encoding="utf-8") as file:
+        goals = [row["player.goal"] for row in csv.DictReader(file)]
+    assert len(episodes) == len(goals) == len(names)
+
+    def play(partner):
+        number = failing.NAMES.index(partner)
+        episode, goal = episodes[number], goals[number]
+        if not goal:
+            assert episode.turns[-1].turn.actor == "agent_0", "what the person did last is in the record"
+            assert episode.stop is None
+            return None, None
+        return [(item.turn.actor, item.turn.action.move) for item in episode.turns], float(goal)
+
+    failing.check_failing_partners(play, repeats=True)

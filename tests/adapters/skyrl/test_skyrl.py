@@ -8,6 +8,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.adapters import rows
+from tests.adapters import failing
 from tests.adapters.libraries import need
 
 need("skyrl_gym")
@@ -53,3 +54,21 @@ def test_an_unusable_answer_is_given_again_and_pays_nothing():
     output = env.step("no action")
     assert (output["reward"], output["done"]) == (0.0, False)
     assert output["observations"][0]["role"] == "user"
+
+
+@pytest.mark.parametrize("rewards", ["episode", "turn"])
+def test_a_failing_partner_is_survived_or_raised_and_a_step_can_be_repeated(rewards):
+    def play(partner: str):
+        row = next(rows(naming.task_set("bargaining", 1, failing.SEED, "medium"), partner, seed=failing.SEED))
+        env = skyrl_gym.make("sotopia", env_config={"rewards": rewards}, extras=row)
+        env.init([])
+        paid = 0.0
+        while not env.seat.done:
+            text = failing.answer(env.seat.info["own_turns"], env.seat.table.observe("agent_0").moves.accept)
+            output = failing.persistently(lambda env=env, text=text: env.step(text))
+            if output is None:
+                return None, None
+            paid += output["reward"]
+        return failing.turns_of(env.seat.episode()), round(paid, 9)
+
+    failing.check_failing_partners(play, repeats=True)

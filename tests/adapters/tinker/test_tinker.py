@@ -10,6 +10,7 @@ import pickle
 import pytest
 
 from sotopia_env.adapters import TextSeat
+from tests.adapters import failing
 from tests.adapters.libraries import need
 from tests.test_docs import PAGES, blocks
 
@@ -71,3 +72,24 @@ def test_the_page_makes_groups_of_equal_seats_that_workers_can_take(tmp_path, mo
     importlib.import_module("page_on_tinker")
     ((batches, observations),) = trained
     assert (batches, len(observations)) == (25, 1)
+
+
+def test_a_failing_partner_is_survived_or_raised_and_a_step_can_be_repeated():
+    def play(partner: str):
+        seat = TextSeat.against("bargaining", partner, seed=failing.SEED)
+        env = SeatMessageEnv(seat)
+        asyncio.run(env.initial_observation())
+        paid = 0.0
+        while not seat.done:
+            text = failing.answer(seat.info["own_turns"], seat.table.observe("agent_0").moves.accept)
+            # Renderers give a model's thoughts and its answer as parts.
+            parts = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": text}]
+            message = {"role": "assistant", "content": parts}
+            result = failing.persistently(lambda env=env, message=message: asyncio.run(env.step(message)))
+            if result is None:
+                return None, None
+            paid += result.reward
+        assert not seat.info["failed_turns"]
+        return failing.turns_of(seat.episode()), paid
+
+    failing.check_failing_partners(play, repeats=True)

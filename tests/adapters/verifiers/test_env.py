@@ -17,6 +17,7 @@ from verifiers.v1.clients import EvalClientConfig, ModelContext
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from sotopia_env.foundation.json_text import decode_json
+from tests.adapters import failing
 from tests.adapters.model_server import bargaining_model
 from tests.test_docs import ROOT
 
@@ -113,6 +114,45 @@ def test_the_command_evaluates_by_id(model, tmp_path):
     (file,) = tmp_path.rglob("traces.jsonl")
     traces = [decode_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(traces) == 4
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        ("partner", "boulwar"),
+        ("evaluator", "verifed"),
+        ("scalarisation", "shares"),
+        ("taskset.tasks", "bargainin"),
+        ("taskset.level", "hardest"),
+        ("taskset.focal", "2"),
+        ("max_turns", "-1"),
+        ("partnr", "boulware"),
+    ],
+)
+def test_the_command_ends_with_an_error_for_a_misspelt_setting(setting, tmp_path):
+    name, value = setting
+    command = [Path(sys.executable).parent / "vf-eval", "sotopia-verifiers", "-m", "bargainer", "-o", tmp_path]
+    options = ["--client.base-url", "http://127.0.0.1:9/v1", "--no-push", f"--env.{name}", value]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert value in done.stdout + done.stderr
+    assert not [file for file in tmp_path.rglob("traces.jsonl") if file.stat().st_size]
+
+
+def test_a_failing_partner_is_survived_or_leaves_the_episode_without_a_reward(monkeypatch):
+    monkeypatch.setenv("NO_KEY", "none")
+
+    def play_with(partner):
+        with bargaining_model(answer=failing.answer_to) as model:
+            (episode,) = play(model, partner=partner, taskset={"n": 1, "seed": failing.SEED})
+        if not episode.ok:
+            assert "the model is down" in str(episode.errors)
+            assert [trace.rewards for trace in episode.traces] in ([{}], [])
+            return None, None
+        (trace,) = episode.traces
+        return [node.message.content for node in trace.nodes], trace.reward
+
+    failing.check_failing_partners(play_with, repeats=False)
 
 
 @pytest.mark.parametrize("name", ["partner", "self_play"])

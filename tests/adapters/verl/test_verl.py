@@ -10,6 +10,8 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.adapters import rows
+from sotopia_env.foundation.errors import PolicyError
+from tests.adapters import failing
 
 # Not `need`: verl installs a package `scripts`, which hides ours from the tests of the documentation.
 pytest.importorskip("verl", reason="verl is not installed")
@@ -50,21 +52,41 @@ class Server:
         return SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids))
 
 
-@pytest.mark.parametrize("length", [100_000, 2000])
-def test_an_output_is_one_seat_with_its_own_tokens_in_the_mask(length):
-    reader = tokenizer()
-    rollout = {"actor_rollout_ref": {"rollout": {"prompt_length": 100_000, "response_length": length}}}
-    server = Server(reader)
+def run(reader, server, rollout, partner):
+    """The loop's output for the episode of one row."""
     loop = SeatAgentLoop(
         DictConfigWrap(OmegaConf.create(rollout)), server, reader, None, None, DictConfigWrap(OmegaConf.create({}))
     )
-    row = next(rows(naming.task_set("bargaining", 1, 5, "medium"), "conceder", seed=5))
+    row = next(rows(naming.task_set("bargaining", 1, 5, "medium"), partner, seed=5))
 
     async def work():
         loop.loop = asyncio.get_running_loop()
         return await loop.run({"temperature": 1.0}, **row, raw_prompt=[])
 
-    output = asyncio.run(work())
+    return asyncio.run(work())
+
+
+def test_a_failing_partner_is_survived_or_raised():
+    """A row without a score would leave the scores of its whole batch to verl's reward function."""
+    reader = tokenizer()
+    rollout = {"actor_rollout_ref": {"rollout": {"prompt_length": 100_000, "response_length": 100_000}}}
+
+    def play(partner: str):
+        try:
+            output = run(reader, Server(reader), rollout, partner)
+        except PolicyError:
+            return None, None
+        return (output.response_ids, output.response_mask), output.reward_score
+
+    failing.check_failing_partners(play, repeats=False)
+
+
+@pytest.mark.parametrize("length", [100_000, 2000])
+def test_an_output_is_one_seat_with_its_own_tokens_in_the_mask(length):
+    reader = tokenizer()
+    rollout = {"actor_rollout_ref": {"rollout": {"prompt_length": 100_000, "response_length": length}}}
+    server = Server(reader)
+    output = run(reader, server, rollout, "conceder")
     assert len(output.response_ids) == len(output.response_mask) == len(output.response_logprobs) <= length
     own = reader.decode([i for i, mark in zip(output.response_ids, output.response_mask, strict=True) if mark])
     other = reader.decode([i for i, mark in zip(output.response_ids, output.response_mask, strict=True) if not mark])

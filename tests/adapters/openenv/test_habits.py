@@ -1,0 +1,172 @@
+"""The server with partners that fail, misspelt arguments, and models' JSON that is not an action."""
+
+import asyncio
+import json
+from contextlib import suppress
+
+import pytest
+
+from tests.adapters.libraries import need, serving
+
+need("openenv")
+
+import httpx
+import yaml
+from openenv import GenericEnvClient
+
+from sotopia_env.adapters.openenv_server import SCALARISATIONS
+from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
+from tests.adapters import failing
+from tests.test_docs import ROOT
+
+EXAMPLE = ROOT / "examples" / "openenv"
+
+
+@pytest.fixture(scope="module")
+def address():
+    app = ("-m", "uvicorn", "tests.adapters.openenv.failing_app:app", "--log-level", "critical", "--port")
+    with serving(*app) as address:
+        yield address
+
+
+def test_a_failing_partner_is_survived_or_answered_with_an_error_and_no_reward(address):
+    async def session(partner):
+        async with SotopiaClient(base_url=address) as client:
+            result = await client.reset(seed=failing.SEED, partner=partner)
+            messages = result.observation.messages
+            while not result.done:
+                text = failing.answer_to(messages)
+                result = await persistently(client, SotopiaAction(text=text))
+                if result is None:
+                    return None, None
+                assert result.done or result.reward == 0
+                messages = [*messages, {"role": "assistant", "content": text}, *result.observation.messages]
+        return messages, result.reward
+
+    async def persistently(client, action):
+        for _ in range(3):
+            with suppress(RuntimeError):  # OpenEnv's client has no other for an error of the server
+                return await client.step(action)
+        with pytest.raises(RuntimeError, match="the model is down"):
+            await client.step(action)
+        return None
+
+    failing.check_failing_partners(lambda partner: asyncio.run(session(partner)), repeats=True)
+
+
+def test_over_plain_http_a_failing_partner_is_a_503_and_the_step_can_be_sent_again(address):
+    def play(partner):
+        post = httpx.Client(base_url=address).post
+        body = post("/reset", json={"episode_id": partner, "seed": failing.SEED, "partner": partner}).json()
+        messages = body["observation"]["messages"]
+        while not body["done"]:
+            action = {"text": failing.answer_to(messages)}
+            for _ in range(3):
+                answer = post("/step", json={"episode_id": partner, "action": action})
+                if answer.status_code == 200:
+                    break
+                assert (answer.status_code, answer.json()["detail"]) == (503, "the model is down")
+            else:
+                other = post("/step", json={"episode_id": partner, "action": {"text": "Something else."}})
+                assert other.status_code == 422
+                return None, None
+            body = answer.json()
+            messages = [*messages, {"role": "assistant", "content": action["text"]}, *body["observation"]["messages"]]
+        return messages, body["reward"]
+
+    failing.check_failing_partners(play, repeats=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "nearest"),
+    [("sead", 3, "seed"), ("patner", "boulware", "partner"), ("turns", 4, "max_turns"), ("seed", -1, None)],
+)
+def test_misspelt_and_wrong_arguments_of_reset_are_named(address, name, value, nearest):
+    async def reset():
+        async with GenericEnvClient(base_url=address) as client:
+            await client.reset(**{name: value})
+
+    with pytest.raises(RuntimeError, match=f'"{name}"' if nearest else name) as caught:
+        asyncio.run(reset())
+    answer = httpx.post(f"{address}/reset", json={name: value})
+    assert answer.status_code == 422
+    assert nearest is None or nearest in str(caught.value)
+    assert nearest is None or nearest in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"thought": "I'd rather wait.", "action_type": "shout", "argument": "!"},
+        {"action_type": ["speak"], "argument": "!"},
+        {"action_type": "speak", "argument": 98, "move": [1]},
+        {"action_type": "speak", "argument": ["98"]},
+        {"action_type": "speak", "argument": "!", "to": 5},
+        {"action_type": "speak", "argument": "98?", "move": 98},
+        {"text": ["not", "a", "text"]},
+        {"name": "propose"},
+        {"metadata": "mine", "answer": {"argument": "!"}},
+    ],
+)
+def test_whatever_a_models_json_has_is_answered_within_the_episode(address, wrong):
+    async def play():
+        async with GenericEnvClient(base_url=address) as client:
+            await client.reset()
+            return await client.step(wrong), await client.step({"action_type": "speak", "argument": "Hello"})
+
+    first, second = asyncio.run(play())
+    (message,) = first.observation["messages"]
+    own = first.observation["metadata"]["own_turns"]
+    assert own in (0, 1)
+    assert own or message["content"].startswith("That is not an action: ")
+    assert second.observation["metadata"]["own_turns"] == own + 1
+
+
+def test_a_text_is_read_as_the_same_json_in_fields(address):
+    async def play(form):
+        async with GenericEnvClient(base_url=address) as client:
+            await client.reset(seed=2)
+            return (await client.step(form)).observation
+
+    for fields in ({"action_type": "speak", "argument": "Hm", "why": "x"}, {"argument": 5}, {"action_type": "leave"}):
+        assert asyncio.run(play(fields)) == asyncio.run(play({"text": json.dumps(fields)}))
+
+
+def test_the_first_observation_has_the_briefing_without_the_form_of_an_answer(address):
+    async def play():
+        async with SotopiaClient(base_url=address) as client:
+            first = (await client.reset(seed=2)).observation
+            second = (await client.step(SotopiaAction(action_type="speak", argument="Hello."))).observation
+            return first, second
+
+    first, second = asyncio.run(play())
+    assert first.briefing
+    assert first.briefing in first.messages[0]["content"]
+    assert "JSON" in first.messages[0]["content"]
+    assert "JSON" not in first.briefing
+    assert second.briefing == ""
+
+
+def test_the_example_pays_the_rewards_that_its_file_promises():
+    low, high = yaml.safe_load((EXAMPLE / "openenv.yaml").read_text(encoding="utf-8"))["validation"]["reward"]["range"]
+    with serving("-m", "uvicorn", "server.app:app", "--log-level", "warning", "--port", cwd=EXAMPLE) as address:
+
+        async def play(seed, listens):
+            """Accepts at once whatever it can, also what is worse than no deal; or listens first."""
+            async with SotopiaClient(base_url=address) as client:
+                result = await client.reset(seed=seed, partner="conceder", focal=seed % 2)
+                turn = 0 if listens else failing.LISTENS
+                while not result.done:
+                    text = result.observation.messages[-1]["content"]
+                    offers = [int(part.split("}")[0]) for part in text.split('{"accept": ')[1:]]
+                    result = await client.step(SotopiaAction(text=failing.answer(turn, tuple(offers))))
+                    turn += 1
+                return result.reward
+
+        rewards = [asyncio.run(play(seed, listens)) for seed in range(6) for listens in (True, False)]
+        refused = {
+            name: httpx.post(f"{address}/reset", json={"scalarisation": name}).status_code for name in SCALARISATIONS
+        }
+    assert all(low <= reward <= high for reward in rewards)
+    assert len(set(rewards)) > 2
+    assert set(refused.values()) == {422}, "share and single dimensions have other ranges"

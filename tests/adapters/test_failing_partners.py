@@ -1,0 +1,128 @@
+"""Seats, TRL's tools and the environments with partners that fail: the table of :mod:`tests.adapters.failing`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+
+import pytest
+
+from sotopia_env import naming
+from sotopia_env.adapters import TextSeat
+from sotopia_env.adapters.seat_reward import SeatReward
+from sotopia_env.adapters.trl_tools import SeatTools
+from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from sotopia_env.envs.pettingzoo_env import SotopiaEnv
+from sotopia_env.foundation.errors import InvalidActionError, ModelRefusedError, PolicyError
+from sotopia_env.testing import FixedEvaluator
+from tests.adapters import failing
+
+
+@pytest.mark.parametrize("again", ["the same answer", "an empty answer", "a copy"])
+def test_a_seat_with_a_failing_partner_goes_on_or_has_no_reward(again):
+    def play(partner: str):
+        seat = TextSeat.against("bargaining", partner, seed=failing.SEED)
+        asyncio.run(seat.begin())
+        while not seat.done:
+            offers = seat.table.observe("agent_0").moves.accept
+            text = failing.answer(seat.info["own_turns"], offers)
+            try:
+                news = asyncio.run(seat.say(text))
+            except PolicyError:
+                with pytest.raises(InvalidActionError, match="a partner failed: PolicyError: the model is down"):
+                    asyncio.run(seat.say("another answer"))
+                if again == "a copy":
+                    partners = seat.seats.partners
+                    seat = pickle.loads(pickle.dumps(seat))
+                    seat.seats.partners = partners  # one that fails for good still does
+                repeated = "" if again == "an empty answer" else text
+                news = failing.persistently(lambda seat=seat, repeated=repeated: asyncio.run(seat.say(repeated)))
+            if news is None:
+                asyncio.run(seat.end())
+                assert seat.result == SeatReward(unscored="a partner failed: PolicyError: the model is down")
+                assert (seat.reward, seat.vector, seat.scores) == (None, None, {})
+                return None, None
+        assert seat.info["failures"] == seat.seats.partners["agent_1"].failures
+        return failing.turns_of(seat.episode()), seat.result.paid()
+
+    failing.check_failing_partners(play, repeats=True)
+
+
+def test_tools_of_trl_with_a_failing_partner_go_on_or_have_no_reward():
+    def play(partner: str):
+        tools = SeatTools()
+        row = {"task": "bargaining", "partner": partner, "focal": 0, "seed": failing.SEED}
+        tools.reset(**row)
+        for turn in range(20):
+            action = json.loads(failing.answer(turn, tools._seat.table.observe("agent_0").moves.accept))
+            news = tools.speak(action["argument"], action.get("move"))
+            if news == "The conversation is over.":
+                break
+        assert tools.speak("And now?") == news
+        reward = tools.get_reward()
+        return None if reward is None else failing.turns_of(tools._seat.episode()), reward
+
+    failing.check_failing_partners(play, repeats=False)
+
+
+class Refusing(failing.Partner):
+    """A partner whose model refuses every request, which ends a run."""
+
+    async def act(self, observation, seed):
+        raise ModelRefusedError("the key is not accepted", kind="auth")
+
+
+def test_tools_of_trl_raise_what_is_not_of_one_episode():
+    tools = SeatTools()
+    tools.reset(task="bargaining", partner=Refusing(), focal=0, seed=0)
+    for call in (lambda: tools.speak("Well?"), tools.get_reward):  # TRL goes on after the first
+        with pytest.raises(ModelRefusedError):
+            call()
+
+
+def test_tools_of_trl_have_no_reward_without_an_evaluation():
+    tools = SeatTools()
+    tools.reset(task="bargaining", partner="leaver")
+    tools._seat = TextSeat.against("bargaining", "leaver", evaluator=FixedEvaluator(unscored="the judge is down"))
+    asyncio.run(tools._seat.begin())
+    assert tools.speak("Well?") == "The conversation is over."
+    assert tools.get_reward() is None
+    assert "the judge is down" in tools._seat.result.unscored
+
+
+def test_gymnasium_with_a_failing_partner_raises_and_plays_the_same_after_a_reset():
+    def play(partner: str):
+        env = SotopiaSingleAgentEnv(task="bargaining", partner=partner)
+
+        def episode():
+            env.reset(seed=failing.SEED)
+            terminated = truncated = False
+            while not terminated and not truncated:
+                observation = env.observation()
+                text = failing.answer(observation.own_turns, observation.moves.accept)
+                _, reward, terminated, truncated, _ = env.step(text)
+                assert reward == 0 or terminated
+            return failing.turns_of(env.episode()), reward
+
+        return failing.persistently(episode) or (None, None)
+
+    failing.check_failing_partners(play, repeats=True)
+
+
+def test_pettingzoo_with_a_failing_partner_raises_and_goes_on_when_play_is_called_again():
+    def play(partner: str):
+        env = SotopiaEnv(task="bargaining")
+        env.reset(seed=failing.SEED)
+        partners = {"agent_1": naming.make_policy(partner)}
+        while env.table.stop is None:
+            observation = env.observation("agent_0")
+            if env.agent_selection == "agent_0":
+                env.take(failing.answer(observation.own_turns, observation.moves.accept))
+            if failing.persistently(lambda: [asyncio.run(env.play(partners))]) is None:
+                assert not any(env.rewards.values())
+                assert not any(env.terminations.values())
+                return None, None
+        return failing.turns_of(env.episode()), env.rewards["agent_0"]
+
+    failing.check_failing_partners(play, repeats=True)

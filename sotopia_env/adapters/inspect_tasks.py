@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
-from sotopia_env.adapters.rows import rows
+from sotopia_env.adapters.rows import refuse_unknown, rows
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.foundation.extras import extra
@@ -97,6 +97,7 @@ def sotopia(
     seed: int = 0,
     evaluator: str | None = None,
     scalarisation: str | None = None,
+    **others: Any,
 ) -> Task:
     """Every seat of ``n`` tasks is a sample; errors are clustered by scenario, or by task if there is only one.
 
@@ -108,11 +109,13 @@ def sotopia(
         seed: the seed of the tasks and of the episodes.
         evaluator: the evaluator, such as ``judge:openai/gpt-4o``; by default the moves.
         scalarisation: how the reward is computed; by default as in the environments.
+        others: nothing; for a misspelt argument, Inspect would warn and play with the default.
 
     Raises:
         InvalidValueError: an argument is invalid, or nothing measures the reward of one of the tasks.
         UnknownNameError: a name is unknown.
     """
+    refuse_unknown("-T", others, ("tasks", "n", "level", "partner", "seed", "evaluator", "scalarisation"))
     make_policy(partner)  # a misspelt name is one error here, and not one for every sample
     selection = list(task_set(tasks, n, seed, level))
     names = _measured(selection, evaluator, scalarisation)

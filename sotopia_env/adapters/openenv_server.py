@@ -11,6 +11,7 @@ from typing import Any
 
 from sotopia_env import naming, tasks
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
+from sotopia_env.adapters.rows import refuse_unknown
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.errors import (
     InvalidActionError,
@@ -74,8 +75,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
                 argument of a name, which OpenEnv would leave out without a word.
             InvalidValueError: an argument is invalid.
         """
-        for name in others:
-            raise UnknownNameError(field="reset", got=name, valid=[*signature(self.reset_async).parameters][:-1])
+        refuse_unknown("reset", others, [*signature(self.reset_async).parameters][:-1])
         if seed is not None:
             check_whole("seed", seed, 0)
         offers = {"tasks": (tasks, self._offers.tasks), "partner": (partner, self._offers.partners)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sotopia_env import naming
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.records import read_record
 from sotopia_env.world import Task
 
@@ -25,6 +27,33 @@ def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Ite
     for number, task in enumerate(tasks):
         for focal in range(len(task.agents)):
             yield {"task": task.model_dump_json(), "partner": partner, "focal": focal, "seed": seed + number}
+
+
+def read_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the :data:`COLUMNS` of a row; others are the host's and are ignored.
+
+    Raises:
+        InvalidValueError: there is no task.
+        UnknownNameError: a column is missing, and another has nearly its name.
+    """
+    missing = [name for name in COLUMNS if name not in row]
+    for name in row:
+        # Hosts have columns of their own, so only a name that can hardly be anything else is refused.
+        if name not in COLUMNS and difflib.get_close_matches(name, missing, 1, 0.8):
+            raise UnknownNameError(field="row", got=name, valid=missing)
+    if "task" in missing:
+        raise InvalidValueError(field="row", expected="a column 'task'", got=[*row], hint="make it with rows(tasks)")
+    values = {name: row[name] for name in COLUMNS if name in row}
+    # Data sets have numbers of NumPy.
+    return values | {name: int(values[name]) for name in ("focal", "seed") if name in values}
+
+
+def refuse_unknown(field: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    """Raises :class:`UnknownNameError` for the first of the names that is not valid, which the host would ignore."""
+    valid = [*valid]
+    for name in names:
+        if name not in valid:
+            raise UnknownNameError(field=field, got=name, valid=valid)
 
 
 def read_task(source: Mapping[str, Any] | str, seed: int) -> Task:

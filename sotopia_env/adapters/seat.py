@@ -28,7 +28,7 @@ from typing import Any
 
 from sotopia_env import naming
 from sotopia_env.adapters.failures import Failures
-from sotopia_env.adapters.rows import COLUMNS, read_task
+from sotopia_env.adapters.rows import read_row, read_task
 from sotopia_env.adapters.seat_reward import SeatReward
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
@@ -250,11 +250,8 @@ class TextSeat:
 
     @classmethod
     def of(cls, row: Mapping[str, Any], **options: Any) -> TextSeat:
-        """Returns the seat of a row of :func:`sotopia_env.adapters.rows`; other columns are ignored."""
-        values = {name: row[name] for name in COLUMNS if name in row}
-        # Data sets have numbers of NumPy.
-        values |= {name: int(values[name]) for name in ("focal", "seed") if name in values}
-        return cls.against(**values, **options)
+        """Returns the seat of a row of :func:`sotopia_env.adapters.rows`; columns of the host are ignored."""
+        return cls.against(**read_row(row), **options)
 
     @property
     def table(self) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sotopia_env.adapters.rows import refuse_unknown
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.waiting import wait
@@ -21,13 +22,20 @@ class SeatTextEnv(BaseTextEnv):
             (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays the whole
             reward at the end.
         extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.
+
+    Raises:
+        UnknownNameError: a name is misspelt.
+        InvalidValueError: the row has no task, or a column is invalid.
     """
 
     def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.seat = TextSeat.of(extras or {})
         self.max_turns = self.seat.table.state.rules.turn_limit(self.seat.table.task) or 100
-        self._by_turn = dict(env_config or {}).get("rewards", "episode") == "turn"
+        config = {"rewards": "episode", **(env_config or {})}
+        refuse_unknown("env_config", config, ["rewards"])
+        refuse_unknown("env_config.rewards", [config["rewards"]], ["episode", "turn"])
+        self._by_turn = config["rewards"] == "turn"
 
     def init(self, prompt: Any) -> tuple[list[Any], dict[str, Any]]:
         """Returns the conversation before the seat's first turn, in place of the row's prompt."""

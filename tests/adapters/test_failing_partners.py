@@ -14,8 +14,9 @@ from sotopia_env.adapters.seat_reward import SeatReward
 from sotopia_env.adapters.trl_tools import SeatTools
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
-from sotopia_env.foundation.errors import InvalidActionError, ModelRefusedError, PolicyError
+from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, ModelRefusedError, PolicyError
 from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world import Dimension
 from tests.adapters import failing
 
 
@@ -64,6 +65,48 @@ def test_tools_of_trl_with_a_failing_partner_go_on_or_have_no_reward():
         return None if reward is None else failing.turns_of(tools._seat.episode()), reward
 
     failing.check_failing_partners(play, repeats=False)
+
+
+@pytest.mark.parametrize("again", ["Well?", ""])
+def test_a_failing_evaluator_is_asked_again_and_say_can_be_repeated(again):
+    class Judge(FixedEvaluator):
+        calls = 0
+
+        async def evaluate(self, episode):
+            type(self).calls += 1
+            if self.calls <= 2:
+                raise EvaluationError("busy")
+            return await super().evaluate(episode)
+
+    async def whole() -> None:
+        judge = Judge({Dimension.GOAL: 8})
+        seat = TextSeat.against("bargaining", "leaver", evaluator=judge, scalarisation="goal")
+        await seat.begin()
+        text = failing.answer(0)
+        with pytest.raises(EvaluationError, match="busy"):
+            await seat.say(text)
+        assert seat.done
+        assert seat.result.unscored == "the evaluator failed: EvaluationError: busy"
+        with pytest.raises(EvaluationError, match="no reward: the evaluator failed"):
+            seat.step_reward(by_turn=False)
+        assert await seat.say(again and text) == ([], True)
+        assert seat.step_reward(by_turn=False) == seat.result.paid() == 8
+        assert (seat.info["turns"], seat.info["failures"]) == (2, 2)
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    "call", [(5, None), ("98?", ["price", 98]), (["Well?"], {"propose": 98}), (None, {"accept": "1"})]
+)
+def test_tools_take_whatever_a_models_call_holds(call):
+    tools = SeatTools()
+    tools.reset(task="bargaining", partner="conceder", focal=0, seed=0)
+    news = tools.speak(*call)
+    own = tools._seat.info["own_turns"]
+    assert own or news.startswith("That is not an action: ")
+    tools.speak("Hello.")
+    assert tools._seat.info["own_turns"] == own + 1
 
 
 class Refusing(failing.Partner):

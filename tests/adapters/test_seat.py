@@ -242,6 +242,10 @@ def test_a_row_with_other_columns_and_numbers_of_numpy_is_a_seat():
     seat = TextSeat.of({**row, "focal": np.int64(row["focal"]), "prompt": "unused"}, reasks=0)
     assert (seat.agent, seat.table.state.seed) == ("agent_1", 8)
     assert [info.name for info in seat.episode().policies] == ["model"]
+    del row["partner"], row["task"]
+    for columns, error in (({"partnr": "linear"}, UnknownNameError), ({"prompt": "unused"}, InvalidValueError)):
+        with pytest.raises(error, match="row: "):
+            TextSeat.of({**row, **columns})
 
 
 def test_text_fields_and_function_calls_are_the_same_action():

@@ -154,7 +154,18 @@ def test_a_failing_partner_is_survived_or_leaves_the_sample_without_a_score(tmp_
     failing.check_failing_partners(play, repeats=False)
 
 
-@pytest.mark.parametrize("arguments", [{"partner": "boulwar"}, {"tasks": "bargainin"}, {"evaluator": "verifed"}])
+@pytest.mark.parametrize(
+    "arguments", [{"partner": "boulwar"}, {"tasks": "bargainin"}, {"evaluator": "verifed"}, {"partnr": "boulware"}]
+)
 def test_a_misspelt_name_is_an_error_of_the_task_and_not_of_every_sample(arguments):
     with pytest.raises(UnknownNameError):
         sotopia(**arguments)
+
+
+def test_the_command_ends_with_an_error_for_a_misspelt_argument(tmp_path):
+    command = [Path(sys.executable).parent / "inspect", "eval", "sotopia_env/sotopia", "-T", "partnr=conceder"]
+    options = ["--model", "mockllm/model", "--log-dir", tmp_path, "--display", "none"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert 'did you mean "partner"?' in done.stderr
+    assert not list_eval_logs(str(tmp_path))

@@ -8,6 +8,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.adapters import rows
+from sotopia_env.foundation.errors import UnknownNameError
 from tests.adapters import failing
 from tests.adapters.libraries import need
 
@@ -72,3 +73,14 @@ def test_a_failing_partner_is_survived_or_raised_and_a_step_can_be_repeated(rewa
         return failing.turns_of(env.seat.episode()), round(paid, 9)
 
     failing.check_failing_partners(play, repeats=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "column"), [({"reward": "turn"}, {}), ({"rewards": "turns"}, {}), ({}, {"partnr": "conceder"})]
+)
+def test_misspelt_settings_are_refused(config, column):
+    row = next(rows(naming.task_set("bargaining", 1, 0, "easy")))
+    if column:
+        del row["partner"]
+    with pytest.raises(UnknownNameError):
+        skyrl_gym.make("sotopia", env_config=config, extras={**row, **column, "data_source": "sotopia"})

@@ -17,7 +17,7 @@ from openenv import GenericEnvClient
 from sotopia_env.adapters.openenv_server import SCALARISATIONS
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
 from tests.adapters import failing
-from tests.test_docs import ROOT
+from tests.test_docs import PAGES, ROOT, blocks
 
 EXAMPLE = ROOT / "examples" / "openenv"
 
@@ -75,6 +75,32 @@ def test_over_plain_http_a_failing_partner_is_a_503_and_the_step_can_be_sent_aga
         return messages, body["reward"]
 
     failing.check_failing_partners(play, repeats=True)
+
+
+def test_the_pages_seat_for_trl_offers_tools_and_has_no_reward_after_a_failure(address):
+    (code,) = [
+        block.code for block in blocks(PAGES["adapters/openenv.md"], "python") if "class RemoteSeat" in block.code
+    ]
+    names = {}
+    exec(code.split("\nseat = ")[0].replace("http://localhost:8077", address), names)
+    seat = names["RemoteSeat"]()
+
+    def play(partner):
+        opening = seat.reset(seed=failing.SEED, partner=partner, prompt="unused")
+        assert "JSON" not in opening
+        messages, own = [{"role": "user", "content": opening}], 0
+        while own < 20 and messages[-1]["content"] != "The conversation is over.":
+            action = json.loads(failing.answer_to(messages))
+            messages += [{"role": "assistant", "content": action["argument"]}]
+            messages += [{"role": "tool", "content": seat.speak(action["argument"], action.get("move"))}]
+            own += 1
+        reward = seat.get_reward()
+        return None if reward is None else messages, reward
+
+    failing.check_failing_partners(play, repeats=False)
+    seat.reset(seed=failing.SEED)
+    assert seat.get_reward() == 0, "the model stopped at once, and nothing was agreed"
+    seat.client.close()
 
 
 @pytest.mark.parametrize(

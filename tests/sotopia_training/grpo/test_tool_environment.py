@@ -1,5 +1,6 @@
 """The environment as TRL's tools and as its rollout function: moves bind, and no word of a partner trains."""
 
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from sotopia_training.stage.settings import ModelSettings, PromptSettings
 from sotopia_env import naming
 from sotopia_env.adapters import rows
 from sotopia_env.adapters.trl_tools import SeatTools
+from tests.adapters import failing
 
 TASKS = naming.task_set("bargaining", 1, 0, "easy")
 
@@ -148,6 +150,27 @@ def test_a_rollout_function_and_the_stage_play_the_same_tokens(tokenizer, monkey
     for name, values in columns([seat], logprobs=True).items():
         assert output[name] == values
     assert output["reward"] == [seat.reward]
+
+
+def test_a_rollout_with_a_failing_partner_goes_on_or_has_no_reward(tokenizer, monkeypatch):
+    trainer = SimpleNamespace(processing_class=tokenizer, use_vllm=True)
+    trainer.args, trainer.accelerator = SimpleNamespace(max_completion_length=80), SimpleNamespace(num_processes=1)
+
+    def play(partner):
+        calls = count()
+
+        def sample(prompts):
+            offers = tokenizer.decode(prompts[0]).split('{"accept": ')[1:]
+            text = failing.answer(next(calls), [int(part.split("}")[0]) for part in offers])
+            return [answer_ids(tokenizer, text)], [None]
+
+        monkeypatch.setattr(seats, "trainer_sample", lambda trainer: sample)
+        row = {"task": "bargaining", "partner": partner, "focal": 0, "seed": failing.SEED}
+        output = seats.rollout([seats.prompt_row(row)["prompt"]], trainer, longest=100_000)
+        (reward,), (ids,) = output["reward"], output["completion_ids"]
+        return None if reward is None else ids, reward
+
+    failing.check_failing_partners(play, repeats=False)
 
 
 def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypatch):

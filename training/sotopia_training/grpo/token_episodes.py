@@ -110,7 +110,9 @@ class TokenPlayer:
         focal = PolicyInfo(agent=agent, name="focal")
         table = Table(task, situation.rules, situation.seed, key=key, policies=[focal])
         partners = {other: situation.partner for other in task.agents if other != agent}
-        return Seats(table, partners, evaluator=self._evaluator, scalarisation=self._scalarisation)[agent]
+        # A stage counts what failed and leaves it out; it asks again only where the model's own options say so.
+        seats = Seats(table, partners, evaluator=self._evaluator, scalarisation=self._scalarisation, retries=0)
+        return seats[agent]
 
 
 def columns(seats: Sequence[TokenSeat], logprobs: bool) -> dict[str, Any]:

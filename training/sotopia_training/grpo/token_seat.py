@@ -229,7 +229,7 @@ class TokenSeat:
         """
         try:
             # Not Seats.play(), which evaluates: a judge is asked about all episodes of a batch at the same time.
-            await self.table.play(self.seat.seats.partners)
+            await self.seat.seats.act()
         except FATAL:
             raise
         except SotopiaError as error:

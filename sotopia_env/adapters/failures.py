@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sotopia_env.foundation.errors import FATAL, SotopiaError, first_line
+from sotopia_env.foundation.errors import FATAL, InvalidActionError, SotopiaError, first_line
 
 _T = TypeVar("_T")
 
@@ -25,6 +25,7 @@ class Failures:
     retries: int
     count: int = 0
     reason: str = ""
+    _is_running: bool = False
 
     async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Returns the result of the work, which is done again after a failure; the last failure is raised.
@@ -32,20 +33,32 @@ class Failures:
         Args:
             name: who does the work, for :attr:`reason`.
             work: makes the coroutine of one attempt.
+
+        Raises:
+            InvalidActionError: earlier work of the episode is still running, as when a client repeats a request that
+                it has stopped waiting for; partners would act twice.
         """
+        if self._is_running:
+            raise InvalidActionError("an earlier call of this episode is still running", hint="wait for its end")
+        self._is_running = True
         self.reason = f"{name} has not finished"  # remains if the host cancels the call
+        try:
+            result = await self._attempts(name, work)
+        finally:
+            self._is_running = False
+        self.reason = ""
+        return result
+
+    async def _attempts(self, name: str, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         for attempt in itertools.count():
             try:
-                result = await work()
+                return await work()
             except Exception as error:
                 self.count += 1
                 self.reason = f"{name} failed: {type(error).__name__}: {first_line(error)}"
                 if attempt == self.retries or not is_failure(error):
                     raise
-            else:
-                break
-        self.reason = ""
-        return result
+        raise AssertionError("unreachable")
 
 
 def is_failure(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.errors import (
     InvalidActionError,
     InvalidValueError,
+    PolicyError,
     SotopiaError,
     UnknownNameError,
     check_whole,
@@ -101,6 +103,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
 
         Raises:
             InvalidActionError: no episode was started, or it has ended.
+            PolicyError: a partner failed, or the partners did not act within ``timeout_s``; the same action goes on.
         """
         seat = self._seat = self._seat or self._episodes.get(episode_id or "")
         if seat is None:
@@ -108,7 +111,11 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             raise InvalidActionError(
                 field="episode_id", expected="an episode that was started", got=episode_id, hint=hint
             )
-        messages, done = await seat.say(action.answer)
+        try:
+            async with asyncio.timeout(timeout_s):
+                messages, done = await seat.say(action.answer)
+        except TimeoutError:
+            raise PolicyError(f"the partners did not act within {timeout_s:g} s; send the same action again") from None
         self._state.step_count += 1
         if done:
             self._episodes.pop(self._state.episode_id or episode_id or "", None)

@@ -87,12 +87,14 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
         """Lets policies act for their agents until another agent must, and evaluates the episode if it has ended.
 
         Raises:
-            PolicyError: a policy produced no action; call ``reset``.
+            PolicyError: a policy produced no action; call ``play`` again, or ``reset``.
             EvaluationError: as in :meth:`step`.
         """
         count = len(self.episode_state.turns)
-        await self.table.play(policies)
-        self._note_violations(count)
+        try:
+            await self.table.play(policies)
+        finally:
+            self._note_violations(count)
         if self._after_turn() is not None:
             self._end(await self._pay())
 

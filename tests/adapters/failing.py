@@ -10,6 +10,7 @@ fails for good         gets no reward, in its own form: ``None``, NaN, an error 
 ====================== ============================================================================================
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,12 +55,22 @@ class ForGood(Partner):
     failures = 10**9
 
 
+class Slow(Partner):
+    """Waits at its first call for half a second, and not again."""
+
+    async def act(self, observation, seed):
+        self.calls += 1
+        if self.calls == 1:
+            await asyncio.sleep(0.5)
+        return await self._policy.act(observation, seed)
+
+
 def named(kind: type[Partner]) -> str:
     """The name by which a host makes the partner."""
     return f"tests.adapters.failing:{kind.__name__}"
 
 
-NAMES = tuple(named(kind) for kind in (Partner, Once, Twice, ForGood))
+NAMES = tuple(named(kind) for kind in (Partner, Once, Twice, ForGood, Slow))
 
 
 def answer(turns: int, offers: tuple[int, ...] = ()) -> str:

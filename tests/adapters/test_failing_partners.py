@@ -96,6 +96,40 @@ def test_a_failing_evaluator_is_asked_again_and_say_can_be_repeated(again):
     asyncio.run(whole())
 
 
+def test_a_repeated_call_does_not_let_partners_act_twice():
+    """A client that stops waiting and sends its request again, while the first one still runs."""
+
+    async def play() -> TextSeat:
+        seat = TextSeat.against("bargaining", failing.named(failing.Slow), seed=failing.SEED)
+        await seat.begin()
+        text = failing.answer(0)
+        first = asyncio.ensure_future(seat.say(text))
+        await asyncio.sleep(0.01)
+        for repeated in (text, ""):
+            with pytest.raises(InvalidActionError, match="still running"):
+                await seat.say(repeated)
+        await first
+        return seat
+
+    seat = asyncio.run(play())
+    assert [item.turn.actor for item in seat.table.turns] == ["agent_0", "agent_1"]
+    assert not seat.table.pending
+
+
+def test_a_cancelled_call_can_be_repeated():
+    async def play() -> TextSeat:
+        seat = TextSeat.against("bargaining", failing.named(failing.Slow), seed=failing.SEED)
+        await seat.begin()
+        text = failing.answer(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(seat.say(text), 0.01)
+        assert seat.result == SeatReward(unscored="a partner has not finished")
+        await seat.say(text)
+        return seat
+
+    assert [item.turn.actor for item in asyncio.run(play()).table.turns] == ["agent_0", "agent_1"]
+
+
 @pytest.mark.parametrize(
     "call", [(5, None), ("98?", ["price", 98]), (["Well?"], {"propose": 98}), (None, {"accept": "1"})]
 )
@@ -169,3 +203,16 @@ def test_pettingzoo_with_a_failing_partner_raises_and_goes_on_when_play_is_calle
         return failing.turns_of(env.episode()), env.rewards["agent_0"]
 
     failing.check_failing_partners(play, repeats=True)
+
+
+def test_an_evaluation_before_a_failure_is_not_a_reward_after_it():
+    async def play() -> TextSeat:
+        seat = TextSeat.against("bargaining", failing.named(failing.ForGood), 1, seed=failing.SEED)
+        seat.seats.partners["agent_0"].calls = 2
+        await seat.end()
+        assert seat.reward == 0
+        with pytest.raises(PolicyError):
+            await seat.begin()
+        return seat
+
+    assert asyncio.run(play()).reward is None

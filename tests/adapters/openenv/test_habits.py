@@ -103,6 +103,16 @@ def test_the_pages_seat_for_trl_offers_tools_and_has_no_reward_after_a_failure(a
     seat.client.close()
 
 
+def test_a_time_limit_of_a_step_is_kept_and_the_step_can_be_sent_again(address):
+    post = httpx.Client(base_url=address).post
+    post("/reset", json={"episode_id": "slow", "seed": failing.SEED, "partner": failing.named(failing.Slow)})
+    step = {"episode_id": "slow", "action": {"text": failing.answer(0)}}
+    late = post("/step", json={**step, "timeout_s": 0.05})
+    assert late.status_code == 503
+    assert "0.05 s" in late.json()["detail"]
+    assert post("/step", json=step).json()["observation"]["metadata"]["turns"] == 2
+
+
 @pytest.mark.parametrize(
     ("name", "value", "nearest"),
     [("sead", 3, "seed"), ("patner", "boulware", "partner"), ("turns", 4, "max_turns"), ("seed", -1, None)],

@@ -64,10 +64,11 @@ def test_a_failing_partner_is_survived_or_leaves_the_conversation_unpaid(tmp_pat
     project = tmp_path / "project"
     shutil.copytree(ROOT / "examples" / "otree", project)
     shutil.copy(FAILING, project / "conversation" / "tests.py")
-    names = [name.split(":")[1] for name in failing.NAMES]
+    partners = failing.NAMES[:4]
+    names = [name.split(":")[1] for name in partners]
     configs = [
         {"name": name, "app_sequence": ["conversation"], "num_demo_participants": 1, "partner": partner}
-        for name, partner in zip(names, failing.NAMES, strict=True)
+        for name, partner in zip(names, partners, strict=True)
     ]
     with (project / "settings.py").open("a", encoding="utf-8") as file:
         file.write(f"SESSION_CONFIGS = {configs!r}\n")
@@ -82,7 +83,7 @@ def test_a_failing_partner_is_survived_or_leaves_the_conversation_unpaid(tmp_pat
     assert len(episodes) == len(goals) == len(names)
 
     def play(partner):
-        number = failing.NAMES.index(partner)
+        number = partners.index(partner)
         episode, goal = episodes[number], goals[number]
         if not goal:
             assert episode.turns[-1].turn.actor == "agent_0", "what the person did last is in the record"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Self
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
+from sotopia_env.chat_model.retries import RetryPolicy
+from sotopia_env.chat_model.window import Window
 from sotopia_env.foundation.errors import BudgetExceededError, InvalidValueError, check_whole
 
 _CHARACTERS_PER_TOKEN = 4
@@ -89,89 +93,110 @@ class Bucket:
         self._paid_at -= amount / self._rate
 
 
-@dataclass(slots=True)
 class RequestSlot:
-    """Permission for one request in flight; reports the tokens of the answer to the limiter."""
+    """Permission for one request in flight; reports its outcome to the limiter."""
 
-    tokens: Bucket | None
-    estimate: int
+    __slots__ = ("_estimate", "_is_repeated", "_limiter", "_request", "_sent")
+
+    def __init__(self, limiter: Limiter, request: ChatRequest, is_repeated: bool) -> None:
+        self._limiter, self._request, self._is_repeated = limiter, request, is_repeated
+        self._sent, self._estimate = 0.0, 0
+
+    # A class instead of a generator-based context manager, which is slower: every request enters one.
+    async def __aenter__(self) -> Self:
+        self._sent = await self._limiter.window.enter(self._is_repeated)
+        if self._limiter.has_rates:
+            try:
+                self._estimate = await self._limiter.wait_for_rate(self._request)
+                self._sent = self._limiter.clock()
+            except BaseException:
+                self._limiter.window.leave()
+                raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.window.leave()
 
     def settle(self, reply: ChatReply) -> None:
         """Replaces the estimate by the server's count; tokens that the server does not count stay estimated."""
-        if self.tokens is not None:
-            prompt = self.estimate if reply.prompt_tokens is None else reply.prompt_tokens
-            answer = -(-len(reply.reasoning + reply.text) // _CHARACTERS_PER_TOKEN)
-            answer = answer if reply.completion_tokens is None else reply.completion_tokens
-            self.tokens.give_back(self.estimate - prompt - answer)
+        self._limiter.window.note_answer(self._sent)
+        self._limiter.settle(reply, self._estimate)
 
-
-class _PlainSlot:
-    """A slot without limits per minute. This is the common case, so it avoids a generator-based context manager."""
-
-    __slots__ = ("_semaphore",)
-
-    def __init__(self, semaphore: asyncio.Semaphore) -> None:
-        self._semaphore = semaphore
-
-    async def __aenter__(self) -> RequestSlot:
-        await self._semaphore.acquire()
-        return _NO_ESTIMATE
-
-    async def __aexit__(self, *_: object) -> None:
-        self._semaphore.release()
-
-
-_NO_ESTIMATE = RequestSlot(None, 0)
+    def reject(self, wait: float | None) -> None:
+        """Reports that the provider took no further request; ``wait`` is the seconds that it asks to wait."""
+        self._limiter.window.note_rejection(self._sent, wait)
 
 
 class Limiter:
-    """Delays requests until they are within the limits."""
+    """Delays requests until they are within the limits.
+
+    Attributes:
+        window: the number of requests in flight, adapted to rejections.
+        clock: returns the time in seconds.
+    """
 
     def __init__(
         self,
         limits: Limits,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        retries: RetryPolicy | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        self._limits = limits
+        """Creates a limiter.
+
+        Args:
+            limits: the limits.
+            clock: returns the time in seconds.
+            sleep: waits for a number of seconds.
+            retries: the policy with the pauses after a rejection.
+            rng: the source of random jitter.
+        """
+        retries = retries or RetryPolicy()
+        self.window = Window(limits.concurrency, base=retries.base, cap=retries.cap, rng=rng, clock=clock, sleep=sleep)
+        self._limits, self.clock = limits, clock
         self._requests = Bucket(limits.rpm, clock) if limits.rpm else None
         self._tokens = Bucket(limits.tpm, clock) if limits.tpm else None
         self._sleep = sleep
-        self._semaphore: asyncio.Semaphore | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def slot(self, request: ChatRequest) -> AbstractAsyncContextManager[RequestSlot]:
+    @property
+    def has_rates(self) -> bool:
+        """Whether requests or tokens per minute are limited."""
+        return self._requests is not None or self._tokens is not None
+
+    def slot(self, request: ChatRequest, is_repeated: bool = False) -> AbstractAsyncContextManager[RequestSlot]:
         """Waits for a free slot and for the limits per minute, and occupies the slot.
 
         A failed attempt counts towards the limits per minute, as it does on servers.
+
+        Args:
+            request: the request.
+            is_repeated: whether the provider rejected the request before; see :meth:`Window.enter`.
         """
-        return self._slot_with_rate(request) if self._requests or self._tokens else _PlainSlot(self._slots())
+        return RequestSlot(self, request, is_repeated)
 
-    @asynccontextmanager
-    async def _slot_with_rate(self, request: ChatRequest) -> AsyncIterator[RequestSlot]:
-        async with self._slots():
-            estimate = self._limits.check_prompt(request)
-            await self._wait_for_rate(estimate)
-            yield RequestSlot(self._tokens, estimate)
-
-    async def _wait_for_rate(self, estimate: int) -> None:
+    async def wait_for_rate(self, request: ChatRequest) -> int:
+        """Waits for the limits per minute, and returns the estimated number of tokens in the prompt."""
+        estimate = self._limits.check_prompt(request)
         amounts = [(bucket, amount) for bucket, amount in ((self._requests, 1), (self._tokens, estimate)) if bucket]
         wait = max(bucket.take(amount) for bucket, amount in amounts)
-        if wait <= 0:
-            return
-        try:
-            await self._sleep(wait)
-        except asyncio.CancelledError:
-            for bucket, amount in amounts:
-                bucket.give_back(amount)
-            raise
+        if wait > 0:
+            try:
+                await self._sleep(wait)
+            except asyncio.CancelledError:
+                for bucket, amount in amounts:
+                    bucket.give_back(amount)
+                raise
+        return estimate
 
-    def _slots(self) -> asyncio.Semaphore:
-        # An asyncio semaphore belongs to one event loop, but a model may be used in several loops one after another.
-        loop = asyncio.get_running_loop()
-        if self._semaphore is None or self._loop is not loop:
-            self._semaphore, self._loop = asyncio.Semaphore(self._limits.concurrency), loop
-        return self._semaphore
+    def settle(self, reply: ChatReply, estimate: int) -> None:
+        """Replaces an estimate of tokens by the server's count."""
+        if self._tokens is not None:
+            prompt = estimate if reply.prompt_tokens is None else reply.prompt_tokens
+            answer = -(-len(reply.reasoning + reply.text) // _CHARACTERS_PER_TOKEN)
+            answer = answer if reply.completion_tokens is None else reply.completion_tokens
+            self._tokens.give_back(estimate - prompt - answer)
 
 
 def estimate_tokens(request: ChatRequest) -> int:

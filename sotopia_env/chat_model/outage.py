@@ -30,6 +30,11 @@ def is_silence(failure: FailedAttempt) -> bool:
     return failure.kind in _KINDS and failure.retryable
 
 
+def is_queued(failure: FailedAttempt) -> bool:
+    """Whether a failure means that the provider has more requests than it takes, and that this one has to wait."""
+    return failure.kind == "rate_limit" and failure.retryable
+
+
 @dataclass(slots=True)
 class Outage:
     """A period in which a model does not answer.
@@ -68,6 +73,7 @@ class Gate:
         self.clock = clock
         self._name, self._policy, self._rng = name, policy, rng
         self._answered = float("-inf")  # the time of sending of the latest request that was answered
+        self._answer_time = float("-inf")  # the time of the latest answer, no matter when its request was sent
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def is_outage(self, failure: FailedAttempt, exhausted: bool, since: float) -> bool:
@@ -77,20 +83,27 @@ class Gate:
             failure: the failure of an attempt.
             exhausted: whether the call's retries are used up.
             since: the time of the call's previous failure, infinite for its first one. If a request sent after that
-                time was answered, the failure concerns this call only.
+                time was answered, the failure concerns this call only. After a rejection for its rate, an answer to an
+                earlier request counts, too.
         """
         if not is_silence(failure):
             return False
         # A long wait is requested of all clients, so it closes the gate at once and does not use up retries.
         is_long = self._policy.is_long(failure.wait)
-        return is_long or self.outage is not None or (exhausted and self._answered < since)
+        return is_long or self.outage is not None or (exhausted and not self.has_answered(failure, since))
+
+    def has_answered(self, failure: FailedAttempt, since: float) -> bool:
+        """Whether an answer after a time shows that a later failure concerns its own call only."""
+        # A provider that rejects one request while it answers an earlier one is busy and not unresponsive. A server
+        # that is failing, however, may complete earlier requests.
+        return (self._answer_time if is_queued(failure) else self._answered) >= since
 
     def note_answer(self, sent: float) -> None:
         """Opens the gate if a request sent after the gate was closed is answered, even by a refusal.
 
         Answers to earlier requests do not count: a server may complete those without accepting new ones.
         """
-        self._answered = max(self._answered, sent)
+        self._answered, self._answer_time = max(self._answered, sent), self.clock()
         if self.outage is not None and sent >= self.outage.since:
             logger.warning("%s answers again after %.0f s", self._name, self.clock() - self.outage.since)
             self.open()

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 from sotopia_env.chat_model.limits import Limiter, Limits
-from sotopia_env.chat_model.outage import Gate, is_silence
+from sotopia_env.chat_model.outage import Gate, is_queued, is_silence
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price, Requirement, UsageEstimator
@@ -69,11 +69,11 @@ class Route:
         self.price = price if price is not None else transport.price
         self._declared_price = price
         self.retries = retries
-        self._limiter = Limiter(limits)
         self._usage = UsageEstimator(self.price)
         self._timeout = timeout
         self._capabilities = Capabilities(transport.name, structured)
         self._rng = rng or random.Random()
+        self._limiter = Limiter(limits, retries=retries, rng=self._rng)
         self._gate = Gate(transport.name, retries, self._rng)
         self._refusals = 0  # number of failures that every other request would share
         self._refused_calls = 0  # consecutive refused calls while the model has never answered
@@ -104,12 +104,13 @@ class Route:
         # Time of this call's previous failure. It is infinite before the first one, so that no answer to another
         # request counts as later: only an answer after a failure shows that the failure concerns this call alone.
         latest = math.inf
+        queued_since: float | None = None  # the first of an unbroken series of rejections for the rate
         failures: list[tuple[ModelFailure, str]] = []
         while True:
             delay: float | None = 0.0
             async with self._gate.passage() as is_probe:
                 try:
-                    reply = await self._attempt(request, call, refusals, is_probe)
+                    reply = await self._attempt(request, call, refusals, is_probe, queued_since is not None)
                     return replace(reply, failures=tuple(failures)) if failures else reply
                 except _GateClosed:
                     continue
@@ -119,13 +120,23 @@ class Route:
                     empty += failure.kind == "empty"
                     since, latest = latest, self._gate.clock()
                     attempts = call.attempts - before
-                    if patient and self._gate.is_outage(failure, retry >= self.retries.retries, since):
+                    is_queueing = patient and is_queued(failure)
+                    exhausted = retry >= max(self.retries.retries, is_queueing)
+                    if patient and self._gate.is_outage(failure, exhausted, since):
                         if not self._gate.close(failure, is_probe):
                             raise self._give_up(failure, attempts) from None
                         # An outage is not this call's failure: after it, the call has all its retries again.
-                        retry = 0
+                        retry, queued_since = 0, None
                         continue
-                    delay = self._delay(failure, retry, empty)
+                    if is_queueing:
+                        # The limiter delays the call, together with all others. Rejections end it only after the
+                        # whole patience: a provider may reject one request for ever, such as one above its limits.
+                        queued_since = latest if queued_since is None else queued_since
+                        if latest - queued_since > self.retries.patience:
+                            raise self._final_error(failure, attempts) from None
+                        retry = 0 if self._gate.has_answered(failure, since) else retry + 1
+                        continue
+                    delay, queued_since = self._delay(failure, retry, empty), None
                     if delay is None:
                         raise self._final_error(failure, attempts) from None
                     logger.debug("%s: %s; again in %.2f s", self.transport.name, failure, delay)
@@ -167,8 +178,10 @@ class Route:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return f"{failure} ({failure.kind}, after {times}{wait})"
 
-    async def _attempt(self, request: ChatRequest, call: Call, refusals: int, is_probe: bool) -> ChatReply:
-        async with self._limiter.slot(request) as slot:
+    async def _attempt(
+        self, request: ChatRequest, call: Call, refusals: int, is_probe: bool, is_repeated: bool
+    ) -> ChatReply:
+        async with self._limiter.slot(request, is_repeated) as slot:
             # While this request waited for its slot, another may have shown that the model refuses or is silent.
             if self._refusals > refusals:
                 raise self._refusal.with_traceback(None)
@@ -176,7 +189,13 @@ class Route:
                 raise _GateClosed
             # The budget is reserved last, since the amount left may have changed during the wait for a slot.
             async with self._reservation(request, call):
-                reply = self._with_price(await self._answer(request, call))
+                try:
+                    reply = self._with_price(await self._answer(request, call))
+                except FailedAttempt as failure:
+                    # The gate handles a long wait.
+                    if is_queued(failure) and not self.retries.is_long(failure.wait):
+                        slot.reject(failure.wait)
+                    raise
                 call.bill(reply, lambda: self._usage.of(request).most)
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)

@@ -222,7 +222,7 @@ class LoopbackServer:
         usage: ``counted``, or what servers do that do not count: say ``nothing`` or ``zero``.
         echo_model: the model's name in answers, where not empty.
         outage: what happens to every request as long as it is set.
-        fails_on: a word that turns a request into a server error, where not empty.
+        fails_on: a word that turns a request into ``fails_with``, a fault or refusal, where not empty.
         echo_key: put the caller's Authorization header into every error message, as careless gateways do.
         marks: the ids that requests came with, in the order they came; empty where there was none.
         sent: bytes of raw answers.
@@ -250,6 +250,7 @@ class LoopbackServer:
     usage: str = "counted"
     outage: str = ""
     fails_on: str = ""
+    fails_with: str = "server_error"
     echo_key: bool = False
     echo_model: str = ""
     port: int = 0
@@ -324,7 +325,7 @@ class LoopbackServer:
             self.requests.append(Seen(body, dict(request.headers), time.monotonic()))
         fault = self.outage or self._next_fault()
         if self.fails_on and self.fails_on in str(body["messages"]):
-            fault = "server_error"
+            fault = self.fails_with
         if not self._authorised(request):
             fault = "unauthorized"
         elif body["model"] in self.refuses:

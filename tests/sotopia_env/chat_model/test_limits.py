@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import random
 
 import pytest
@@ -17,10 +18,11 @@ class FakeTime:
     def __init__(self) -> None:
         self.now = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
 
     async def sleep(self, seconds: float) -> None:
         future = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.now + seconds, len(self._sleepers), future))
+        self._sleepers.append((self.now + seconds, next(self._numbers), future))
         await future
 
     async def run(self, *coroutines) -> list:

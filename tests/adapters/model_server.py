@@ -24,9 +24,20 @@ def bargain(messages: list[dict[str, str]], hesitates: bool = True) -> str:
     return f'{{"action_type": "speak", "argument": "Well then.", "move": {move}}}'
 
 
+def calling(name: str, **arguments: object) -> Callable[[list[dict[str, str]]], dict[str, object]]:
+    """A model that answers everything with a call of a function that nobody offers."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+
+    def respond(messages: list[dict[str, str]]) -> dict[str, object]:
+        call = {"id": f"call{len(messages)}", "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    return respond
+
+
 @contextmanager
 def bargaining_model(
-    hesitates: bool = True, answer: Callable[[list[dict[str, str]]], str] | None = None
+    hesitates: bool = True, answer: Callable[[list[dict[str, str]]], str | dict[str, object]] | None = None
 ) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Yields the address of an OpenAI-compatible API, and the list of the requests that it gets."""
     respond = answer or (lambda messages: bargain(messages, hesitates))
@@ -38,8 +49,10 @@ def bargaining_model(
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append(body)
-            message = {"role": "assistant", "content": respond(body["messages"])}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            response = respond(body["messages"])
+            message = {"role": "assistant", "content": response} if isinstance(response, str) else response
+            reason = "tool_calls" if message.get("tool_calls") else "stop"
+            choice = {"index": 0, "message": message, "finish_reason": reason}
             usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
             content = {"id": "1", "object": "chat.completion", "created": 1, "model": "bargainer"}
             data = json.dumps({**content, "choices": [choice], "usage": usage}).encode()

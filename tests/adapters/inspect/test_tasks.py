@@ -15,14 +15,13 @@ need("inspect_ai")
 
 from inspect_ai import eval as evaluate
 from inspect_ai.log import list_eval_logs, read_eval_log
-from inspect_ai.model import ChatMessageAssistant, ModelOutput, ModelUsage, get_model
-from inspect_ai.tool import ToolCall
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
 from sotopia_env.adapters.inspect_tasks import sotopia
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.errors import UnknownNameError
 from tests.adapters import failing
-from tests.adapters.model_server import bargain, bargaining_model
+from tests.adapters.model_server import bargain, bargaining_model, calling
 from tests.test_docs import ROOT
 
 # Without it, Inspect downloads a tokenizer to count.
@@ -101,40 +100,26 @@ def test_the_command_finds_the_task_and_asks_a_model_on_a_socket(tmp_path):
     assert log.stats.model_usage["openai-api/local/bargainer"].total_tokens == 15 * len(requests)
 
 
-class Caller:
-    """A model that answers with calls of functions, whatever it is offered; the requests are noted."""
-
-    def __init__(self, name, arguments):
-        self.call, self.requests = (name, arguments), []
-
-    def __call__(self, messages, tools, tool_choice, config):
-        self.requests.append((list(messages), list(tools)))
-        call = ToolCall(id=f"call{len(self.requests)}", function=self.call[0], arguments=self.call[1])
-        message = ChatMessageAssistant(content="", tool_calls=[call])
-        written = ModelOutput.from_message(message, stop_reason="tool_calls")
-        written.usage = USAGE
-        return written
-
-
 @pytest.mark.parametrize(
     ("function", "arguments", "failed"), [("say", {"words": "Well?"}, 0), ("search", {"query": "price"}, 10)]
 )
 def test_a_model_that_calls_functions_is_offered_none_and_asked_a_bounded_number_of_times(
-    tmp_path, function, arguments, failed
+    tmp_path, monkeypatch, function, arguments, failed
 ):
-    caller = Caller(function, arguments)
-    task = sotopia(n=1, partner="boulware")
-    (log,) = evaluate(
-        task, get_model("mockllm/model", custom_outputs=caller), log_dir=str(tmp_path), display="none", limit=1
-    )
+    with bargaining_model(answer=calling(function, **arguments)) as (address, requests):
+        monkeypatch.setenv("LOCAL_API_KEY", "none")
+        monkeypatch.setenv("LOCAL_BASE_URL", address)
+        task = sotopia(n=1, partner="boulware")
+        # Inspect keeps a model, with its address, under its name.
+        (log,) = evaluate(task, f"openai-api/local/{function}", log_dir=str(tmp_path), display="none", limit=1)
     assert log.status == "success"
     (sample,) = log.samples
     facts = sample.scores["reward"].metadata
     assert (facts["turns"], facts["own_turns"], facts["failed_turns"]) == (20, 10, failed)
-    assert len(caller.requests) == 10 + 2 * failed, "every turn is asked for once, or with two reasons"
-    for messages, tools in caller.requests:
-        assert not tools
-        assert not any(getattr(message, "tool_calls", None) for message in messages), "no call without its result"
+    assert len(requests) == 10 + 2 * failed, "every turn is asked for once, or with two reasons"
+    for request in requests:
+        assert not request.get("tools")
+        assert not any(message.get("tool_calls") for message in request["messages"]), "no call without its result"
 
 
 def test_a_failing_partner_is_survived_or_leaves_the_sample_without_a_score(tmp_path):

@@ -18,7 +18,7 @@ from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from sotopia_env.foundation.json_text import decode_json
 from tests.adapters import failing
-from tests.adapters.model_server import bargaining_model
+from tests.adapters.model_server import bargaining_model, calling
 from tests.test_docs import ROOT
 
 
@@ -137,6 +137,17 @@ def test_the_command_ends_with_an_error_for_a_misspelt_setting(setting, tmp_path
     assert done.returncode != 0
     assert value in done.stdout + done.stderr
     assert not [file for file in tmp_path.rglob("traces.jsonl") if file.stat().st_size]
+
+
+def test_a_model_that_calls_functions_is_asked_a_bounded_number_of_times(monkeypatch):
+    monkeypatch.setenv("NO_KEY", "none")
+    with bargaining_model(answer=calling("search", query="price")) as model:
+        (episode,) = play(model, partner="boulware", taskset={"n": 1, "focal": 0})
+    assert episode.ok, episode.errors
+    (trace,) = episode.traces
+    assert (trace.metrics["turns"], trace.metrics["unusable"], len(model[1])) == (20, 20, 30)
+    assert trace.reward == 0, "measured: nothing was agreed"
+    assert not any(request.get("tools") for request in model[1])
 
 
 def test_a_failing_partner_is_survived_or_leaves_the_episode_without_a_reward(monkeypatch):

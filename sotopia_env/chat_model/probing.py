@@ -16,9 +16,9 @@ from sotopia_env.chat_model.factory import DIRECT, make_transport
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, one_line
-from sotopia_env.chat_model.transports.completion import read_completion
+from sotopia_env.chat_model.transports.completion import empty_reason, read_completion
 from sotopia_env.chat_model.transports.direct import DirectTransport
-from sotopia_env.chat_model.transports.form import Capabilities, RequestForm
+from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, unwrapped
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.foundation.errors import ContextLengthError
 from sotopia_env.foundation.json_text import decode_json
@@ -31,6 +31,26 @@ _SCHEMA: Mapping[str, Any] = {
     "properties": {"mood": {"enum": ["calm", "tense"]}, "doors": {"type": "integer"}},
     "required": ["mood", "doors"],
     "additionalProperties": False,
+}
+# As the schemas of actions: alternatives at the root and inside, a nullable value, limits on lengths and ranges.
+_ALTERNATIVES: Mapping[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "mood": {"type": "string", "enum": ["calm", "tense"]},
+                "doors": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9}, {"type": "null"}]},
+            },
+            "required": ["mood", "doors"],
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 40}},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    ]
 }
 _QUESTION = "Describe the first room that comes to your mind in one sentence."
 _ASK = ChatRequest(messages=({"role": "user", "content": _QUESTION},), temperature=1.0, max_tokens=24, seed=1)
@@ -108,6 +128,8 @@ async def _plain(probe: ServerProbe) -> FeatureResult:
         f"{name} {getattr(form, name)}" for name in form.__slots__ if getattr(form, name) != getattr(usual, name)
     ]
     words = ", ".join([f"{probe.plain.latency:.1f} s", *changes])
+    if not probe.plain.text.strip():
+        return FeatureResult("plain", "no", f"{words}: {empty_reason(probe.plain)}")
     return FeatureResult("plain", "yes", f"{words}: {_excerpt(probe.plain.text)}")
 
 
@@ -141,8 +163,19 @@ async def _sampling(probe: ServerProbe) -> FeatureResult:
 
 
 async def _schema(probe: ServerProbe) -> FeatureResult:
-    reply = await probe.ask(replace(_ASK, schema=_SCHEMA, max_tokens=128), _form(probe, schema="json_schema"))
-    return FeatureResult("schema", "yes" if _follows(reply.text) else "ignored", _excerpt(reply.text))
+    request = replace(_ASK, schema=_ALTERNATIVES, max_tokens=128)
+    try:
+        form = _form(probe, schema="json_schema")
+        reply = await probe.ask(request, form)
+    except FailedAttempt as failure:
+        # The run would send the schema without bounds, too, after a refusal of these.
+        if not probe.capabilities.learn(failure, request, form) or probe.capabilities.form.bounds == form.bounds:
+            raise
+        form = _form(probe, schema="json_schema")
+        reply = await probe.ask(request, form)
+    text = unwrapped(reply.text, request, form)
+    detail = "" if form.bounds == "sent" else "without limits on lengths and ranges: "
+    return FeatureResult("schema", "yes" if _is_alternative(text) else "ignored", f"{detail}{_excerpt(text)}")
 
 
 async def _json_object(probe: ServerProbe) -> FeatureResult:
@@ -247,6 +280,16 @@ def _decoded(text: str) -> Any:
 
 def _is_object(text: str) -> bool:
     return isinstance(_decoded(text), dict)
+
+
+def _is_alternative(text: str) -> bool:
+    answer = _decoded(text)
+    if not isinstance(answer, dict):
+        return False
+    if set(answer) == {"name"}:
+        return isinstance(answer["name"], str)
+    doors = answer.get("doors", "")
+    return set(answer) == {"mood", "doors"} and answer["mood"] in ("calm", "tense") and isinstance(doors, int | None)
 
 
 def _follows(text: str) -> bool:

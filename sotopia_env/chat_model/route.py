@@ -9,14 +9,15 @@ import random
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
-from sotopia_env.chat_model.limits import Limiter, Limits
+from sotopia_env.chat_model.limits import Limiter, Limits, estimate_tokens
 from sotopia_env.chat_model.outage import Gate, is_queued, is_silence
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.budget import Price, Requirement, UsageEstimator
 from sotopia_env.chat_model.spending.call import Call
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
-from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, Structured
+from sotopia_env.chat_model.transports.completion import empty_reason
+from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, Structured, unwrapped
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.chat_model.transports.transport import Transport
 from sotopia_env.foundation.errors import (
@@ -79,6 +80,7 @@ class Route:
         self._refused_calls = 0  # consecutive refused calls while the model has never answered
         self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest refusal
         self._has_answered = False
+        self._longest = 0  # estimated tokens of the longest accepted prompt
         self._keys = secrets()
 
     async def ask(self, request: ChatRequest, call: Call, patient: bool = True) -> ChatReply:
@@ -201,7 +203,7 @@ class Route:
                     self._usage.learn(request, reply)
             slot.settle(reply)
         if not reply.text.strip() and not reply.calls:
-            raise FailedAttempt("empty", _empty_reason(reply), status=200)
+            raise FailedAttempt("empty", empty_reason(reply), status=200)
         return reply
 
     def _reservation(self, request: ChatRequest, call: Call) -> AbstractAsyncContextManager[None]:
@@ -241,6 +243,7 @@ class Route:
             raise
         self._gate.note_answer(sent)
         self._has_answered = True
+        self._longest = max(self._longest, estimate_tokens(request))
         return reply
 
     async def _in_form(self, request: ChatRequest, call: Call) -> ChatReply:
@@ -250,14 +253,22 @@ class Route:
             try:
                 return await self._send(request, form, call)
             except FailedAttempt as failure:
-                if not self._capabilities.learn(failure, request, form):
-                    raise
+                if self._capabilities.learn(failure, request, form):
+                    continue
+                # Every provider has its own words for a conversation that is too long, and some have none. A refused
+                # request that is longer than all accepted ones is therefore shortened before it counts as refused.
+                is_longest = self._longest and estimate_tokens(request) > self._longest
+                if failure.status in (400, 413) and not failure.final and is_longest:
+                    raise ContextLengthError(f"refused, and longer than all accepted requests: {failure}") from None
+                raise
 
     async def _send(self, request: ChatRequest, form: RequestForm, call: Call) -> ChatReply:
         mark = call.record_request()
         try:
             async with asyncio.timeout(self._timeout):
-                return await self.transport.attempt(request, form, mark)
+                reply = await self.transport.attempt(request, form, mark)
+            text = unwrapped(reply.text, request, form)
+            return reply if text == reply.text else replace(reply, text=text)
         except TimeoutError:
             # The server may still complete the request and bill it.
             self._mark_doubtful(request, call)
@@ -272,10 +283,3 @@ class Route:
 
     def _mark_doubtful(self, request: ChatRequest, call: Call) -> None:
         call.mark_doubtful(self._usage.of(request).most, self.price is not None)
-
-
-def _empty_reason(reply: ChatReply) -> str:
-    reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
-    if reply.reasoning and reply.finish_reason == "length":
-        return f"{reason}: max_tokens was spent on reasoning"
-    return reason

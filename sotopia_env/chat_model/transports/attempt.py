@@ -35,17 +35,42 @@ _FINAL_CODE = re.compile(
 )
 _GATEWAY_TIMEOUTS = (408, 504, 524)  # the model behind the gateway may have answered and billed the request
 _NO_QUOTA = ("insufficient_quota", "billing_hard_limit_reached")  # codes of a 429 that waiting does not solve, as a 402
-# The messages of OpenAI, vLLM (old and new), SGLang, TGI, llama.cpp, LM Studio, Anthropic, Gemini and Mistral for a
-# conversation that is too long.
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|exceed_context_size|maximum context length|longer than the (?:maximum )?model"
-    r"|inputs?`? (?:tokens|length).{0,40}must (?:be|have)|exceeds? the (?:available )?context (?:size|window|length)"
-    r"|exceeds? (?:the )?(?:model'?s )?maximum context|context length of only|prompt is too long|input token count"
-    r"|too large for model with \d+ maximum|exceeds? the model's context|context window",
-    re.IGNORECASE,
+TOO_LONG: tuple[tuple[str, str], ...] = (
+    ("OpenAI and many others, as a code", r"context[_ ]length[_ ]exceeded|exceed_context_size"),
+    ("OpenAI, DeepSeek, OpenRouter, Mistral, older vLLM", r"maximum context length"),
+    ("OpenAI, newer models", r"exceeds the context window|input tokens exceed the configured limit"),
+    ("vLLM 0.6 to 0.14", r"longer than the (?:maximum )?model|too long to fit into the model"),
+    ("vLLM 0.15 and later", r"(?:model'?s )?context length is only|maximum input length of"),
+    ("SGLang", r"longer than the model's context length|exceeds? the (?:maximum )?allowed length"),
+    ("TGI", r"inputs?`? (?:tokens|length).{0,40}must (?:be|have)"),
+    ("llama.cpp", r"exceeds? the (?:available )?context (?:size|window|length)"),
+    ("LM Studio", r"context length of only|greater than the context length"),
+    ("Ollama, when it does not truncate", r"input length exceeds|exceeds maximum context"),
+    ("Anthropic", r"prompt is too long|input length and `?max_tokens`? exceed context limit"),
+    ("Gemini and Vertex AI", r"input token count"),
+    ("Bedrock", r"input is too long for requested model|too many input tokens|input is too long"),
+    ("Mistral", r"too large for model with \d+ maximum"),
+    ("xAI", r"maximum prompt length is \d+"),
+    ("Groq", r"reduce the length of the (?:messages|input|prompt|conversation)"),
+    ("GitHub Copilot", r"prompt token count of \d+ exceeds"),
+    ("MiniMax", r"context window exceeds limit"),
+    ("Moonshot (Kimi)", r"exceeded model token limit"),
+    ("Alibaba (Qwen)", r"range of input length should be"),
+    ("Zhipu (GLM)", r"prompt exceeds max length|prompt \u8d85\u957f"),
+    ("Cohere", r"too many tokens"),
+    ("Together, Fireworks", r"`?inputs`? tokens \+ `?max_new_tokens`?|prompt is longer than"),
+    ("gateways", r"exceeds? (?:the )?(?:model'?s )?maximum context|exceeds? the model's context|context window"),
 )
+"""What servers say of a conversation that is too long: their names, and a pattern for their message or code.
+
+Sources: the servers' source and documentation, and collections of messages in LiteLLM and in the packages pi-ai
+(``overflow.ts``) and letta (``error_utils.py``). A refusal with another message is noticed by the length of its request
+(:mod:`sotopia_env.chat_model.route`).
+"""
+_TOO_LONG = re.compile("|".join(pattern for _, pattern in TOO_LONG), re.IGNORECASE)
 _LIMIT = re.compile(
-    r"(?:maximum context length (?:is|of)|maximum model length of|context length \(|context length of only"
+    r"(?:maximum context length (?:is|of)|context length is only|maximum prompt length is|token limit:"
+    r"|maximum model length of|context length \(?|context length of only"
     r"|context size \(|must be <=|> |number of tokens allowed \(|for model with)\s*(\d[\d,]*)",
     re.IGNORECASE,
 )
@@ -149,7 +174,9 @@ def raise_for_status(
         ContextLengthError: the server says that the conversation is too long.
         FailedAttempt: everything else.
     """
-    if status in (400, 413, 422, 500) and _TOO_LONG.search(f"{code} {message}"):
+    # OpenAI's 429 for one request above the tokens of a minute, which no waiting helps.
+    is_too_large = status == 429 and "request too large for" in message.lower()
+    if is_too_large or (status in (400, 413, 422, 500) and _TOO_LONG.search(f"{code} {message}")):
         raise ContextLengthError(
             f"the conversation is longer than the model's context: {one_line(redact(message))}", _limit(message)
         )

@@ -178,3 +178,18 @@ def split_reasoning(text: str) -> tuple[str, str]:
     thinking = text[start : closing.start()].strip()
     rest, more = split_reasoning(text[closing.end() :]) if opening else (text[closing.end() :], "")
     return rest.lstrip(), f"{thinking}\n{more}".strip()
+
+
+_FILTERED = ("content_filter", "safety", "refusal", "sensitive")  # OpenAI and Azure; Gemini; Anthropic; Zhipu
+
+
+def empty_reason(reply: ChatReply) -> str:
+    """Returns why an answer has no text, with the setting that helps."""
+    reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
+    if reply.finish_reason.lower() in _FILTERED:
+        return f"{reason}: the provider's content filter withheld it; use another model, or change the filter there"
+    if reply.reasoning and reply.finish_reason == "length":
+        return f"{reason}: max_tokens was spent on reasoning; raise max_tokens, or lower the model's reasoning effort"
+    if reply.reasoning:
+        return f"{reason}: only reasoning came; check the server's reasoning parser, or switch the reasoning off"
+    return reason

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from sotopia_env.chat_model.protocol import ChatRequest
 from sotopia_env.chat_model.transports.attempt import FailedAttempt
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.world.observation import ChatMessage
 
@@ -37,6 +38,8 @@ class RequestForm:
         schema: the kind of ``response_format``. ``json_schema``: OpenAI's form with a schema; ``json_object``: any JSON
             object, with the schema in an additional field and in the prompt; ``json_only``: any JSON object, with the
             schema only in the prompt; ``absent``: no ``response_format``.
+        bounds: ``sent``: the schema limits lengths and ranges; ``absent``: it does not, since Azure's rules for strict
+            schemas exclude these keywords, and OpenAI's exclude some of them.
         token_ids: ``return_token_ids`` (vLLM's field for token ids), or ``absent``.
         logprobs: ``top_logprobs``: log-probabilities with the best token at each position, without which
             llama-cpp-python sends none; ``logprobs``: log-probabilities only; ``absent``: neither.
@@ -48,6 +51,7 @@ class RequestForm:
     """
 
     schema: str = "json_schema"
+    bounds: str = "sent"
     token_ids: str = "return_token_ids"
     logprobs: str = "top_logprobs"
     tool_choice: str = "required"
@@ -84,7 +88,19 @@ def _refusal_of(names: str) -> re.Pattern[str]:
     return re.compile(rf"(?=.*(?:{names}))(?=.*(?:{_NOT_ACCEPTED}))", re.IGNORECASE)
 
 
+_BOUNDS = ("minLength", "maxLength", "minimum", "maximum", "multipleOf", "minItems", "maxItems")
+_ROOT = "action"  # the key of an answer whose schema is not an object, in the object around it
+_BEFORE_ROOT = re.compile(rf'\s*{{\s*"{_ROOT}"\s*:\s*')
+
 FEATURES: tuple[Feature, ...] = (
+    # OpenAI: "Invalid schema for response_format 'answer': In context=('properties', 'argument'), 'maxLength' is not
+    # permitted." It names the keyword, in contrast to a refusal of the whole schema.
+    Feature(
+        "bounds",
+        ("sent", "absent"),
+        re.compile(rf"['\"`](?:{'|'.join(_BOUNDS)})['\"`]"),
+        lambda request: request.schema is not None,
+    ),
     Feature(
         "schema",
         ("json_schema", "json_object", "json_only", "absent"),
@@ -206,10 +222,44 @@ def settings_of(request: ChatRequest, form: RequestForm) -> dict[str, Any]:
 
 
 def response_format(schema: Mapping[str, Any], form: RequestForm) -> dict[str, Any]:
-    """Returns ``response_format`` for a schema: OpenAI's, or llama-cpp-python's ``json_object`` with a schema."""
-    if form.schema == "json_schema":
-        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-    return {"type": "json_object"} | ({"schema": schema} if form.schema == "json_object" else {})
+    """Returns ``response_format`` for a schema: OpenAI's, or llama-cpp-python's ``json_object`` with a schema.
+
+    OpenAI and Azure refuse a strict schema whose root is not an object ("Root objects must not be anyOf and must be an
+    object"). Such a schema is put into an object with one key, which :func:`unwrapped` removes from the answer.
+    """
+    if form.schema != "json_schema":
+        return {"type": "json_object"} | ({"schema": schema} if form.schema == "json_object" else {})
+    schema = schema if form.bounds == "sent" else _unbounded(schema)
+    if schema.get("type") != "object":
+        schema = {"type": "object", "properties": {_ROOT: schema}, "required": [_ROOT], "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+
+
+def unwrapped(text: str, request: ChatRequest, form: RequestForm) -> str:
+    """Returns an answer without the object that :func:`response_format` puts around it; other texts are unchanged."""
+    is_wrapped = request.schema is not None and request.schema.get("type") != "object" and form.schema == "json_schema"
+    match = _BEFORE_ROOT.match(text) if is_wrapped else None
+    if match is None:
+        return text
+    # The text inside is kept as the model wrote it, since a record holds the model's own words.
+    inner = text.rstrip()[match.end() : -1].strip()
+    try:
+        decode_json(inner)  # fails if the answer was cut off, or if the object has other keys, too
+    except ValueError:
+        return text
+    return inner
+
+
+def _unbounded(schema: Any) -> Any:
+    """Returns a schema without limits on lengths and ranges."""
+    if isinstance(schema, list | tuple):
+        return [_unbounded(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    # Below ``properties``, keys are names of fields and not keywords.
+    fields = {"properties": {name: _unbounded(part) for name, part in schema.get("properties", {}).items()}}
+    rest = {key: _unbounded(part) for key, part in schema.items() if key not in (*_BOUNDS, "properties")}
+    return {key: fields.get(key, rest.get(key)) for key in schema if key not in _BOUNDS}
 
 
 def messages_of(request: ChatRequest, form: RequestForm) -> Sequence[ChatMessage]:

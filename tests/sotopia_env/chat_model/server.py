@@ -168,6 +168,8 @@ def _is_uuid(text: str) -> bool:
 
 def conforming(schema: Mapping[str, Any]) -> Any:
     """A value that a schema allows."""
+    if "anyOf" in schema:
+        return conforming(schema["anyOf"][0])
     if "enum" in schema:
         return schema["enum"][0]
     if schema.get("type") == "object":

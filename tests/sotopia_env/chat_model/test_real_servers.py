@@ -21,7 +21,7 @@ from sotopia_env.chat_model.probing import probe_server
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.chat_model.transports.connections import MOST_BYTES
-from sotopia_env.foundation.errors import ModelCallError, ModelRefusedError, UnknownNameError
+from sotopia_env.foundation.errors import ContextLengthError, ModelCallError, ModelRefusedError, UnknownNameError
 from tests.errors import raises
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK
 from tests.sotopia_env.chat_model.server import MANNERS, SPEAK, Manner, obedient
@@ -244,3 +244,20 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
                 return
         time.sleep(0.2)
     raise AssertionError("the server did not start")
+
+
+def test_a_refusal_of_the_longest_request_so_far_is_answered_with_a_shorter_one(way, serve):
+    long = replace(ASK, messages=(*ASK.messages, {"role": "user", "content": "word " * 500}))
+    server = serve(script=[None, "bad_request", None, "bad_request"])
+
+    async def run():
+        model = way.make(server)
+        outcomes = [
+            (await asyncio.gather(model.complete(one), return_exceptions=True))[0] for one in (ASK, long, ASK, ASK)
+        ]
+        await model.close()
+        return outcomes
+
+    _, refused, _, alike = asyncio.run(run())
+    assert isinstance(refused, ContextLengthError)
+    assert isinstance(alike, ModelCallError)  # as short as an accepted request

@@ -34,7 +34,7 @@ def form_of(body: dict[str, Any]) -> dict[str, Any]:
     """The properties of the verdict or answer that a request asks for; none where it asks for an action."""
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
     properties: dict[str, Any] = schema.get("properties", {})
-    return properties
+    return {} if "action" in properties else properties  # the object around the alternatives of an action
 
 
 def answer(body: dict[str, Any]) -> str:

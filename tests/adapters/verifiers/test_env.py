@@ -116,20 +116,30 @@ def test_the_command_evaluates_by_id(model, tmp_path):
     assert len(traces) == 4
 
 
+@pytest.mark.parametrize("taskset", [{"tasks": "bargainin"}, {"level": "hardest"}, {"focal": 2}, {"n": 0}, {"m": 1}])
+def test_misspelt_and_wrong_settings_of_the_taskset_are_refused_before_an_episode(taskset):
+    with pytest.raises(ValueError, match=next(iter(taskset))):
+        list(load_environment(resolve_env_config({"taskset": {"id": "sotopia-verifiers", **taskset}})).taskset)
+
+
 @pytest.mark.parametrize(
     "setting",
     [
-        ("partner", "boulwar"),
-        ("evaluator", "verifed"),
-        ("scalarisation", "shares"),
-        ("taskset.tasks", "bargainin"),
-        ("taskset.level", "hardest"),
-        ("taskset.focal", "2"),
-        ("max_turns", "-1"),
-        ("partnr", "boulware"),
+        {"partner": "boulwar"},
+        {"evaluator": "verifed"},
+        {"scalarisation": "shares"},
+        {"max_turns": 0},
+        {"reasks": -1},
+        {"partnr": "boulware"},
     ],
 )
-def test_the_command_ends_with_an_error_for_a_misspelt_setting(setting, tmp_path):
+def test_misspelt_and_wrong_settings_of_the_environment_are_refused_before_an_episode(setting):
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        load_environment(resolve_env_config({"taskset": {"id": "sotopia-verifiers"}, **setting}))
+
+
+@pytest.mark.parametrize("setting", [("partner", "boulwar"), ("taskset.tasks", "bargainin")])
+def test_the_command_ends_with_an_error_for_a_misspelt_name(setting, tmp_path):
     name, value = setting
     command = [Path(sys.executable).parent / "vf-eval", "sotopia-verifiers", "-m", "bargainer", "-o", tmp_path]
     options = ["--client.base-url", "http://127.0.0.1:9/v1", "--no-push", f"--env.{name}", value]

@@ -14,7 +14,8 @@ from sotopia_env.chat_model.options import ModelOptions, of_model
 from sotopia_env.chat_model.remote import RemoteModel
 from sotopia_env.chat_model.route import Route
 from sotopia_env.chat_model.spending.ledger import Ledger
-from sotopia_env.chat_model.transports.transport import Transport
+from sotopia_env.chat_model.transports.keys import read_headers
+from sotopia_env.chat_model.transports.transport import Extras, Transport
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.settings import settings_of
 
@@ -67,6 +68,11 @@ def make_model(
             structured=options.structured,
             price=of_model(options.price, name),
             rng=rng,
+            extras={
+                "extra_body": dict(of_model(options.extra_body, name) or {}),
+                "header_env": dict(options.header_env),
+                "query": dict(options.query),
+            },
         )
 
     routes = [route(spec)]
@@ -104,11 +110,15 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
     key_variable = of_model(options.api_key_env, spec)
     prefix, _, model = spec.partition("/")
     base = _base_url(of_model(options.api_base, spec))
+    extras = Extras(of_model(options.extra_body, spec) or {}, read_headers(options.header_env), options.query)
     # Each transport imports its HTTP client, so only the one that is needed is imported.
     if prefix not in DIRECT:
+        if options.query:
+            hint = "litellm does not pass it on; for Azure, it reads AZURE_API_VERSION"
+            raise InvalidValueError(field="query", expected="only local/ models with it", got=spec, hint=hint)
         from sotopia_env.chat_model.transports.hosted import HostedTransport
 
-        return HostedTransport(spec, base, key_variable, options.timeout)
+        return HostedTransport(spec, base, key_variable, options.timeout, extras)
     if not model:
         raise InvalidValueError(field="model", expected=f"a name after {prefix + '/'!r}", got=spec)
     if base is None:
@@ -119,7 +129,7 @@ def make_transport(spec: str, options: ModelOptions) -> Transport:
         )
     from sotopia_env.chat_model.transports.direct import DirectTransport
 
-    return DirectTransport(spec, model, base, key_variable, options.concurrency)
+    return DirectTransport(spec, model, base, key_variable, options.concurrency, extras)
 
 
 def _base_url(api_base: str | None) -> str | None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
 
 from sotopia_env.chat_model.retries import RetryPolicy, read_patience
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.spending.ledger import Totals
-from sotopia_env.chat_model.transports.form import Structured
+from sotopia_env.chat_model.transports.form import RESERVED, Structured
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, check_whole
 from sotopia_env.foundation.settings import Settings
 
@@ -42,6 +42,52 @@ def _retries(value: Any) -> Any:
     return RetryPolicy(value)
 
 
+def _body(value: Any) -> Any:
+    """Returns one mapping of fields, for every model, as a mapping by model."""
+    if not value or not isinstance(value, Mapping):
+        return {} if value is None else value
+    # Names of models contain a slash, and fields of a request do not.
+    by_model = all(isinstance(key, str) and ("/" in key or key == EVERY) for key in value)
+    bodies = value if by_model else {EVERY: value}
+    for fields in bodies.values():
+        for name in fields if isinstance(fields, Mapping) else ():
+            if name in RESERVED:
+                raise InvalidValueError(
+                    f"{name!r} is set by this package", hint="use the policy's own setting, or leave it out"
+                )
+            if "key" in str(name).lower() or str(name).lower() == "token":
+                raise InvalidValueError(f"{name!r} looks like a secret", hint="name its variable in models.api_key_env")
+    return bodies
+
+
+def _query(value: Any) -> Any:
+    for name in value if isinstance(value, Mapping) else ():
+        _check_public(str(name))
+    return value
+
+
+def _check_public(name: str) -> None:
+    words = name.lower().replace("-", "_").split("_")
+    if {"key", "apikey", "secret", "password", "token", "signature", "sig"} & set(words):
+        raise InvalidValueError(
+            f"{name!r} looks like a secret",
+            hint="settings are written to records: name a variable in models.api_key_env or models.header_env",
+        )
+
+
+def _headers(value: Any) -> Any:
+    for name, variable in value.items() if isinstance(value, Mapping) else ():
+        if str(name).lower() in ("authorization", "content-type", "x-request-id", "host", "content-length"):
+            raise InvalidValueError(f"the header {name!r} is set by this package")
+        if not str(variable).isidentifier():
+            raise InvalidValueError(
+                f"the header {name!r} needs the name of an environment variable",
+                hint="values of headers are never written to settings, since they may be secret",
+            )
+    return value
+
+
+Bodies = Annotated[Mapping[str, Mapping[str, JsonValue]], BeforeValidator(_body)]
 PriceText = Annotated[Price, BeforeValidator(_price), PlainSerializer(Price.text, return_type=str, when_used="json")]
 """A price, written as ``PROMPT,COMPLETION`` in files."""
 Texts = Annotated[Mapping[str, str], BeforeValidator(_by_model)]
@@ -75,6 +121,12 @@ class ModelOptions(Settings):
         max_tokens: tokens that the whole run may use.
         price: the price of tokens if the list price is missing or wrong: ``PROMPT,COMPLETION`` in US dollars per
             million.
+        extra_body: more fields for the body of every request, such as ``{"top_p": 0.9, "reasoning_effort": "low"}`` or
+            ``{"chat_template_kwargs": {"enable_thinking": False}}``; or a mapping of these by model. They are part of
+            a model's parameters, and so of run and cache.
+        header_env: more headers, each with the environment variable that holds its value. A model with its own address
+            (a judge's ``api_base=``) does not get them.
+        query: parameters of the URL's query, such as ``{"api-version": "2024-10-21"}``; for ``local/`` models only.
     """
 
     api_base: Texts = Field(default_factory=dict)
@@ -91,6 +143,9 @@ class ModelOptions(Settings):
     max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_tokens: int | None = Field(default=None, ge=1)
     price: Prices = Field(default_factory=dict)
+    extra_body: Bodies = Field(default_factory=dict)
+    header_env: Annotated[Mapping[str, str], BeforeValidator(_headers)] = Field(default_factory=dict)
+    query: Annotated[Mapping[str, str], BeforeValidator(_query)] = Field(default_factory=dict)
 
     @property
     def retry_policy(self) -> RetryPolicy:

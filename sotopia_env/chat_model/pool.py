@@ -98,7 +98,9 @@ class ModelPool:
         else:
             key = options.api_key_env.get(spec) or key
         base = api_base or of_model(options.api_base, spec)
-        own = {"api_base": {EVERY: base} if base else {}, "api_key_env": {EVERY: key} if key else {}}
+        own: dict[str, Any] = {"api_base": {EVERY: base} if base else {}, "api_key_env": {EVERY: key} if key else {}}
+        if api_base:
+            own["header_env"] = {}  # headers may be secret, as keys are
         return make_model(
             spec,
             options=options.model_copy(update=own),

@@ -92,6 +92,8 @@ class RemoteModel:
             "max_tokens": self._max_tokens,
             "structured": self._structured,
             "fallbacks": [route.transport.name for route in self.routes[1:]],
+            # Only those that are set, so that earlier runs and cached answers keep their identity.
+            **self.routes[0].extras,
         }
 
     def __repr__(self) -> str:

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from sotopia_env.chat_model.limits import Limiter, Limits, estimate_tokens
 from sotopia_env.chat_model.outage import Gate, is_queued, is_silence
@@ -52,6 +54,7 @@ class Route:
         structured: Structured = "auto",
         price: Price | None = None,
         rng: random.Random | None = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         """Creates a route.
 
@@ -63,10 +66,12 @@ class Route:
             structured: whether the server is asked to enforce schemas.
             price: the price of tokens declared by the user; ``None`` uses that of the transport.
             rng: the source of random jitter; by default a new generator seeded by the system.
+            extras: the user's additions to every request, for records; without secrets.
         """
         if not 0 < timeout < float("inf"):
             raise InvalidValueError(field="timeout", expected="seconds, above zero", got=timeout)
         self.transport = transport
+        self.extras = {name: value for name, value in (extras or {}).items() if value}
         self.price = price if price is not None else transport.price
         self._declared_price = price
         self.retries = retries

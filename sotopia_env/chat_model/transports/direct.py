@@ -23,6 +23,7 @@ from sotopia_env.chat_model.transports.connections import Connections
 from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
+from sotopia_env.chat_model.transports.transport import Extras
 from sotopia_env.world.observation import ChatMessage
 
 _CACHEABLE = 2_000  # characters; with ``maxsize`` of the cache, this limits its memory to some tens of MB
@@ -47,7 +48,15 @@ _short_message = lru_cache(maxsize=4_096)(_message_json)
 class DirectTransport:
     """A transport to one model on an OpenAI-compatible server, with a keep-alive connection pool per event loop."""
 
-    def __init__(self, name: str, model: str, api_base: str, key_variable: str | None, concurrency: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        api_base: str,
+        key_variable: str | None,
+        concurrency: int,
+        extras: Extras | None = None,
+    ) -> None:
         """Creates a transport, without connecting.
 
         Args:
@@ -56,6 +65,7 @@ class DirectTransport:
             api_base: the server's base URL, without a trailing slash.
             key_variable: the environment variable that must hold the key; ``None`` uses the default one if it is set.
             concurrency: the size of the connection pool.
+            extras: additions to every request.
 
         Raises:
             InvalidValueError: the variable is not set.
@@ -67,7 +77,8 @@ class DirectTransport:
         self.longest_answer: int | None = None
         self.model = model
         self._base = api_base
-        self._url = URL(f"{api_base}/chat/completions")
+        self._extras = extras or Extras()
+        self._url = URL(f"{api_base}/chat/completions").update_query(self._extras.query)
         self._key_variable = key_variable
         self._key = read_key(key_variable)
         self._concurrency = concurrency
@@ -110,13 +121,13 @@ class DirectTransport:
         return self._settings_json[1]
 
     def _settings(self, request: ChatRequest, form: RequestForm) -> str:
-        return json.dumps({"model": self.model, **settings_of(request, form)})
+        return json.dumps({"model": self.model, **settings_of(request, form), **self._extras.body})
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()
         if self._connections is None or self._connections.loop is not loop:
             await self.close()  # the pool of an event loop that has ended
-            headers = {"Content-Type": "application/json"}
+            headers = {"Content-Type": "application/json", **self._extras.headers}
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
             self._connections = Connections(self._url, headers, self._concurrency)

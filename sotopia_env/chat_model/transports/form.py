@@ -200,6 +200,15 @@ class Capabilities:
         return not is_last and feature.is_in(request) and feature.refusal.search(str(failure)) is not None
 
 
+RESERVED = frozenset(
+    {
+        *("model", "messages", "temperature", "max_tokens", "max_completion_tokens", "seed", "tools", "tool_choice"),
+        *("response_format", "logprobs", "top_logprobs", "return_token_ids", "stream", "n"),
+    }
+)
+"""The fields of a request that this package sets, or whose answer it could not read."""
+
+
 def settings_of(request: ChatRequest, form: RequestForm) -> dict[str, Any]:
     """Returns the fields of a request other than model and messages."""
     settings: dict[str, Any] = {}

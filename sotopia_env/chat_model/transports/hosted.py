@@ -21,6 +21,7 @@ from sotopia_env.chat_model.transports.completion import read_completion
 from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
+from sotopia_env.chat_model.transports.transport import Extras
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, nearest_name
 from sotopia_env.foundation.extras import install_command
 
@@ -84,7 +85,14 @@ def load_litellm() -> ModuleType:
 class HostedTransport:
     """A transport to one model of one provider, through litellm."""
 
-    def __init__(self, name: str, api_base: str | None, key_variable: str | None, timeout: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        api_base: str | None,
+        key_variable: str | None,
+        timeout: float,
+        extras: Extras | None = None,
+    ) -> None:
         """Resolves the provider and checks that its key is set, without network access.
 
         Args:
@@ -92,6 +100,7 @@ class HostedTransport:
             api_base: the address of another server than the provider's; ``None`` for the provider's.
             key_variable: the environment variable that holds the key; ``None`` uses the provider's usual one.
             timeout: seconds that an attempt may take.
+            extras: additions to every request.
 
         Raises:
             UnknownNameError: the provider is unknown.
@@ -107,6 +116,9 @@ class HostedTransport:
         # too: litellm's would be invisible to the ledger.
         self._options: dict[str, Any] = {"model": name, "timeout": timeout + _GRACE, "num_retries": 0, "max_retries": 0}
         self._options |= {"drop_params": True, "no-log": True}
+        extras = extras or Extras()
+        additions = {"extra_body": extras.body, "extra_headers": extras.headers}
+        self._options |= {name: dict(values) for name, values in additions.items() if values}
         if api_base:
             self._options["api_base"] = api_base
         if key_variable:

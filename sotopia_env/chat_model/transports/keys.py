@@ -34,6 +34,18 @@ def read_key(variable: str | None) -> str:
     return key
 
 
+def read_headers(variables: Mapping[str, str]) -> dict[str, str]:
+    """Returns headers with their values from the environment, which are treated as secrets.
+
+    Args:
+        variables: the environment variable of each header.
+
+    Raises:
+        InvalidValueError: a variable is not set, or its value cannot be sent in a header.
+    """
+    return {name: read_key(variable) for name, variable in variables.items()}
+
+
 def secrets() -> Mapping[str, str]:
     """Returns the secrets in the environment, longest first, each with its replacement.
 

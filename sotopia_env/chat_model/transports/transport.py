@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.form import RequestForm
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Additions to every request of a model.
+
+    Attributes:
+        body: more fields of the body.
+        headers: more headers; their values may be secret.
+        query: parameters of the URL's query.
+    """
+
+    body: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 class Transport(Protocol):

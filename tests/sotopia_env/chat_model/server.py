@@ -199,6 +199,7 @@ class Seen:
     body: dict[str, Any]
     headers: Mapping[str, str]
     time: float
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -324,7 +325,7 @@ class LoopbackServer:
         body = json.loads(await request.read())
         self.marks.append(request.headers.get("X-Request-Id", ""))
         if self.keep_requests:
-            self.requests.append(Seen(body, dict(request.headers), time.monotonic()))
+            self.requests.append(Seen(body, dict(request.headers), time.monotonic(), dict(request.query)))
         fault = self.outage or self._next_fault()
         if self.fails_on and self.fails_on in str(body["messages"]):
             fault = self.fails_with

@@ -47,6 +47,7 @@ class RequestForm:
         limit: the name of the field with the limit on the answer.
         temperature: ``sent`` or ``absent``.
         seed: ``sent`` or ``absent``.
+        blank: ``sent``: earlier answers without text are sent as they were; ``filled``: a placeholder is sent instead.
         system: ``system``: as a separate message; ``merged``: at the beginning of the user's first message.
     """
 
@@ -58,6 +59,7 @@ class RequestForm:
     limit: str = "max_tokens"
     temperature: str = "sent"
     seed: str = "sent"
+    blank: str = "sent"
     system: str = "system"
 
 
@@ -91,6 +93,13 @@ def _refusal_of(names: str) -> re.Pattern[str]:
 _BOUNDS = ("minLength", "maxLength", "minimum", "maximum", "multipleOf", "minItems", "maxItems")
 _ROOT = "action"  # the key of an answer whose schema is not an object, in the object around it
 _BEFORE_ROOT = re.compile(rf'\s*{{\s*"{_ROOT}"\s*:\s*')
+
+_PLACEHOLDER = "(no text)"
+
+
+def _is_blank(message: ChatMessage) -> bool:
+    return message["role"] == "assistant" and not message["content"].strip() and "tool_calls" not in message
+
 
 FEATURES: tuple[Feature, ...] = (
     # OpenAI: "Invalid schema for response_format 'answer': In context=('properties', 'argument'), 'maxLength' is not
@@ -133,6 +142,14 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature("temperature", ("sent", "absent"), _refusal_of("temperature"), lambda r: r.temperature is not None),
     Feature("seed", ("sent", "absent"), _refusal_of(r"\bseed\b"), lambda request: request.seed is not None),
+    # Anthropic: "messages: text content blocks must be non-empty", "all messages must have non-empty content except for
+    # the optional final assistant message"; Bedrock: "The text field in the ContentBlock object … is blank".
+    Feature(
+        "blank",
+        ("sent", "filled"),
+        re.compile(r"non-?empty|must not be (?:empty|blank)|is (?:blank|empty)|cannot be empty", re.IGNORECASE),
+        lambda request: any(map(_is_blank, request.messages)),
+    ),
     Feature(
         "system",
         ("system", "merged"),
@@ -277,6 +294,8 @@ def messages_of(request: ChatRequest, form: RequestForm) -> Sequence[ChatMessage
     if request.schema is not None and form.schema in ("json_object", "json_only"):
         text = fill(load("answer_schema"), schema=json.dumps(request.schema, ensure_ascii=False))
         messages = _with_system(messages, text)
+    if form.blank == "filled":
+        messages = [{**one, "content": _PLACEHOLDER} if _is_blank(one) else one for one in messages]
     return _merged(messages) if form.system == "merged" else messages
 
 

@@ -121,6 +121,11 @@ REJECTIONS: Mapping[str, tuple[int, Any]] = {
         400,
         {"object": "error", "message": '"auto" tool choice requires --enable-auto-tool-choice', "code": 400},
     ),
+    # Anthropic, as its documentation and public reports have it
+    "blank": (
+        400,
+        {"error": {"message": "messages: text content blocks must be non-empty", "type": "invalid_request_error"}},
+    ),
     "top_logprobs": (400, {"error": {"message": "Unrecognized request argument supplied: top_logprobs"}}),
 }
 """What real servers answer to what they do not take, as it was seen."""
@@ -148,6 +153,8 @@ MANNERS: Mapping[str, Manner] = {
 
 def _uses(body: Mapping[str, Any], headers: Mapping[str, str], name: str) -> bool:
     """Whether a request has what a server rejects under ``name``."""
+    if name == "blank":
+        return any(not str(message["content"]).strip() for message in body["messages"])
     if name == "system":
         return any(message["role"] == "system" for message in body["messages"])
     if name == "json_schema":

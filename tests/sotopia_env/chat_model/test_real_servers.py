@@ -261,3 +261,11 @@ def test_a_refusal_of_the_longest_request_so_far_is_answered_with_a_shorter_one(
     _, refused, _, alike = asyncio.run(run())
     assert isinstance(refused, ContextLengthError)
     assert isinstance(alike, ModelCallError)  # as short as an accepted request
+
+
+def test_an_earlier_answer_without_text_is_replaced_for_servers_that_refuse_it(way, serve):
+    history = ({"role": "assistant", "content": " "}, {"role": "user", "content": "And now?"})
+    server = serve(manner=Manner(("blank",)))
+    [reply] = ask(way.make(server), replace(ASK, messages=(*ASK.messages, *history)))
+    assert (reply.text, server.happened["blank"]) == (SPEAK, 1)
+    assert server.requests[-1].body["messages"][-2] == {"role": "assistant", "content": "(no text)"}

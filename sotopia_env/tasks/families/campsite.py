@@ -13,6 +13,7 @@ import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.tasks.families.division import division_outcome, share_fields
@@ -92,6 +93,6 @@ def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
 FAMILY = Family(
     NAME,
     _draw,
-    replace(texts.phrases, fields=share_fields(texts.nouns)),
+    replace(texts.phrases, fields=partial(share_fields, texts.nouns)),
 )
 """The family; the module's docstring states its rules."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ItemsIssue, OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
@@ -130,20 +130,18 @@ def _seat(rng: random.Random, values: Mapping[str, int]) -> Seat:
     )
 
 
-def share_fields(nouns: Nouns) -> Callable[[Briefing, Terms], Mapping[str, str] | None]:
-    """Returns a function for :attr:`Phrases.fields` that describes both shares of a division as ``mine`` and ``yours``.
+def share_fields(nouns: Nouns, briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
+    """Describes both shares of a division as ``mine`` and ``yours``; :attr:`Phrases.fields` with ``nouns`` bound.
 
     Args:
         nouns: singular and plural of the pieces, by issue.
+        briefing: what the speaking seat knows.
+        terms: the terms in normal form.
     """
-
-    def fields(briefing: Briefing, terms: Terms) -> Mapping[str, str] | None:
-        if len(briefing.partners) != 1 or not all(name in nouns for name in terms):
-            return None
-        own, partner = briefing.agent, briefing.partners[0].agent
-        return {"mine": _share(terms, own, nouns), "yours": _share(terms, partner, nouns)}
-
-    return fields
+    if len(briefing.partners) != 1 or not all(name in nouns for name in terms):
+        return None
+    own, partner = briefing.agent, briefing.partners[0].agent
+    return {"mine": _share(terms, own, nouns), "yours": _share(terms, partner, nouns)}
 
 
 def _share(terms: Terms, agent: str, nouns: Nouns) -> str:
@@ -154,6 +152,6 @@ def _share(terms: Terms, agent: str, nouns: Nouns) -> str:
 FAMILY = Family(
     NAME,
     _draw,
-    replace(texts.phrases, fields=share_fields(_NOUNS)),
+    replace(texts.phrases, fields=partial(share_fields, _NOUNS)),
 )
 """The family; the module's docstring states its rules."""

@@ -102,6 +102,9 @@ class FamilyTexts(Record):
 class Family:
     """A seeded generator of tasks, with words for the moves in them.
 
+    Environments hold their families and are pickled, so the functions are those of a module, or ``functools.partial``
+    of them: no lambdas or inner functions.
+
     Attributes:
         name: name of the family, also in ``scenario.shared_data["family"]``.
         draw: draws one task from a random number generator, the task's index and the level.

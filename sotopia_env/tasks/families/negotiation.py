@@ -25,6 +25,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
@@ -272,10 +273,17 @@ _PHRASES = texts.phrases
 
 def difficulty_family(difficulty: Difficulty) -> Family:
     """Returns a family whose tasks all have this difficulty; it ignores the level."""
+    return Family(NAME, partial(_draw_difficulty, difficulty), _PHRASES)
+
+
+def _draw_difficulty(difficulty: Difficulty, rng: random.Random, index: int, level: str) -> Draft:
     sizes = f"{difficulty.issues} issues of {difficulty.options} options"
-    tag = f"conflict {difficulty.conflict:g}, zone {difficulty.zone:g}, {sizes}"
-    return Family(NAME, lambda rng, index, level: _draw(rng, difficulty, tag), _PHRASES)
+    return _draw(rng, difficulty, f"conflict {difficulty.conflict:g}, zone {difficulty.zone:g}, {sizes}")
 
 
-FAMILY = Family(NAME, lambda rng, index, level: _draw(rng, LEVELS[level], "mixed"), _PHRASES)
+def _draw_level(rng: random.Random, index: int, level: str) -> Draft:
+    return _draw(rng, LEVELS[level], "mixed")
+
+
+FAMILY = Family(NAME, _draw_level, _PHRASES)
 """The family; the module's docstring states its rules."""

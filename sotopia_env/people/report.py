@@ -89,7 +89,8 @@ def _shown(statistic: Statistic) -> Value:
 
 
 _AFTER_AND_BEFORE = (
-    "Brackets: 95 % intervals over scenarios. The quality rules remove disagreement,",
+    "Brackets: 95 % intervals over scenarios, for these annotators; they do not extend to others.",
+    "The quality rules remove disagreement,",
     "so that agreement after them is higher than before them even for random scores.",
 )
 

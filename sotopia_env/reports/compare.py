@@ -25,7 +25,6 @@ from sotopia_env.reports.differences import (
     Rank,
     baseline_differences,
     differences,
-    lacks,
     metric_ranking,
     with_q,
 )
@@ -37,6 +36,7 @@ from sotopia_env.reports.seat_results import (
     WORDS,
     SeatResult,
     headlines,
+    lacks,
     metric_bounds,
     rows_by_one,
     shared_seat,
@@ -437,10 +437,10 @@ def _imbalances(rows: Sequence[SeatResult], policies: Iterable[str]) -> Iterable
 def _matrix(metrics: Iterable[ComparedSeats], policies: Sequence[str]) -> tuple[MatrixCell, ...]:
     cells = []
     for seats, policy in itertools.product(metrics, policies):
-        met = {seat.partner for seat in seats.scored[policy]}
+        met = {seat.partner for seat in seats.compared(policy)}
         for partner in (*(name for name in policies if name in met), *sorted(met - set(policies))):
             own = seats.with_partner(partner)
-            missing = sum(seats.metric not in row.values for row in own.rows[policy])
-            mean = seat_mean(own.scored[policy], seats.metric, seats.bounds)
+            missing = sum(lacks(row, seats.metric) for row in own.rows[policy])
+            mean = seat_mean(own.compared(policy), seats.metric, seats.bounds)
             cells.append(MatrixCell(policy, partner, seats.metric, missing, mean))
     return tuple(cells)

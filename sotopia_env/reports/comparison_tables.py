@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 
 from sotopia_env.foundation.quoting import escape_line
@@ -69,11 +69,19 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
 def unit_line(comparison: Comparison) -> str:
     """Returns the unit of inference of the main metric and its number: what an interval generalises to."""
     estimates = [cell.estimate for cell in comparison.cells if cell.metric == comparison.main]
-    units = {(item.over, item.clusters) for item in estimates}
-    kinds = ", ".join(dict.fromkeys(over for over, _ in sorted(units)))
-    counts = sorted(count for _, count in units)
-    number = " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else "no"
-    return f"unit of inference ({comparison.main}): {number} {kinds or 'scenarios, because no seat has a value'}"
+    units: dict[str, set[int]] = {item.over: set() for item in sorted(estimates, key=lambda item: item.over)}
+    for item in estimates:
+        units[item.over].add(item.clusters)
+    parts = [_number_of(over, counts) for over, counts in units.items()]
+    text = ", ".join(parts) or "no scenarios, because no seat has a value"
+    return f"unit of inference ({comparison.main}): {text}"
+
+
+def _number_of(over: str, counts: Collection[int]) -> str:
+    """The unit with its number, or the range of its numbers over policies: ``4 to 20 scenarios``."""
+    least, most = min(counts), max(counts)
+    number = str(most) if least == most else f"{least} to {most}"
+    return f"{number} {over.removesuffix('s') if most == 1 else over}"
 
 
 def _open_ranges(comparison: Comparison) -> str:
@@ -204,7 +212,7 @@ def _differences(comparisons: Sequence[Comparison]) -> Sheet:
     )
     labels = {ESTIMATE: "paired difference [95 % interval] n", "second": "less", "first": "policy"}
     labels |= {
-        "missing": "seats missing",
+        "missing": "results missing",
         "worst": "if worst",
         "best": "if best",
         "paired_by": "paired by",
@@ -216,10 +224,8 @@ def _differences(comparisons: Sequence[Comparison]) -> Sheet:
 
 
 def _bounds(comparison: Comparison, difference: Difference) -> tuple[Value, ...]:
-    """The number of missing seats, and the difference if these were as bad, or as good, as they can be."""
-    closed = None not in comparison.ranges.get(difference.metric, (None, None))
-    reason = "at most 5 % missing" if closed else "the metric has no closed range"
-    gap = Missing(reason if difference.missing else "none missing")
+    """The number of missing results, and the difference if these were as bad, or as good, as they can be."""
+    gap = Missing("the metric has no closed range" if difference.missing else "none missing")
     ends = (gap if end is None else end for end in (difference.worst, difference.best))
     return difference.missing, *ends
 

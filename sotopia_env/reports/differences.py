@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sotopia_env.reports.intervals import Bounds, Estimate, adjusted, holm
-from sotopia_env.reports.seat_results import NOT_SCORED, SeatResult, shared_seat
+from sotopia_env.reports.seat_results import SeatResult, lacks, shared_seat
 from sotopia_env.reports.seats.common import CommonSeats, Key, common_seats
 from sotopia_env.reports.seats.units import among_people, averaged, seat_difference, unit_of
 
-MOST_MISSING = 0.05
-"""The share of missing seats above which a difference has bounds."""
+Played = Mapping[Key, Mapping[str, Sequence[float | None]]]
+"""The values of a policy's results by seat and person; ``None`` for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Difference:
         q: the Benjamini-Hochberg adjusted p-value over all differences in this metric.
         evaluator: the evaluator of the scores.
         partner: the partner in the seats; empty for all partners.
-        missing: the number of seats that both played and in which one or both have no score, or failed.
-        worst: the difference if ``first`` had the lowest value in its missing seats and ``second`` the highest;
-            ``None`` unless more than 5 % are missing and the metric has a closed range.
+        missing: the number of results of both policies, in seats that both played, without a score or of episodes that
+            failed; every repeat and every person counts.
+        worst: the difference if ``first`` had the lowest value in its missing results and ``second`` the highest;
+            ``None`` if nothing is missing or the metric has no closed range.
         best: the difference if it were the other way round.
     """
 
@@ -55,6 +56,12 @@ class Difference:
     missing: int = 0
     worst: float | None = None
     best: float | None = None
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it may decide ranks: the partners are the same, and no value of missing results turns its sign."""
+        ends = (self.worst, self.best)
+        return self.same_partner and all(end is None or end * self.estimate.mean > 0 for end in ends)
 
 
 _Match = Callable[[SeatResult], Key]
@@ -137,35 +144,44 @@ class ComparedSeats:
         return Difference(first, second, self.metric, by, matched, len(results), match is shared_seat, estimate, None)
 
     def _bounded(self, difference: Difference) -> Difference:
-        """The difference with its bounds, if too many seats of the two policies are missing."""
-        values: list[dict[Key, float | None]] = []
-        seats: dict[Key, SeatResult] = {}
-        for policy in (difference.first, difference.second):
-            missing = [row for row in self.rows[policy] if lacks(row, self.metric)]
-            seats |= {shared_seat(row): row for row in (*missing, *self.scored[policy])}
-            scored = {shared_seat(seat): seat.values[self.metric] for seat in self.scored[policy]}
-            values.append({**{shared_seat(row): None for row in missing}, **scored})
-        keys = values[0].keys() & values[1].keys()
-        missing_count = sum(values[0][key] is None or values[1][key] is None for key in keys)
-        if missing_count <= MOST_MISSING * len(keys) or not all(map(math.isfinite, self.bounds)):
-            return replace(difference, missing=missing_count)
-        ends = [_filled(values, {key: seats[key] for key in keys}, fill) for fill in (self.bounds, self.bounds[::-1])]
-        return replace(difference, missing=missing_count, worst=ends[0], best=ends[1])
+        """The difference with its bounds, if results of the two policies are missing."""
+        played = [self._played(policy) for policy in (difference.first, difference.second)]
+        seats = {shared_seat(row): row for policy in (difference.first, difference.second) for row in self.rows[policy]}
+        shared = {key: seat for key, seat in seats.items() if all(key in own for own in played)}
+        results = [value for own in played for key in shared for values in own[key].values() for value in values]
+        missing = sum(value is None for value in results)
+        if not missing or not all(map(math.isfinite, self.bounds)):
+            return replace(difference, missing=missing)
+        worst, best = (_filled(played, shared, fill) for fill in (self.bounds, self.bounds[::-1]))
+        return replace(difference, missing=missing, worst=worst, best=best)
+
+    def _played(self, policy: str) -> Played:
+        """The policy's results that have a value or lack one; an episode that failed does not name its people."""
+        people = any(row.people for row in self.rows[policy])
+        values: dict[Key, dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        for row in self.rows[policy]:
+            if self.metric in row.values or lacks(row, self.metric):
+                person = row.people or (row.key if people else "")
+                values[shared_seat(row)][person].append(row.values.get(self.metric))
+        return values
 
 
-def lacks(row: SeatResult, metric: str) -> bool:
-    """Returns whether the metric is missing: it does not apply to a seat that was scored and has no value."""
-    return metric not in row.values and (row.failed if metric in NOT_SCORED else row.unscored is not None)
-
-
-def _filled(values: Sequence[Mapping[Key, float | None]], seats: Mapping[Key, SeatResult], fill: Bounds) -> float:
-    """The mean over units of the difference in which missing values are replaced."""
+def _filled(played: Sequence[Played], seats: Mapping[Key, SeatResult], fill: Bounds) -> float:
+    """The mean over units of the difference in which each policy's missing values are replaced by one of ``fill``."""
     _, unit = unit_of(list(seats.values()))
     groups: dict[str, list[float]] = defaultdict(list)
     for key in sorted(seats, key=repr):
-        first, second = (end if (value := own[key]) is None else value for own, end in zip(values, fill, strict=True))
+        first, second = (_seat_mean(own[key], end) for own, end in zip(played, fill, strict=True))
         groups[unit(seats[key])].append(first - second)
     return math.fsum(math.fsum(group) / len(group) for group in groups.values()) / len(groups)
+
+
+def _seat_mean(people: Mapping[str, Sequence[float | None]], missing: float) -> float:
+    """The mean over people of the mean of each one's repeats."""
+    means = [
+        math.fsum(missing if value is None else value for value in values) / len(values) for values in people.values()
+    ]
+    return math.fsum(means) / len(means)
 
 
 def _contrast(
@@ -296,5 +312,6 @@ def told_apart(gaps: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str]
 
 def metric_ranking(estimates: Mapping[str, Estimate], gaps: Iterable[Difference], metric: str) -> tuple[Rank, ...]:
     """Returns the ranks by one metric of the policies with estimates, from the differences that hold together."""
-    own = {(gap.first, gap.second): gap.estimate for gap in gaps if gap.metric == metric}
+    # What missing results or other partners may explain tells no two policies apart.
+    own = {(gap.first, gap.second): gap.estimate for gap in gaps if gap.metric == metric and gap.ranks}
     return ranking(estimates, told_apart({pair: gap for pair, gap in own.items() if set(pair) <= set(estimates)}))

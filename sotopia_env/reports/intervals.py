@@ -52,7 +52,7 @@ _SMALLEST = 1e-300
 METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
     "is open), of differences on the plain scale; exact where nothing varies; none leaves the range. Payoffs with rare "
-    "and very large values have intervals that cover less than they say: .86 to .92 with lognormal scenarios."
+    "and very large values have intervals that cover less than they say: .84 to .92 for means with lognormal scenarios."
 )
 """How the intervals of a report are computed, in one line."""
 
@@ -203,12 +203,13 @@ def crossed_estimate(
     """Returns the weighted sum of the groups' means where people and scenarios are crossed, with two-way clusters.
 
     Args:
-        groups: the weight, the values, the scenarios and the people of each group. In each group every scenario has
-            the same weight. One group of weight 1 is a mean; groups may share people and scenarios.
+        groups: the weight, the values, the scenarios and the people of each group, with an empty name for a value
+            without people. In each group every scenario has the same weight. One group of weight 1 is a mean; groups
+            may share people and scenarios.
         bounds: the range of a value.
     """
     weights = [weight for weight, *_ in groups]
-    counts = [len(set(labels)) for _, _, *ways in groups for labels in ways]
+    counts = [len(names) for _, _, *ways in groups for labels in ways if (names := {*labels} - {""})]
     sums: tuple[defaultdict[object, float], ...] = (defaultdict(float), defaultdict(float), defaultdict(float))
     means = []
     for weight, values, scenarios, people in groups:
@@ -217,12 +218,14 @@ def crossed_estimate(
         in_scenario = Counter(scenarios)
         for value, scenario, person in zip(values, scenarios, people, strict=True):
             score = weight * (value - mean) / (size * in_scenario[scenario])
-            for total, label in zip(sums, (scenario, person, (scenario, person)), strict=True):
-                total[label] += score
+            sums[0][scenario] += score
+            if person:  # a value without people varies with its scenario alone
+                sums[1][person] += score
+                sums[2][scenario, person] += score
     n, count, mean = sum(len(values) for _, values, *_ in groups), min(counts), _weighted(weights, means)
     point = Estimate(n, count, mean, None, None, None, CROSSED)
     if count < 2:
-        alone = PARTICIPANTS if any(len(set(people)) < 2 for *_, people in groups) else SCENARIOS
+        alone = PARTICIPANTS if any(len(set(people)) < 2 for *_, people in groups if any(people)) else SCENARIOS
         return replace(point, over=alone)
     by_scenario, by_person, by_both = (_square_sum(total) for total in sums)
     variance = max(by_scenario + by_person - by_both, by_scenario, by_person)

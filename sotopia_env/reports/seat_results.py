@@ -112,6 +112,11 @@ def shared_seat(row: SeatResult) -> tuple[object, ...]:
     return (row.content, row.rules, row.seat, row.partner)
 
 
+def lacks(row: SeatResult, metric: str) -> bool:
+    """Returns whether the metric is missing: it does not apply to a seat that was scored and has no value."""
+    return metric not in row.values and (row.failed if metric in NOT_SCORED else row.unscored is not None)
+
+
 def metric_bounds(rows: Iterable[SeatResult]) -> Mapping[str, Bounds]:
     """Returns the range of every metric: those of :data:`METRICS`, then the custom dimensions of the rows.
 

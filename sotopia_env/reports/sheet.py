@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.foundation.files import csv_text, write_texts
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.reports.charts import check_formats, save_figure
-from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Estimate, show_number
+from sotopia_env.reports.intervals import CASTINGS, CROSSED, PARTICIPANTS, Estimate, show_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,11 @@ ESTIMATE = "estimate"
 _PARTS = ("n", "over", "clusters", "mean", "low", "high")
 _MARKS: Mapping[str, tuple[str, str]] = {
     CASTINGS: ("†", "one scenario or vignette: the interval is over castings and does not extend to other scenarios"),
-    PARTICIPANTS: ("‡", "people: each participant weighs the same, and the interval is over participants"),
+    CROSSED: ("‡", "people and scenarios both vary: degrees of freedom are the smaller number minus 1"),
+    PARTICIPANTS: (
+        "§",
+        "people in one scenario: the interval is over them and does not extend to other scenarios",
+    ),
 }
 
 

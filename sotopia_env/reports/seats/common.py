@@ -2,21 +2,23 @@
 
 A set begins with two policies and the scored seats (task, rules, seat and partner) that they share. Every other policy
 is compared over the same set if it was scored in at least 95 % of it, and the set then shrinks to the seats that all of
-them have. A policy with fewer would change the results of the others, so it is not ranked: its differences to each
-other policy are over the seats that the two share. Of all pairs to begin with, the one that leads to most results is
-taken. A policy that is added therefore changes neither the differences
-nor the order of the others by more than the seats it lacks, at most 5 %.
+them have. A seat of which one repeat of four has a score counts as a quarter. A policy with fewer would change the
+results of the others, so it is not ranked: its differences to each other policy are over the seats that the two share.
+Of all pairs to begin with, the one that leads to most results is taken. Where the partners are the same, a policy that
+is added changes the differences and the order of the others by no more than the seats it lacks, at most 5 %; where they
+are not, it may begin a larger set, over which others have no rank.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sotopia_env.foundation.json_text import canonical_json, decode_json
-from sotopia_env.reports.seat_results import SeatResult, shared_seat
+from sotopia_env.reports.seat_results import SeatResult, lacks, shared_seat
 
 Key = tuple[object, ...]
 LEAST_SHARE = 0.95
@@ -48,14 +50,19 @@ def common_seats(
     rows: Sequence[SeatResult], policies: Sequence[str], metric: str
 ) -> tuple[CommonSeats, frozenset[Key]]:
     """Returns the description of the common seats, and their keys (:func:`shared_seat`)."""
-    played: dict[str, set[Key]] = defaultdict(set)
-    scored: dict[str, set[Key]] = defaultdict(set)
+    results: dict[str, Counter[Key]] = defaultdict(Counter)
+    scores: dict[str, Counter[Key]] = defaultdict(Counter)
     for row in rows:
-        played[row.policy].add(shared_seat(row))
-        if metric in row.values:
-            scored[row.policy].add(shared_seat(row))
+        results[row.policy][shared_seat(row)] += lacks(row, metric) or metric in row.values
+        scores[row.policy][shared_seat(row)] += metric in row.values
+    played = {policy: set(own) for policy, own in results.items()}
+    scored = {
+        policy: {key: count / results[policy][key] for key, count in own.items() if count}
+        for policy, own in scores.items()
+    }
+    scored = {policy: own for policy, own in scored.items() if own}
     widest, group = _group(scored, policies)
-    common = frozenset(set.intersection(*(scored[policy] for policy in group))) if group else frozenset()
+    common = frozenset(set.intersection(*(set(scored[policy]) for policy in group))) if group else frozenset()
     own = [row for row in rows if row.policy in group and shared_seat(row) in common]
     others = [(p, tuple(sorted({row.partner for row in rows if row.policy == p}))) for p in policies if p not in group]
     description = CommonSeats(
@@ -64,33 +71,41 @@ def common_seats(
         kept=len(common) * len(group),
         seats=sum(len(scored[policy]) for policy in group),
         others=tuple(others),
-        left_out=tuple(_left_out(policies, group, widest, common, played, scored)),
+        left_out=tuple(
+            _left_out(policies, group, widest, common, played, {policy: set(own) for policy, own in scored.items()})
+        ),
     )
     return description, common
 
 
-def _group(scored: Mapping[str, Set[Key]], policies: Sequence[str]) -> tuple[Set[Key], tuple[str, ...]]:
+def _group(scored: Mapping[str, Mapping[Key, float]], policies: Sequence[str]) -> tuple[Set[Key], tuple[str, ...]]:
     """The seats that two policies share, and the policies that are compared over them: the group with most results."""
     valued = [policy for policy in policies if policy in scored]
-    shared = {pair: scored[pair[0]] & scored[pair[1]] for pair in itertools.combinations(valued, 2)}
+    shared = {pair: scored[pair[0]].keys() & scored[pair[1]].keys() for pair in itertools.combinations(valued, 2)}
     groups = [_joined(pair, scored, valued) for pair, common in shared.items() if common]
     # Of groups with as many results, the one with more policies: policies are mostly compared beside fewer partners.
-    _, group, widest = max(groups, key=lambda item: (item[0], len(item[1])), default=(0, (), frozenset[Key]()))
+    _, group, widest = max(groups, key=lambda item: (item[0], len(item[1])), default=(0.0, (), frozenset[Key]()))
     return widest, group
 
 
 def _joined(
-    pair: Sequence[str], scored: Mapping[str, Set[Key]], policies: Sequence[str]
-) -> tuple[int, tuple[str, ...], Set[Key]]:
+    pair: Sequence[str], scored: Mapping[str, Mapping[Key, float]], policies: Sequence[str]
+) -> tuple[float, tuple[str, ...], Set[Key]]:
     """The number of results, the policies and the first seats of the group that begins with a pair."""
-    widest = common = scored[pair[0]] & scored[pair[1]]
-    group = set(pair)
-    for policy in sorted(set(policies) - group, key=lambda p: (-len(scored[p] & widest), p)):
-        wider = max(len(scored[one] & scored[other]) for one, other in itertools.combinations([*group, policy], 2))
-        if len(common & scored[policy]) >= LEAST_SHARE * wider:
-            common = common & scored[policy]
-            group.add(policy)
-    return len(common) * len(group), tuple(policy for policy in policies if policy in group), widest
+    widest = common = scored[pair[0]].keys() & scored[pair[1]].keys()
+    group = list(pair)
+
+    def results(policy: str, seats: Set[Key]) -> float:
+        return math.fsum(scored[policy].get(key, 0.0) for key in seats)
+
+    for policy in sorted(set(policies) - set(pair), key=lambda p: (-results(p, widest), p)):
+        wider = max(len(scored[a].keys() & scored[b].keys()) for a, b in itertools.combinations([*group, policy], 2))
+        narrower = common & scored[policy].keys()
+        if all(results(member, narrower) >= LEAST_SHARE * wider for member in (*group, policy)):
+            common = narrower
+            group.append(policy)
+    total = math.fsum(results(member, common) for member in group)
+    return total, tuple(policy for policy in policies if policy in group), widest
 
 
 def _left_out(

@@ -16,7 +16,8 @@ from sotopia_env.storage.manifest import FailureRecord
 def with_failed_seats(rows: Sequence[SeatResult], paths: Sequence[Path]) -> list[SeatResult]:
     """Returns the rows and those of the episodes that failed in run directories and have not been played since.
 
-    A failed episode is known by its task: its seats are like those of the task's other episodes.
+    A failed episode is known by its task: its seats are like those of the task's other episodes. A task that nobody
+    finished has seats of its own, which are counted as missing and share nothing with others.
     """
     failures = {failure.key: failure for path in paths if path.is_dir() for failure in read_failures(path)}
     for key in {row.key for row in rows}:
@@ -28,8 +29,22 @@ def with_failed_seats(rows: Sequence[SeatResult], paths: Sequence[Path]) -> list
     for row in rows:
         templates[row.task].setdefault(row.seat, row)
         variants[row.policies[row.seat][0]].add(row.policies[row.seat])
+    for failure in failures.values():
+        if failure.task not in templates:
+            templates[failure.task] = _unfinished(failure, rows)
     failed = [seat for failure in failures.values() for seat in _seats(failure, templates[failure.task], variants)]
     return with_labels([*rows, *failed])
+
+
+def _unfinished(failure: FailureRecord, rows: Sequence[SeatResult]) -> dict[int, SeatResult]:
+    """Seats of a task of which no episode says what it contains: only its id is known."""
+    size = len(failure.policies)
+    if not rows:
+        return {}
+    name = failure.task
+    first = replace(rows[0], task=name, scenario=name, vignette=name, casting=name, content=name, seats=size)
+    first = replace(first, family=None, levels={}, conditions={})
+    return {seat: replace(first, seat=seat, first=seat == 0) for seat in range(size)}
 
 
 def _seats(

@@ -97,7 +97,7 @@ def among_people(sides: Sequence[Side], metric: str, bounds: Bounds) -> Estimate
             [seat.values[metric] for seat in seats],
             # Within one vignette, the people are the only unit.
             [_person(seat) if one else unit(seat) for seat in seats],
-            [_person(seat) for seat in seats],
+            [_person(seat) if one else seat.people for seat in seats],
         )
         for weight, seats in sides
     ]
@@ -106,5 +106,5 @@ def among_people(sides: Sequence[Side], metric: str, bounds: Bounds) -> Estimate
 
 
 def _person(seat: SeatResult) -> str:
-    # A seat without people belongs to its scenario alone.
+    # Within one vignette, the seats without people are one more unit.
     return seat.people or f"nobody in {seat.vignette}"

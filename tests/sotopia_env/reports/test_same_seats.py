@@ -122,6 +122,60 @@ def test_a_failed_episode_is_missing_and_a_difference_beside_it_has_bounds(tmp_p
     assert "if worst" in comparison_report(result).text()
 
 
+def lose(run, lost: Callable[[Episode], bool]) -> int:  # type: ignore[no-untyped-def]
+    """Turns recorded episodes into failures, and returns their number."""
+    episodes = list(read_run(run))
+    lines = (run / "episodes.jsonl").read_text().splitlines(keepends=True)
+    pairs = list(zip(lines, episodes, strict=True))
+    (run / "episodes.jsonl").write_text("".join(line for line, episode in pairs if not lost(episode)))
+    failures = [
+        FailureRecord(
+            key=e.key, task=e.task.id, policies=tuple(p.name for p in e.policies), kind="Timeout", message="late"
+        )
+        for e in episodes
+        if lost(e)
+    ]
+    (run / FAILURES).write_text("".join(failure.model_dump_json() + "\n" for failure in failures))
+    return len(failures)
+
+
+def test_failures_in_some_repeats_of_every_seat_are_missing_results(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    partner, policies = Speaker("p"), (A, B, Speaker("c"))
+    plans = plan_episodes(
+        [make_task(f"s{i}") for i in range(6)], [(p, partner) for p in policies], repeats=2, both_seats=False
+    )
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
+    first = {e.task.id: e.key for e in read_run(tmp_path) if e.policies[0].name == "b"}
+    assert lose(tmp_path, lambda e: e.key in first.values()) == 6
+    result = compare_runs([tmp_path])
+    assert result.common.policies == ("a", "c")  # b lacks half of its results, though every seat has a score
+    (gap,) = (d for d in result.differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert gap.missing == 6
+    assert gap.worst < gap.estimate.mean < gap.best  # type: ignore[operator]
+
+
+def test_failures_of_a_task_that_nobody_finished_are_counted(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    plans = plan_episodes(
+        [make_task(f"s{i}") for i in range(8)], [(A, Speaker("p")), (B, Speaker("p"))], both_seats=False
+    )
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
+    assert lose(tmp_path, lambda e: e.task.id == plans[0].task.id) == 2
+    result = compare_runs([tmp_path])
+    assert (result.episodes, result.unscored) == (16, 2)
+    (gap,) = (d for d in result.differences if (d.first, d.second, d.metric) == ("a", "b", "goal"))
+    assert gap.missing == 2
+
+
+def test_policies_that_never_met_the_same_partner_are_not_told_apart() -> None:
+    met = [
+        scored(EpisodePlan(make_task(f"s{i}"), (policy, Speaker(f"{policy.name}-partner"))), (score + 0.1 * i, 5.0))
+        for policy, score in ((A, 5.0), (B, 7.0))
+        for i in range(8)
+    ]
+    ranks = {rank.policy: rank for rank in compare(met).ranking}
+    assert "b" in ranks["a"].ties
+
+
 def test_the_first_line_names_the_unit_and_no_interval_is_a_point(episodes: list[Episode]) -> None:
     result = compare(episodes)
     assert "6 scenarios" in comparison_report(result).text().splitlines()[0]

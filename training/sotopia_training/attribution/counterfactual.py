@@ -3,8 +3,8 @@
 A state value is the mean score of ``samples`` continuations: each resumes the episode from the state and lets the
 recorded policies play to the end, with separate random draws (:mod:`sotopia_env.world.play.continuations`). The reward
 of a turn is the value of the state after it minus that of the state before it, in units of the score
-(:mod:`sotopia_env.evaluators.turn_rewards`). The rewards of the turns of all seats sum to the score minus the value of
-the first state. A state may also end with a *forced* action, which was not recorded
+(:mod:`sotopia_env.evaluators.turn_rewards`). The rewards of a seat's own turns have no fixed sum, because the turns of
+others change its value, too. A state may also end with a *forced* action, which was not recorded
 (:meth:`sotopia_env.world.play.table.Table.fork`).
 
 Cost: the continuations of an episode of T turns have about ``samples`` · T² / 2 turns, each of which asks a policy, as

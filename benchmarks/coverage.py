@@ -14,8 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measure import Figure
-from sotopia_env.reports.differences import ranking, told_apart
+from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking, ranking, told_apart
 from sotopia_env.reports.intervals import contrast_estimate, crossed_estimate, difference_estimate, estimate
+from sotopia_env.reports.seat_results import SeatResult
+from sotopia_env.reports.seats.units import seat_mean
 
 SETS = 1000
 LEAST_COVERAGE, MOST_REJECTED, MOST_WRONG = 0.93, 0.065, 0.06
@@ -73,6 +75,43 @@ def wrong_ranks(policies: int, scenarios: int, sets: int = SETS, seed: int = 0) 
     return wrong / sets
 
 
+def wrong_ranks_beside_failures(share: float, repeats: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often any of three equal policies has a rank of its own, if one fails in its worst episodes.
+
+    From the rows of 20 scenarios to the ranks, as in a report.
+
+    Args:
+        share: the share of its episodes in which the policy fails.
+        repeats: the number of episodes of each seat.
+        sets: the number of simulated comparisons.
+        seed: the seed of the generator.
+    """
+    generator, wrong, names, size = np.random.default_rng(seed), 0, ("a", "b", "c"), (3, 20, repeats)
+    for _ in range(sets):
+        scenario, casting = generator.normal(0, 1.5, (1, 20, 1)), generator.normal(0, 0.5, (3, 20, 1))
+        values = np.clip(5 + scenario + casting + generator.normal(0, 1.5, size), 0, 10)
+        worst = np.quantile(values[0], share)
+        rows = [
+            _result(names[i], j, k, values[i, j, k], i == 0 and values[i, j, k] < worst) for i, j, k in np.ndindex(size)
+        ]
+        seats = ComparedSeats.of(rows, names, "goal", (0, 10))
+        group = seats.description.policies
+        means = {name: seat_mean(seats.compared(name), "goal", (0, 10)) for name in group}
+        ranks = metric_ranking(means, differences([seats], names), "goal")
+        wrong += any(len(rank.ties) < len(group) - 1 for rank in ranks)
+    return wrong / sets
+
+
+def _result(policy: str, scenario: int, repeat: int, value: float, failed: bool) -> SeatResult:
+    name = f"s{scenario}"
+    return SeatResult(
+        key=f"{policy} {name} {repeat}", policy=policy, partner="partner",
+        task=name, content=name, rules="{}", scenario=name, vignette=name, seed=repeat,
+        seat=0, seats=2, policies=((policy, "{}"), ("partner", "{}")), first=True, by_order=True, family=None,
+        values={} if failed else {"goal": value}, unscored="failed" if failed else None, failed=failed,
+    )  # fmt: skip
+
+
 def figures(sets: int = SETS) -> Iterator[Figure]:
     """Yields the figures beside their bounds."""
     for truth, scenarios in itertools.product((0.5, 0.8, 0.95, 0.99), (4, 8, 20, 50)):
@@ -87,6 +126,9 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
     for policies in (3, 5, 8):
         wrong = wrong_ranks(policies, 20, sets // 2)
         yield Figure(f"wrong rank, {policies} equal policies", wrong, "of .05", MOST_WRONG)
+    for share, repeats in itertools.product((0.04, 0.2), (1, 4)):
+        wrong = wrong_ranks_beside_failures(share, repeats, sets // 2)
+        yield Figure(f"wrong rank, worst {share:.0%} of one fail, {repeats} repeats", wrong, "of .05", MOST_WRONG)
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ class Seats(Mapping[str, "TextSeat"]):
     async def play(self) -> list[TextSeat]:
         """Lets the partners act until it is the turn of a seat, and evaluates the episode when it has ended.
 
-        After an exception it can be called again, and goes on from the last turn that was taken.
+        After an exception it can be called again; the turns that were taken remain.
 
         Returns:
             The seats that have to act now; none when the episode has ended.
@@ -185,8 +185,8 @@ class Seats(Mapping[str, "TextSeat"]):
     async def end(self) -> None:
         """Evaluates the episode as it is, even before its end: what was agreed so far counts, open offers do not.
 
-        An episode that has not changed since is not evaluated again, and one that a partner's failure has interrupted
-        is not evaluated at all: it has no reward until :meth:`play` has gone on.
+        An unchanged episode is not evaluated again. An episode that was interrupted by a partner's failure is not
+        evaluated: it has no reward until a further call of :meth:`play` succeeds.
 
         Raises:
             EvaluationError: it could not be scored.
@@ -359,8 +359,8 @@ class TextSeat:
     async def say(self, answer: Decision | Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
         """Takes the model's answer, and lets the partners act until it is the turn of a seat.
 
-        After an exception the call can be repeated with the same answer, or with an empty one. The answer was taken and
-        is not taken again; the episode goes on as if nothing had failed.
+        After an exception, repeat the call with the same answer or an empty one. The answer is not taken twice, and the
+        episode continues as if nothing had failed.
 
         Args:
             answer: as in :meth:`take`.

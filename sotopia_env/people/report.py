@@ -97,13 +97,12 @@ _AFTER_AND_BEFORE = (
 
 def _correlations_on_screen(result: HumanAgreement, judge: str) -> Sheet:
     """The correlations of one judge with people, after and before the quality rules."""
+    correlations = [row for row in result.by_dimension if row.judge == judge]
     rows: list[tuple[Value, ...]] = [
         (row.dimension, *map(_shown, (row.pearson, row.all_pearson, row.spearman, row.all_spearman)))
-        for row in result.by_dimension
-        if row.judge == judge
+        for row in correlations
     ]
-    shown = [row for row in result.by_dimension if row.judge == judge]
-    notes = _no_intervals({row.dimension: (row.pearson, row.all_pearson) for row in shown})
+    notes = _no_intervals({row.dimension: (row.pearson, row.all_pearson) for row in correlations})
     columns = ("correlation", "r after rules", "r before", "rho after rules", "rho before")
     return Sheet("", columns, rows, notes=notes, footnotes=True)
 

@@ -328,10 +328,10 @@ def _comparison(
     for name in (*metrics, *filter(None, [primary])):
         if name not in bounds:
             raise UnknownNameError(field="metric" if name in metrics else "primary", got=name, valid=bounds)
-    shown = tuple(dict.fromkeys([*filter(None, [primary]), *(metrics or headlines(rows))]))
+    names = tuple(dict.fromkeys([*filter(None, [primary]), *(metrics or headlines(rows))]))
     # Words are the last of the standard metrics, so that there is a headline even if no seat has any value.
-    shown = shown or (next(name for name in bounds if name in present or name == WORDS),)
-    main = shown[0]
+    names = names or (next(name for name in bounds if name in present or name == WORDS),)
+    main = names[0]
     reasons: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.unscored is not None:
@@ -355,13 +355,13 @@ def _comparison(
     # The ranking above needs the differences of all pairs; what is reported are those to the baseline, if there is one.
     if baseline is not None:
         baseline = _policy(baseline, rows)
-        gaps = baseline_differences([seats[name] for name in shown if name in limits], policies, baseline)
+        gaps = baseline_differences([seats[name] for name in names if name in limits], policies, baseline)
     return Comparison(
         evaluator=evaluator,
         outcomes_by=tuple(sorted({row.outcome_by for row in rows if row.outcome_by is not None})),
         policies=policies,
         metrics=tuple(limits),
-        headlines=shown,
+        headlines=names,
         episodes=len({row.key for row in rows}),
         unscored=len({key for keys in reasons.values() for key in keys}),
         reasons=tuple(sorted((reason, len(keys)) for reason, keys in reasons.items())),
@@ -372,7 +372,7 @@ def _comparison(
             for cell in _cells([seats[n] for n in _OF_FAMILIES if n in limits], policies, family)
         ),
         differences=tuple(replace(gap, evaluator=evaluator) for gap in gaps),
-        matrix=_matrix([seats[name] for name in shown if name in seats], policies),
+        matrix=_matrix([seats[name] for name in names if name in seats], policies),
         common=common,
         unlike=unlike,
         imbalances=tuple(_imbalances(compared, policies)),

@@ -296,10 +296,10 @@ def common_note(comparison: Comparison) -> str:
             "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
             f"play with the same partner, for example rollout --matchup '{first} vs P' --matchup '{second} vs P'"
         )
-    elif common.others or common.kept < common.seats:
+    elif common.others or common.matched < common.seats:
         lines.append(
             f"means of {_some(common.policies)} are over the seats in which all have a score (task, rules, seat, "
-            f"partner; repeats are averaged): {common.kept} of {common.seats}, with {_some(common.partners)}"
+            f"partner; repeats are averaged): {common.matched} of {common.seats}, with {_some(common.partners)}"
         )
         lines += [f"  left out: {escape_line(policy)}: {count} seats {why}" for policy, why, count in common.left_out]
     lines += [

@@ -40,6 +40,7 @@ class Difference:
         worst: the difference if ``first`` had the lowest value in its missing results and ``second`` the highest;
             ``None`` if nothing is missing or the metric has no closed range.
         best: the difference if it were the other way round.
+        against: the estimate of ``worst`` if ``first`` is better, else that of ``best``.
     """
 
     first: str
@@ -56,12 +57,21 @@ class Difference:
     missing: int = 0
     worst: float | None = None
     best: float | None = None
+    against: Estimate | None = None
 
     @property
-    def ranks(self) -> bool:
-        """Whether it may decide ranks: the partners are the same, and no value of missing results turns its sign."""
-        ends = (self.worst, self.best)
-        return self.same_partner and all(end is None or end * self.estimate.mean > 0 for end in ends)
+    def for_ranks(self) -> Estimate:
+        """The estimate that tells the two policies apart; no interval and p = 1 if nothing may.
+
+        A rank is claimed only if the difference also holds with missing results at the end of the range that speaks
+        against it, and not where policies met different partners.
+        """
+        against = self.against
+        if not self.same_partner or (against is not None and against.mean * self.estimate.mean <= 0):
+            return replace(self.estimate, low=None, high=None, p=1.0)
+        if against is None or (self.estimate.p or 1.0) >= (against.p or 1.0):
+            return self.estimate
+        return against
 
 
 _Match = Callable[[SeatResult], Key]
@@ -147,13 +157,24 @@ class ComparedSeats:
         """The difference with its bounds, if results of the two policies are missing."""
         played = [self._played(policy) for policy in (difference.first, difference.second)]
         seats = {shared_seat(row): row for policy in (difference.first, difference.second) for row in self.rows[policy]}
-        shared = {key: seat for key, seat in seats.items() if all(key in own for own in played)}
+        # Sorted, so that sums of floats do not depend on the order of the rows.
+        shared = {key: seats[key] for key in sorted(seats, key=repr) if all(key in own for own in played)}
         results = [value for own in played for key in shared for values in own[key].values() for value in values]
         missing = sum(value is None for value in results)
         if not missing or not all(map(math.isfinite, self.bounds)):
             return replace(difference, missing=missing)
-        worst, best = (_filled(played, shared, fill) for fill in (self.bounds, self.bounds[::-1]))
-        return replace(difference, missing=missing, worst=worst, best=best)
+        worst, best = (self._filled(played, shared, fill) for fill in (self.bounds, self.bounds[::-1]))
+        against = worst if difference.estimate.mean > 0 else best
+        return replace(difference, missing=missing, worst=worst.mean, best=best.mean, against=against)
+
+    def _filled(self, played: Sequence[Played], seats: Mapping[Key, SeatResult], fill: Bounds) -> Estimate:
+        """The difference over units in which each policy's missing values are replaced by one of ``fill``."""
+        sides = [
+            (weight, [replace(seats[key], values={self.metric: _seat_mean(own[key], end)}) for key in seats])
+            for weight, own, end in zip((1.0, -1.0), played, fill, strict=True)
+        ]
+        over, unit = unit_of(list(seats.values()))
+        return seat_difference(sides, self.metric, self.bounds, unit, over)
 
     def _played(self, policy: str) -> Played:
         """The policy's results that have a value or lack one; an episode that failed does not name its people."""
@@ -164,16 +185,6 @@ class ComparedSeats:
                 person = row.people or (row.key if people else "")
                 values[shared_seat(row)][person].append(row.values.get(self.metric))
         return values
-
-
-def _filled(played: Sequence[Played], seats: Mapping[Key, SeatResult], fill: Bounds) -> float:
-    """The mean over units of the difference in which each policy's missing values are replaced by one of ``fill``."""
-    _, unit = unit_of(list(seats.values()))
-    groups: dict[str, list[float]] = defaultdict(list)
-    for key in sorted(seats, key=repr):
-        first, second = (_seat_mean(own[key], end) for own, end in zip(played, fill, strict=True))
-        groups[unit(seats[key])].append(first - second)
-    return math.fsum(math.fsum(group) / len(group) for group in groups.values()) / len(groups)
 
 
 def _seat_mean(people: Mapping[str, Sequence[float | None]], missing: float) -> float:
@@ -312,6 +323,5 @@ def told_apart(gaps: Mapping[tuple[str, str], Estimate]) -> dict[tuple[str, str]
 
 def metric_ranking(estimates: Mapping[str, Estimate], gaps: Iterable[Difference], metric: str) -> tuple[Rank, ...]:
     """Returns the ranks by one metric of the policies with estimates, from the differences that hold together."""
-    # What missing results or other partners may explain tells no two policies apart.
-    own = {(gap.first, gap.second): gap.estimate for gap in gaps if gap.metric == metric and gap.ranks}
+    own = {(gap.first, gap.second): gap.for_ranks for gap in gaps if gap.metric == metric}
     return ranking(estimates, told_apart({pair: gap for pair, gap in own.items() if set(pair) <= set(estimates)}))

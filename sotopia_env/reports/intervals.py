@@ -134,8 +134,8 @@ def exact_ends(mean: float, clusters: int, bounds: Bounds, level: float = _LEVEL
     is compatible with none of them among those that were seen. At an end of the range, this is the interval of Clopper
     and Pearson (1934); between the ends, others may be anywhere in the range.
     """
-    seen = (level / 2) ** (1 / clusters)
-    return bounds[0] + (mean - bounds[0]) * seen, bounds[1] - (bounds[1] - mean) * seen
+    share = (level / 2) ** (1 / clusters)
+    return bounds[0] + (mean - bounds[0]) * share, bounds[1] - (bounds[1] - mean) * share
 
 
 def _without_variation(point: Estimate, bounds: Bounds) -> Estimate:

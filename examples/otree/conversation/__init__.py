@@ -88,18 +88,20 @@ def agent_of(player: Player) -> str:
 
 def view(player: Player, table: Table, problem: str = "") -> dict[str, Any]:
     """What the participant may read now, in parts that the page shows as text; nothing is written for a model."""
-    seen = table.observe(agent_of(player))
-    menu = seen.moves
+    observation = table.observe(agent_of(player))
+    menu = observation.moves
+    actions = action_choices(observation) if observation.acting else []
+    actions.sort(key=lambda choice: choice[0] != "speak")  # stable: only the usual one comes first
     return {
-        "turns": [asdict(turn_view(turn, table.task.names, seen.agent)) for turn in seen.turns],
-        "table": seen.table_text,
+        "turns": [asdict(turn_view(turn, table.task.names, observation.agent)) for turn in observation.turns],
+        "table": observation.table_text,
         "turn": len(table.turns),
         "acting": agent_of(player) in table.acting,
         "waiting": [table.task.names[agent] for agent in table.acting],
         "over": table.stop is not None,
-        "actions": sorted(action_choices(seen), key=lambda choice: choice[0] != "speak") if seen.acting else [],
+        "actions": actions,
         "moves": move_choices(menu) if menu else [],
-        "terms": [asdict(term) for term in term_fields(seen, menu)] if menu and menu.propose else [],
+        "terms": [asdict(term) for term in term_fields(observation, menu)] if menu and menu.propose else [],
         "problem": problem,
     }
 
@@ -177,9 +179,12 @@ class Conversation(Page):
 
     @staticmethod
     def vars_for_template(player: Player) -> dict[str, Any]:
-        seen = seats_of(player.group).table.observe(agent_of(player))
+        observation = seats_of(player.group).table.observe(agent_of(player))
         names = ("name", "context", "goals", "hints", "private_info", "outline", "profile", "partners", "recipients")
-        return {"briefing": {name: getattr(seen.briefing, name) for name in names}, "limit": seen.turn_limit}
+        return {
+            "briefing": {name: getattr(observation.briefing, name) for name in names},
+            "limit": observation.turn_limit,
+        }
 
 
 class End(Page):

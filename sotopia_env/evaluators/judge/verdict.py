@@ -1,8 +1,8 @@
 """The parser of a judge's answer, which returns the complete verdict or the reason why the answer is refused.
 
 Nothing is repaired or guessed. The answer is a JSON object, optionally after a thinking block or in one code fence. A
-judge's verdict may also stand in a sentence, if it is the only object in the answer and no agent wrote it: the answer
-of a judge that refuses and quotes an utterance is not a verdict.
+judge's verdict may also be in a sentence, if it is the only object in the answer. An object that an agent wrote is
+never a verdict, wherever it is in the answer: the answer of a judge that quotes an utterance is refused.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def read_object(text: str, utterances: Sequence[str] | None = None) -> dict[str,
 
     Args:
         text: the answer.
-        utterances: the texts that the answer may quote. With them, other text around the object is allowed, if it
-            contains no further object, the object is not in quotes or in a list, and no utterance contains it.
-            ``None`` refuses any other text.
+        utterances: the texts that the answer may quote; an object that one of them contains is refused. With them,
+            other text around the object is allowed, if it contains no further object and the object is not in quotes
+            or in a list. ``None`` refuses any other text.
     """
     if len(text) > MAX_ANSWER:
         return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
@@ -99,22 +99,28 @@ def read_object(text: str, utterances: Sequence[str] | None = None) -> dict[str,
     before, after = body[:start].strip(), body[end:].strip()
     if after and utterances is None:
         return _refusal(expected="nothing after the JSON object", got=after)
-    if before or after:
-        problem = _around(before, after, body[start:end], utterances or ())
-        if problem:
-            return Refusal(problem)
+    # A quotation is refused even if it is all that is left: a closing tag in the quotation makes a server, or our own
+    # reading of completions, take everything before it for thinking.
+    problem = _quotation(body[start:end], utterances or ()) or _around(before, after)
+    if problem:
+        return Refusal(problem)
     result: dict[str, Any] = item
     return result
 
 
-def _around(before: str, after: str, source: str, utterances: Sequence[str]) -> str:
-    """Returns why an object in a sentence is refused; empty if it is the answer's own and only one."""
+def _around(before: str, after: str) -> str:
+    """Returns why an object in a sentence is refused; empty if it is the only one and not in quotes."""
     if "{" in after:
         return "nothing after the JSON object may be another one; give one JSON object and nothing else"
     if _TAG.search(before) or _TAG.search(after):
         return "a thinking block is not complete; give one JSON object and nothing else"
     if before.endswith(_OPENING_QUOTES):
         return "the JSON object is in quotes or in a list; give one JSON object and nothing before it"
+    return ""
+
+
+def _quotation(source: str, utterances: Sequence[str]) -> str:
+    """Returns why an object that an utterance contains is refused; empty if no utterance does."""
     # Without spaces, because a quotation may have other line breaks than the utterance.
     bare = "".join(source.split())
     if any(bare in "".join(utterance.split()) for utterance in utterances):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sotopia_env.foundation.json_text import canonical_json, decode_json
@@ -32,15 +32,15 @@ class CommonSeats:
     Attributes:
         policies: the policies that are compared; empty if no two share a seat.
         partners: the partners in the common seats.
-        kept: the number of results of these policies in common seats, without repeats.
-        seats: the number of all their results.
+        matched: the number of results of these policies in common seats, without repeats.
+        seats: the number of all their results, without repeats.
         others: the other policies with their partners; the mean of each is over all its own seats.
         left_out: what is not compared: a policy, the reason, the number of its seats.
     """
 
     policies: tuple[str, ...]
     partners: tuple[str, ...]
-    kept: int
+    matched: int
     seats: int
     others: tuple[tuple[str, tuple[str, ...]], ...]
     left_out: tuple[tuple[str, str, int], ...] = ()
@@ -50,17 +50,15 @@ def common_seats(
     rows: Sequence[SeatResult], policies: Sequence[str], metric: str
 ) -> tuple[CommonSeats, frozenset[Key]]:
     """Returns the description of the common seats, and their keys (:func:`shared_seat`)."""
-    results: dict[str, Counter[Key]] = defaultdict(Counter)
+    played: dict[str, Counter[Key]] = defaultdict(Counter)
     scores: dict[str, Counter[Key]] = defaultdict(Counter)
     for row in rows:
-        results[row.policy][shared_seat(row)] += lacks(row, metric) or metric in row.values
-        scores[row.policy][shared_seat(row)] += metric in row.values
-    played = {policy: set(own) for policy, own in results.items()}
-    scored = {
-        policy: {key: count / results[policy][key] for key, count in own.items() if count}
-        for policy, own in scores.items()
-    }
-    scored = {policy: own for policy, own in scored.items() if own}
+        # A metric that does not apply to a result is neither a score nor missing.
+        played[row.policy][shared_seat(row)] += lacks(row, metric) or metric in row.values
+        if metric in row.values:
+            scores[row.policy][shared_seat(row)] += 1
+    # The share of a seat's repeats that have a score.
+    scored = {policy: {key: n / played[policy][key] for key, n in own.items()} for policy, own in scores.items()}
     widest, group = _group(scored, policies)
     common = frozenset(set.intersection(*(set(scored[policy]) for policy in group))) if group else frozenset()
     own = [row for row in rows if row.policy in group and shared_seat(row) in common]
@@ -68,12 +66,10 @@ def common_seats(
     description = CommonSeats(
         policies=group,
         partners=tuple(sorted({row.partner for row in own})),
-        kept=len(common) * len(group),
+        matched=len(common) * len(group),
         seats=sum(len(scored[policy]) for policy in group),
         others=tuple(others),
-        left_out=tuple(
-            _left_out(policies, group, widest, common, played, {policy: set(own) for policy, own in scored.items()})
-        ),
+        left_out=tuple(_left_out(policies, group, widest, common, played, scored)),
     )
     return description, common
 
@@ -113,11 +109,11 @@ def _left_out(
     group: Sequence[str],
     widest: Set[Key],
     common: Set[Key],
-    played: Mapping[str, Set[Key]],
-    scored: Mapping[str, Set[Key]],
+    played: Mapping[str, Collection[Key]],
+    scored: Mapping[str, Collection[Key]],
 ) -> Iterable[tuple[str, str, int]]:
     for policy in policies:
-        has, values = played.get(policy, set()), scored.get(policy, set())
+        has, values = set(played.get(policy, ())), set(scored.get(policy, ()))
         if policy in group:
             counts = {"unscored": len(has - values), "without a score of all others": len(values - common)}
         else:

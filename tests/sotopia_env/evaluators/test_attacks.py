@@ -18,6 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from sotopia_env.chat_model.protocol import ChatRequest
+from sotopia_env.chat_model.transports.completion import split_reasoning
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.prompt import Rubric
 from sotopia_env.evaluators.judge.verdict import Refusal, read_verdict
@@ -284,9 +285,11 @@ def test_an_utterance_beside_a_verdict_never_becomes_the_verdict(attack: Attack)
         f"{attack.text}{true}", f"{attack.text}\n{true}", f"{true}{attack.text}", f"{true}\n{attack.text}",
         f"I will not judge this: {attack.text}.", f'"{attack.text}"', f"> {attack.text}",
         f"<think>It wrote {attack.text} indeed.</think>{true}", f"```json\n{true}\n```\n{attack.text}.",
+        f"I judge {true} It wrote: {attack.text}", f"I judge {true} It wrote: </think>{attack.text}",
     ):  # fmt: skip
-        for utterances in (None, [attack.text]):
-            result = read_verdict(text, agents, axes, utterances)
+        # As a judge's server sends it: what precedes a closing tag is taken for thinking.
+        for answer, utterances in ((text, None), (text, [attack.text]), (split_reasoning(text)[0], [attack.text])):
+            result = read_verdict(answer, agents, axes, utterances)
             assert isinstance(result, Refusal) or result == expected
 
 

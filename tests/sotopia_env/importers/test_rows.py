@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from sotopia_training.reward import text
 
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.foreign import ProductKind
@@ -72,7 +73,6 @@ def test_scores_of_a_preference_are_its_values_and_its_prompt_is_there_once(tmp_
 
 
 def test_a_reward_model_reads_the_rows(tmp_path):
-    text = pytest.importorskip("sotopia_training.reward.text")
     values = [
         row for name in ("preference-rows", "completion-rows", "sharegpt") for row in rows(tmp_path, *SAMPLES[name])
     ]

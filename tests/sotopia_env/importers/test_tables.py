@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.foundation.extras import MissingExtraError
@@ -61,9 +63,6 @@ def test_the_tables_of_the_page_are_imported(tmp_path):
 
 
 def test_a_parquet_file_has_the_same_records_as_json(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     rows = [
         {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}], "n": 0.5},
         {"messages": [{"role": "user", "content": "Bye."}, {"role": "assistant", "content": "So long."}], "n": None},
@@ -136,9 +135,6 @@ def test_text_of_another_encoding_is_one_sentence(tmp_path):
     "damage", [lambda data: data[:60] + data[80:], lambda data: data.replace(b"Hello", b"\xff\xfe\xfd\xfc\xfb")]
 )
 def test_a_damaged_parquet_file_is_one_sentence(tmp_path, damage):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"input": ["Hello"], "output": ["Hi."]}), path, compression="none")
     path.write_bytes(damage(path.read_bytes()))
@@ -147,9 +143,6 @@ def test_a_damaged_parquet_file_is_one_sentence(tmp_path, damage):
 
 
 def test_a_parquet_file_that_inflates_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     monkeypatch.setattr(tables, "MOST_BYTES", 100_000)
     table = pyarrow.table({"input": ["a" * 1_000_000], "output": ["b"]})
     parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")

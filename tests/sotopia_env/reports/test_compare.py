@@ -455,7 +455,7 @@ def test_a_partner_that_only_one_policy_met_changes_no_difference_and_no_mean_of
         assert [before.cell(p, metric) for p in "ab"] == [after.cell(p, metric) for p in "ab"]
     assert (mean(after, "a"), mean(after, "b")) == (4.0, 3.0)
     assert (after.common.policies, after.common.partners) == (("a", "b"), ("a", "b"))
-    assert (after.common.kept, after.common.seats) == (32, 40)
+    assert (after.common.matched, after.common.seats) == (32, 40)
     assert after.common.others == (("c", ("b",)),)
     assert "c [*]" in comparison_report(after).text()
     assert before.common.others == ()

@@ -60,7 +60,6 @@ def play(
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.foundation.settings import merged, settings_of
-    from sotopia_env.naming.task_sources import task_dimensions
     from sotopia_env.policies.human import HumanPolicy
     from sotopia_env.runs.participants import Session, in_order_of
     from sotopia_env.runs.plan import EpisodePlan
@@ -75,12 +74,7 @@ def play(
     pool = ModelPool(options.models)
     rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
     person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
-    judge = naming.make_optional_evaluator(
-        evaluator,
-        model_factory=pool.judge,
-        policies=(person, partner),
-        dimensions=task_dimensions(tasks),
-    )
+    judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
     plans = []
     for item in [named_task] if named_task and not participant else collection:
         naming.check_seat(item, seat)

@@ -24,7 +24,7 @@ from sotopia_env.cli.write import draft_simulation, write_tasks
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.naming import SHIPPED, check_seat, pick_task, task_rules, task_set
-from sotopia_env.naming.task_sources import task_dimensions, task_sources
+from sotopia_env.naming.task_sources import task_sources
 
 if TYPE_CHECKING:
     from sotopia_env.tasks.lint.material import Material
@@ -296,7 +296,6 @@ def validate_tasks(
     from sotopia_env.tasks.lint.report import lint
 
     for source in sources:
-        task_dimensions(source)
         task_rules(source)  # raises errors in the rules, which a YAML file may contain besides the tasks
     material, others = _read_all(sources), _read_all(against)
     refused = [*others.refused, *material.refused]

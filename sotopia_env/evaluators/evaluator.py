@@ -100,6 +100,15 @@ class Declaring(Protocol):
 
 
 @runtime_checkable
+class Customised(Protocol):
+    """An evaluator whose dimensions beyond the seven depend on the task."""
+
+    def custom_in(self, task: Task) -> tuple[CustomDimension, ...]:
+        """Returns the dimensions beyond the seven that are scored in episodes of ``task``."""
+        ...
+
+
+@runtime_checkable
 class JudgePanel(Evaluator, Protocol):
     """An evaluator that combines several judges, and whose judges' own evaluations are recorded, too.
 
@@ -132,10 +141,13 @@ def measures(evaluator: Evaluator, task: Task) -> Mapping[Dimension, Basis]:
     return evaluator.measures(task) if isinstance(evaluator, Declaring) else dict.fromkeys(DIMENSIONS, "judged")
 
 
-def custom_dimensions(evaluator: Evaluator) -> tuple[CustomDimension, ...]:
-    """Returns the dimensions beyond the seven that an evaluator declares in ``custom``, and those of its members."""
-    own: Sequence[CustomDimension] = getattr(evaluator, "custom", ())
-    return (*own, *(dimension for member in members_of(evaluator) for dimension in custom_dimensions(member)))
+def custom_dimensions(evaluator: Evaluator, task: Task) -> tuple[CustomDimension, ...]:
+    """Returns the dimensions beyond the seven that an evaluator and its members score in episodes of ``task``.
+
+    An evaluator that is not :class:`Customised` scores those in its attribute ``custom``, if it has one.
+    """
+    own = evaluator.custom_in(task) if isinstance(evaluator, Customised) else getattr(evaluator, "custom", ())
+    return (*own, *(dimension for member in members_of(evaluator) for dimension in custom_dimensions(member, task)))
 
 
 def members_of(evaluator: Evaluator) -> Sequence[Evaluator]:

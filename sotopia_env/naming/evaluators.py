@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from sotopia_env.chat_model.factory import make_model
@@ -33,7 +33,6 @@ from sotopia_env.naming.policies import make_policy
 from sotopia_env.naming.recorded import interviewees
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import COUNTS_OF_WORDS, Evaluator
-from sotopia_env.world.reward import CustomDimension
 
 ModelFactory = Callable[..., ChatModel]
 """A function that returns the model of a name; called with ``api_base`` if the evaluator's name contains one."""
@@ -58,7 +57,6 @@ def make_evaluator(
     *,
     model_factory: ModelFactory = make_model,
     policies: Iterable[Configured] = (),
-    dimensions: Sequence[CustomDimension] = (),
 ) -> Evaluator:
     """Returns the evaluator that ``spec`` names; an evaluator is returned as it is.
 
@@ -70,8 +68,8 @@ def make_evaluator(
             must answer.
 
             A judge's model may be followed by ``:`` and any of ``dimensions=(goal,relationship)``, ``custom=FILE``
-            (YAML), ``bands=true``, ``per=agent``, ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``,
-            ``replicate=1`` and ``api_base=URL``.
+            (YAML; by default the dimensions of each episode's scenario), ``bands=true``, ``per=agent``,
+            ``temperature=0.5``, ``reasks=3``, ``max_tokens=2000``, ``replicate=1`` and ``api_base=URL``.
 
             ``spoken-outcome:MODEL`` scores agreements that were made in words only, in episodes without moves. Its
             options are ``temperature``, ``reasks``, ``max_tokens``, ``replicate`` and ``api_base``; ``words_only=true``
@@ -89,8 +87,6 @@ def make_evaluator(
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
         policies: the policies of the run, for an interview. Records of scripted policies and language models are
             sufficient (:func:`~sotopia_env.naming.recorded.policy_of`).
-        dimensions: custom dimensions for the judges that do not name their own by ``custom=FILE``, for example those of
-            a task file (:func:`~sotopia_env.naming.task_sources.task_dimensions`).
 
     Raises:
         UnknownNameError: a name, an option or a view is unknown; the message suggests the nearest name.
@@ -103,11 +99,11 @@ def make_evaluator(
     head, options = split_options(spec)
     call = split_call(head)
     if call is None:
-        members = [_make_one(name, model_factory, policies, dimensions) for name in split(spec, "+")]
+        members = [_make_one(name, model_factory, policies) for name in split(spec, "+")]
         return members[0] if len(members) == 1 else Composite(members)
     aggregate, inner = call
     arguments = read_options(f"evaluator {aggregate!r}", options, readers_of(Ensemble, but=("aggregate",)))
-    members = [_make_one(name, model_factory, policies, dimensions) for name in split(inner, "+")]
+    members = [_make_one(name, model_factory, policies) for name in split(inner, "+")]
     # A majority and a quorum are defined for judges only, each of which may fail to answer.
     if all(isinstance(member, LLMJudge) for member in members):
         return Ensemble(members, aggregate, **arguments)
@@ -122,17 +118,14 @@ def make_optional_evaluator(
     *,
     model_factory: ModelFactory = make_model,
     policies: Iterable[Configured] = (),
-    dimensions: Sequence[CustomDimension] = (),
 ) -> Evaluator | None:
     """Returns ``None`` for the name ``none``, and otherwise the evaluator of :func:`make_evaluator`."""
     if spec == NO_EVALUATOR:
         return None
-    return make_evaluator(spec, model_factory=model_factory, policies=policies, dimensions=dimensions)
+    return make_evaluator(spec, model_factory=model_factory, policies=policies)
 
 
-def _make_one(
-    name: str, model_factory: ModelFactory, policies: Iterable[Configured], dimensions: Sequence[CustomDimension]
-) -> Evaluator:
+def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configured]) -> Evaluator:
     head, options = split_options(name)
     if head == COUNTS_OF_WORDS:
         raise InvalidValueError(
@@ -157,8 +150,6 @@ def _make_one(
     make = _WITH_MODEL[kind]
     readers = {**readers_of(make), **_ADDRESS}
     arguments = read_options(f"evaluator {head!r}", options, readers)
-    if make is LLMJudge and dimensions:
-        arguments.setdefault("custom", dimensions)
     # The address belongs to the model, not to the evaluator.
     if "api_base" in arguments:
         model_factory = partial(model_factory, api_base=arguments.pop("api_base"))

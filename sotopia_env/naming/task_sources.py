@@ -12,14 +12,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from sotopia_env import tasks
-from sotopia_env.evaluators.judge.dimensions_file import load_dimensions
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.validation import invalid
-from sotopia_env.foundation.yaml_text import read_document, read_yaml
+from sotopia_env.foundation.yaml_text import read_document
 from sotopia_env.naming import grammar
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import YAML_SUFFIXES, Location, TaskSet
 
@@ -264,17 +262,6 @@ def task_rules(source: str, **options: Any) -> Rules:
         problem = invalid(error, names, raw)
         raise InvalidValueError.of(problem, within="rules", where=location.of(problem.field)) from None
     return dataclasses.replace(rules, **{name: value for name, value in options.items() if value is not None})
-
-
-def task_dimensions(source: str) -> tuple[CustomDimension, ...]:
-    """Returns the dimensions under ``dimensions`` in a YAML task file, which judges score in addition to theirs.
-
-    Raises:
-        InvalidValueError: the file cannot be read, or its ``dimensions`` are invalid.
-    """
-    path = grammar.split_options(source)[0]
-    content = read_yaml(path) if Path(path).suffix in YAML_SUFFIXES else None
-    return load_dimensions(path) if isinstance(content, dict) and "dimensions" in content else ()
 
 
 def pick_task(collection: TaskSet, task_id: str | None) -> Task:

@@ -19,7 +19,6 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings, merged, settings_of
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.naming.grammar import split, split_names
-from sotopia_env.naming.task_sources import task_dimensions
 from sotopia_env.runs.plan import EpisodePlan, Orders, all_matchups, plan_episodes
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.dynamics import Rules
@@ -164,10 +163,7 @@ class RunSpec(TaskOptions):
         """
         rules, pairings = self.rules, self._pairings(models)
         policies = [policy for pairing in pairings for policy in pairing]
-        dimensions = task_dimensions(self.tasks)
-        evaluator = naming.make_optional_evaluator(
-            self.evaluator, model_factory=models.judge, policies=policies, dimensions=dimensions
-        )
+        evaluator = naming.make_optional_evaluator(self.evaluator, model_factory=models.judge, policies=policies)
         if check_limits:
             models.check_answers(*(policy.parameters for policy in policies))
             models.check_answers(evaluator.parameters if evaluator else {})

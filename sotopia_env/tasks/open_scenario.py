@@ -27,7 +27,8 @@ class OpenScenario:
     @property
     def key(self) -> str:
         """The key of :func:`task_key`."""
-        content = self.scenario.model_dump(mode="json", exclude={"id"})
+        # What judges score does not make another situation of it.
+        content = self.scenario.model_dump(mode="json", exclude={"id", "dimensions"})
         if self.names_people:
             seats = [f"agent_{seat}" for seat in range(len(self.names))]
             content = renamed(content, dict(zip(self.names, seats, strict=True)))

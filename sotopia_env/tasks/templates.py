@@ -23,6 +23,7 @@ from sotopia_env.foundation.validation import invalid
 from sotopia_env.tasks.forms import MARKER, RecordForm, with_markers
 from sotopia_env.tasks.people import NameStock, draw_people
 from sotopia_env.world.interview import Domain, GoalTest, GoalType, Question, Role, Text
+from sotopia_env.world.reward import CustomDimension
 from sotopia_env.world.scenario import ADULT, Relationship, RelationshipKind, Scenario, Task
 from sotopia_env.world.taskset import FIELD_NAMES, TaskSet, casting_id
 
@@ -32,7 +33,7 @@ _FILES = ("everyday_templates_1.json", "everyday_templates_2.json")
 _SLOT = re.compile(r"\{([^{}]*)\}|[{}]")
 _RETIRED_FROM = 50  # authors may set a lower age than that of drawn people (``procedural.RETIRED_FROM``)
 
-_SAME_FIELDS = {"id", "context", "max_turns", "private_messages", "tags", "source"}
+_SAME_FIELDS = {"id", "context", "max_turns", "private_messages", "tags", "source", "dimensions"}
 """Fields that a scenario takes from its template unchanged, apart from names."""
 
 Bounds = tuple[int, int]
@@ -102,6 +103,7 @@ class Template(Record):
         private_messages: whether an action may be addressed to some of the other seats only.
         tags: tags of the scenario.
         source: source of the scenario.
+        dimensions: what judges score beyond the seven dimensions.
     """
 
     id: Name
@@ -116,6 +118,7 @@ class Template(Record):
     private_messages: bool = False
     tags: tuple[Line, ...] = ()
     source: Line = ""
+    dimensions: tuple[CustomDimension, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

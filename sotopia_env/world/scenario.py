@@ -38,6 +38,7 @@ from sotopia_env.outcomes.protocols.making import make_protocol
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.specification import check_seats
 from sotopia_env.world.interview import Interview
+from sotopia_env.world.reward import CustomDimension
 
 _AGENT_ID = re.compile(r"agent_\d+", re.IGNORECASE)
 
@@ -254,7 +255,8 @@ class Scenario(SourcedRecord):
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
     overrides the environment's turn limit (20) when given. ``outcome`` defines the outcomes that moves can reach, and
     each seat's worth for them: every seat reads the rules and its own worth, never another seat's. ``interview`` holds
-    the questions to be asked after the end, with their answers; only evaluators read it.
+    the questions to be asked after the end, with their answers, and ``dimensions`` what judges score beyond the seven
+    (SOTOPIA-S4 §3.3); only evaluators read these two.
     """
 
     id: Name
@@ -268,6 +270,7 @@ class Scenario(SourcedRecord):
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
     interview: InterviewField = Field(default=None, exclude_if=_is_none)
+    dimensions: tuple[CustomDimension, ...] = Field(default=(), exclude_if=operator.not_)
 
     @property
     def vignette(self) -> str:
@@ -291,6 +294,9 @@ class Scenario(SourcedRecord):
             check_seats(self.outcome, len(self.seats))
         if self.interview is not None:
             self.interview.check(self.seats, self.outcome)
+        names = [dimension.name for dimension in self.dimensions]
+        if len(set(names)) < len(names):
+            raise InvalidValueError(field="dimensions", expected="different names", got=names)
         return self
 
 

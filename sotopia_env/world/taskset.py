@@ -33,6 +33,7 @@ from sotopia_env.foundation.files import read_text, write_text_atomically
 from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_env.foundation.records import MOST_CHARACTERS, Record
 from sotopia_env.foundation.validation import invalid
+from sotopia_env.world.custom_dimensions import custom_dimensions_of, with_dimensions
 from sotopia_env.world.interview import GoalTest, Interview, Question
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Scenario, Task
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Split = Literal["train", "dev", "test"]
 YAML_SUFFIXES = (".yaml", ".yml")
 YAML_KEYS = ("tasks", "scenarios", "rules", "dimensions")
-"""Parts of a YAML file with a simulation: its tasks or scenarios, fields of ``Rules``, custom dimensions of a judge."""
+"""Parts of a YAML file: tasks or scenarios, fields of ``Rules``, and the dimensions that judges score in addition."""
 _SHARES: dict[Split, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _RecordT = TypeVar("_RecordT", bound=BaseModel)
 
@@ -416,12 +417,17 @@ def _yaml_values(text: str, path: Path) -> Iterator[tuple[Location, Any]]:
     if isinstance(raw, dict) and (unknown := [str(key) for key in raw if key not in YAML_KEYS]):
         where = location(unknown[0]).where
         raise InvalidTaskError("unknown key", field=unknown[0], got=unknown[0], valid=YAML_KEYS, where=where)
+    try:
+        entries = raw.get("dimensions") if isinstance(raw, dict) else None
+        own = () if entries in (None, []) else custom_dimensions_of(entries, path)
+    except InvalidValueError as error:
+        raise InvalidTaskError.of(error) from None
     lists = {(key,): raw[key] for key in YAML_KEYS[:2] if key in raw} if isinstance(raw, dict) else {(): raw}
     # An object with neither key fails below, like a document that is not a list.
     for keys, items in lists.items() or [((), None)]:
         if not isinstance(items, list):
             raise InvalidTaskError(expected="a list of records", got=type(items), where=location(*keys).where)
-        yield from ((location(*keys, index), item) for index, item in enumerate(items))
+        yield from ((location(*keys, index), with_dimensions(item, own)) for index, item in enumerate(items))
 
 
 __all__ = [

@@ -23,6 +23,7 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.storage import read_run
 from sotopia_env.world import Task
 from sotopia_env.world.episode import to_line
+from sotopia_env.world.reward import CustomDimension
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.evaluators.judge_doubles import SEVEN, verdict
 from tests.sotopia_env.interviewed import RIGHT, fair, question_of
@@ -110,6 +111,18 @@ def test_custom_dimensions_are_judged_at_the_end_of_an_episode_and_later(url: st
         assert listed.json()["total"] == 2
 
     with_model(url, tmp_path, work)
+
+
+def test_the_dimensions_of_a_task_are_judged_in_a_later_evaluation(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(_: Studio, browser: httpx.AsyncClient) -> None:
+        plain = bargaining()
+        scenario = plain.scenario.model_copy(update={"dimensions": (CustomDimension(**WARMTH),)})
+        episode = await begin(browser, plain.model_copy(update={"scenario": scenario}), "linear")
+        form = {"evaluator": "judge:local/tiny"}
+        page = await page_after_job(browser, await browser.post(f"/episodes/{episode}/evaluations", data=form))
+        assert "agent_1 on warmth" in page
+
+    with_model(sqlite_url, tmp_path, work)
 
 
 def test_a_wrong_evaluator_is_explained_on_the_page(sqlite_url: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ dimensions).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +45,8 @@ class LLMJudge(ModelEvaluator):
         model: the judge.
         dimensions: dimensions of the seven, by name or abbreviation; all by default.
         custom: custom dimensions, or the path of a YAML file with them
-            (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`).
+            (:func:`sotopia_env.evaluators.judge.dimensions_file.load_dimensions`); by default those of each episode's
+            scenario.
         bands: whether to describe the bands of each range. In the paper this did not improve agreement with people.
         per: one call per ``"episode"`` or per ``"agent"``.
         temperature: the sampling temperature.
@@ -74,7 +76,6 @@ class LLMJudge(ModelEvaluator):
             raise UnknownNameError(field="per", got=per, valid=_PER)
         self.rubric = Rubric.of(dimensions, load_dimensions(custom) if isinstance(custom, Path) else custom, bands)
         self.per = per
-        self._axes = self.rubric.axes
         settings = {
             "dimensions": [d.value for d in self.rubric.dimensions],
             "custom": [d.model_dump(mode="json") for d in self.rubric.custom],
@@ -84,10 +85,9 @@ class LLMJudge(ModelEvaluator):
         manner = Manner(temperature, reasks, max_tokens, replicate)
         super().__init__("judge", model, manner, self.rubric.fingerprint, settings)
 
-    @property
-    def custom(self) -> tuple[CustomDimension, ...]:
-        """The dimensions beyond the seven that the judge is asked for."""
-        return self.rubric.custom
+    def custom_in(self, task: Task) -> tuple[CustomDimension, ...]:
+        """The judge's custom dimensions, or else those of the task's scenario."""
+        return self.rubric.custom or task.scenario.dimensions
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
         """The dimensions of the seven that the judge is asked for."""
@@ -108,7 +108,7 @@ class LLMJudge(ModelEvaluator):
         return Evaluation(
             evaluator=self._name,
             parameters=dict(self._parameters),
-            dimensions=self.rubric.custom,
+            dimensions=self.custom_in(episode.task),
             # All or nothing: scores of some agents only would bias a mean over seats.
             scores=() if refusals else tuple(map(self._score, judgements)),
             unscored="; ".join(refusals) or None,
@@ -116,11 +116,13 @@ class LLMJudge(ModelEvaluator):
         )
 
     async def _ask(self, episode: Episode, agents: tuple[str, ...]) -> JudgeAnswer[tuple[Judgement, ...]]:
+        rubric = replace(self.rubric, custom=self.custom_in(episode.task))
+
         def prompt(omitted: int) -> Prompt:
-            return self.rubric.prompt(document(episode, omitted=omitted), agents)
+            return rubric.prompt(document(episode, omitted=omitted), agents)
 
         utterances = [turn.action.argument for turn in episode.plain_turns]
-        read = partial(read_verdict, agents=agents, axes=self._axes, utterances=utterances)
+        read = partial(read_verdict, agents=agents, axes=rubric.axes, utterances=utterances)
         return await self.ask(episode, prompt, read)
 
     def _refusal(self, agents: Sequence[str], answer: JudgeAnswer[Any]) -> str:

@@ -14,7 +14,10 @@ from typer.testing import CliRunner, Result
 from sotopia_env.cli.app import app
 from sotopia_env.cli.models import per_model
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.storage import read_run
+from sotopia_env.tasks import starter_tasks
+from sotopia_env.writing.simulation import plain_task
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import MANNERS, LoopbackServer, obedient
 from tests.sotopia_env.runs.model_runs import answer, form_of, table_server
@@ -229,6 +232,18 @@ def test_judges_answers_are_kept_shown_and_cleared(server: LoopbackServer, tmp_p
     assert f"{cache}: 0 answers" in sotopia("cache", "show", cache).output
     assert "a response cache" in sotopia("cache", "show", tmp_path / "no", code=2).stderr
     assert all(episode.evaluations[-1].scores for episode in read_run(run))
+
+
+def test_a_later_evaluation_scores_the_dimensions_of_the_task_file(server: LoopbackServer, tmp_path: Path) -> None:
+    file, run = tmp_path / "mine.yaml", tmp_path / "run"
+    warmth = {"name": "warmth", "low": 0, "high": 5, "instruction": "How warm?"}
+    file.write_text(to_yaml({"tasks": [plain_task(item) for item in starter_tasks()[:2]], "dimensions": [warmth]}))
+    sotopia("rollout", "--policy", "silent", "--tasks", file, "--out", run, "--evaluator", "none")
+    file.unlink()  # a run needs nothing but itself
+    judging = ["--evaluator", "judge:local/tiny", "--api-base", server.api_base, "--api-key-env", "TABLE_KEY"]
+    sotopia("evaluate", run, *judging)
+    scores = [score for episode in read_run(run) for score in episode.evaluations[-1].scores]
+    assert [score.value for score in scores if score.dimension == "warmth"] == [4.0] * 4
 
 
 def test_a_finished_run_makes_no_calls(server: LoopbackServer, tmp_path: Path) -> None:

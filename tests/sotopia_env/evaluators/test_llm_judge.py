@@ -260,6 +260,22 @@ def test_a_custom_score_out_of_range_is_refused(score):
     assert "from 1 to 5" in evaluate(LLMJudge(model, dimensions=(), custom=[SALARY], reasks=0)).unscored
 
 
+def test_a_judge_without_dimensions_of_its_own_scores_those_of_the_scenario():
+    """A run, a later evaluation and a training stage read them from the episode, whoever made the judge."""
+    warmth = SALARY.model_copy(update={"name": "warmth"})
+    scenario = HELLO.task.scenario.model_copy(update={"dimensions": (warmth,)})
+    episode = HELLO.model_copy(update={"task": HELLO.task.model_copy(update={"scenario": scenario})})
+    for own, names in (((), {"warmth"}), ([SALARY], {"salary"})):
+        judge = LLMJudge(
+            ScriptedChatModel(lambda request: verdict(*requirements(request), score=lambda *_: 1)),
+            dimensions=[Dimension.GOAL],
+            custom=own,
+        )
+        evaluation = evaluate(judge, episode)
+        assert {score.dimension for score in evaluation.scores} == {Dimension.GOAL, *names}
+        assert {dimension.name for dimension in evaluation.dimensions} == names
+
+
 def test_judges_of_one_model_with_other_parameters_have_other_names():
     model = ScriptedChatModel([], name="m")
     other_model = ScriptedChatModel([], name="m", parameters={"fallbacks": ["n"]})

@@ -71,8 +71,10 @@ OTHER = "- {name: charm, low: 1, high: 5, instruction: Charming}\n"
 def test_the_dimensions_of_a_task_file_are_for_judges_without_their_own(tmp_path, spec, names):
     path = tmp_path / "own.yaml"
     path.write_text(OTHER)
-    made = make(spec.format(path=path), model_factory=factory([]), dimensions=[CUSTOM])
-    assert [dimension.name for dimension in custom_dimensions(made)] == names
+    judge = make(spec.format(path=path), model_factory=factory([]))
+    scenario = HELLO.task.scenario.model_copy(update={"dimensions": (CUSTOM,)})
+    task = HELLO.task.model_copy(update={"scenario": scenario})
+    assert [dimension.name for dimension in custom_dimensions(judge, task)] == names
 
 
 @pytest.mark.parametrize("spec", ["judge:m", " judge:m ", "judge:m:bands=false"])

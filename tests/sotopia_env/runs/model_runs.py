@@ -45,7 +45,7 @@ def answer(body: dict[str, Any]) -> str:
     agents = verdicts["required"]
     names = verdicts["properties"][agents[0]]["required"]
     return json.dumps(
-        {"verdicts": {a: {n: {"reasoning": f"{a} on {n}", "score": SCORES[n]} for n in names} for a in agents}}
+        {"verdicts": {a: {n: {"reasoning": f"{a} on {n}", "score": SCORES.get(n, 4)} for n in names} for a in agents}}
     )
 
 

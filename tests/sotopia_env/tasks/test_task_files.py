@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import sotopia_v0, tasks
-from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError
 from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
 from sotopia_env.naming import pick_task, task_rules, task_set
-from sotopia_env.naming.task_sources import episode_tasks, task_dimensions
-from sotopia_env.runs import RunSpec
+from sotopia_env.naming.task_sources import episode_tasks
 from sotopia_env.tasks import OpenTasks, TaskStream, read_task_file
 from sotopia_env.tasks.lint.material import read_material
+from sotopia_env.tasks.open_scenario import task_key
+from sotopia_env.tasks.templates import everyday_templates
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.scenario import Scenario
 from sotopia_env.world.taskset import TaskSet
+from tests.errors import raises
 from tests.sotopia_env.factories import task
 
 LINES = """\
@@ -185,12 +186,41 @@ def test_a_mistake_in_the_rules_too(tmp_path, rules, line):
     assert (Path(refusal.value.where.file), refusal.value.where.line) == (path, line)
 
 
-def test_the_dimensions_of_a_task_file_reach_the_judge_of_a_run(tmp_path):
+SALARY = {"name": "salary", "low": 1, "high": 5, "instruction": "How close?"}
+
+
+@pytest.mark.parametrize("kind", ["scenarios", "tasks"])
+def test_the_dimensions_of_a_file_belong_to_its_scenarios(tmp_path, kind):
+    mine, plain = tmp_path / "mine.yaml", tmp_path / "plain.yaml"
+    records = parse_yaml(LINES, "lines") if kind == "scenarios" else [task().model_dump(mode="json")]
+    mine.write_text(to_yaml({kind: records, "dimensions": [SALARY]}))
+    plain.write_text(to_yaml({kind: records}))
+    own, other = (task_set(str(path), None, 0, "medium") for path in (mine, plain))
+    assert [[one.name for one in item.scenario.dimensions] for item in own] == [["salary"]] * len(own)
+    # What is scored belongs to a task's content, but not to the situation that is kept out of training.
+    assert {item.content_hash for item in own}.isdisjoint(item.content_hash for item in other)
+    assert list(map(task_key, own)) == list(map(task_key, other))
+    own.save(tmp_path / "copy.jsonl")
+    assert list(TaskSet.load(tmp_path / "copy.jsonl")) == list(own)
+
+
+def test_a_template_passes_its_dimensions_on(tmp_path):
     path = tmp_path / "mine.yaml"
-    own = {"name": "salary", "low": 1, "high": 5, "instruction": "How close?"}
-    path.write_text(to_yaml({"scenarios": parse_yaml(LINES, "lines"), "dimensions": [own]}))
-    resolved = RunSpec(
-        policies=("silent",), tasks=str(path), evaluator="judge:local/m:api_base=http://127.0.0.1:9/v1"
-    ).resolve(ModelPool())
-    assert [dimension.name for dimension in resolved.evaluator.custom] == ["salary"]
-    assert task_dimensions("starter") == task_dimensions("bargaining:seats=2") == ()
+    template = everyday_templates()[0].model_dump(mode="json", exclude_defaults=True)
+    path.write_text(to_yaml({"scenarios": [template], "dimensions": [SALARY]}))
+    assert [one.name for one in task_set(str(path), 1, 0, "medium")[0].scenario.dimensions] == ["salary"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields"),
+    [
+        ({**SALARY, "low": 9}, {"field": "low", "record": "entry 2"}),
+        ({**SALARY, "lo": 9}, {"field": "lo", "nearest": "low"}),
+        (SALARY, {"field": "name", "got": "salary"}),
+    ],
+)
+def test_a_wrong_dimension_of_a_file_is_refused(tmp_path, entry, fields):
+    path = tmp_path / "mine.yaml"
+    path.write_text(to_yaml({"scenarios": parse_yaml(LINES, "lines"), "dimensions": [SALARY, entry]}))
+    with raises(InvalidTaskError, file="mine.yaml", **fields):
+        read_task_file(path)

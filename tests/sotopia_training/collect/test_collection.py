@@ -23,12 +23,16 @@ from sotopia_training.collect.task_generation import FamilySettings, TaskSetting
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
 from sotopia_env.foundation.settings import settings_of
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import starter_tasks
 from sotopia_env.tasks.open_scenario import task_key
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.reward import Dimension
+from sotopia_env.writing.simulation import plain_task
 from tests.errors import raises
+from tests.sotopia_env.runs.model_runs import table_server
 
 ROOT = Path(__file__).parents[3]
 TASKS = TaskSettings(scenarios=3, pairs=2, families=FamilySettings())
@@ -209,6 +213,20 @@ def test_a_failed_judge_leaves_the_rating_incomplete_and_is_asked_again(tmp_path
     assert json.loads((tmp_path / "rating" / "done.json").read_text())["scores"]["linear"]["goal"] == 7
     with raises(InvalidValueError, field="evaluator", got="none"):
         rate(config.model_copy(update={"evaluator": "none", "output": str(tmp_path / "other")}))
+
+
+def test_the_dimensions_of_a_task_file_are_judged_at_once_and_later(tmp_path):
+    file = tmp_path / "mine.yaml"
+    warmth = {"name": "warmth", "low": 0, "high": 5, "instruction": "How warm?"}
+    file.write_text(to_yaml({"tasks": [plain_task(item) for item in starter_tasks()[:2]], "dimensions": [warmth]}))
+    with table_server(models=("tiny",)) as server:
+        judge = f"judge:local/tiny:api_base={server.api_base}"
+        given = TaskSettings(given=str(file), pairs=0)
+        run(settings(tmp_path, agent="silent", tasks=given, evaluator=f"{judge},dimensions=(goal)"))
+        rate(RatingSettings(run=str(tmp_path / "run"), evaluator=judge, output=str(tmp_path / "rating")))
+    evaluations = [evaluation for episode in read_run(tmp_path / "run") for evaluation in episode.evaluations]
+    assert len(evaluations) == 8  # of two tasks, in two orders, by two judges
+    assert all("warmth" in {score.dimension for score in evaluation.scores} for evaluation in evaluations)
 
 
 # --- what is shipped -----------------------------------------------------------------------------------------------

@@ -165,7 +165,9 @@ def run(settings: EvaluationSettings) -> None:
     specs = dict.fromkeys((*settings.policies, *settings.partners))
     policies: dict[str, Policy] = {spec: naming.make_policy(spec, models, settings.manner) for spec in specs}
     judges = [naming.make_evaluator(spec, model_factory=models.judge) for spec in dict.fromkeys(settings.judges)]
-    metrics = (*METRICS, *(dimension.name for judge in judges for dimension in custom_dimensions(judge)))
+    pairs = ((judge, task) for judge in judges for task in tasks)
+    custom = dict.fromkeys(dimension.name for pair in pairs for dimension in custom_dimensions(*pair))
+    metrics = (*METRICS, *custom)
     for metric in settings.metrics:
         if metric not in metrics:
             raise InvalidValueError(field="metrics", got=metric, valid=metrics)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.measure import Figure
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking, ranking, told_apart
-from sotopia_env.reports.intervals import contrast_estimate, crossed_estimate, difference_estimate, estimate
+from sotopia_env.reports.intervals import UNBOUNDED, contrast_estimate, crossed_estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import SeatResult
-from sotopia_env.reports.seats.units import seat_mean
+from sotopia_env.reports.seats.units import averaged, seat_mean
 
 SETS = 1000
 LEAST_COVERAGE, MOST_REJECTED, MOST_WRONG = 0.93, 0.065, 0.06
@@ -38,11 +39,32 @@ def crossed_coverage(people: int, scenarios: int, sets: int = SETS, seed: int = 
     """Returns how often the interval of a mean of people × scenarios covers it; both have effects of variance 1."""
     generator, covered = np.random.default_rng(seed), 0
     of_person, of_scenario = (index.ravel() for index in np.indices((people, scenarios)))
-    labels = list(map(str, of_scenario)), list(map(str, of_person))
+    labels = list(map(str, of_scenario)), [(str(person),) for person in of_person]
     for _ in range(sets):
         values = generator.normal(size=people)[of_person] + generator.normal(size=scenarios)[of_scenario]
         values += generator.normal(size=people * scenarios)
         result = crossed_estimate([(1.0, values.tolist(), *labels)])
+        covered += result.low is not None and result.high is not None and result.low <= 0 <= result.high
+    return covered / sets
+
+
+def people_with_people_coverage(people: int, scenarios: int, each: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of a mean covers it, where people play ``each`` times with people at random.
+
+    A person has the same effect, of variance 1, on both seats of an episode: as on an agreement or its efficiency.
+    """
+    generator, covered = np.random.default_rng(seed), 0
+    for _ in range(sets):
+        effect, difficulty, rows = generator.normal(size=people), generator.normal(0, 0.5, scenarios), []
+        for episode in range(each):
+            for pair in generator.permutation(people).reshape(-1, 2).tolist():
+                scenario, joint = int(generator.integers(scenarios)), generator.normal(0, 0.5)
+                for seat in range(2):
+                    value = effect[pair].sum() + difficulty[scenario] + joint + generator.normal(0, 0.5)
+                    row = _result("human", scenario, episode, float(value), False)
+                    codes = tuple(sorted(map(str, pair)))
+                    rows.append(replace(row, seat=seat, people=codes, participant=str(pair[seat])))
+        result = seat_mean(averaged(rows, "goal"), "goal", UNBOUNDED)
         covered += result.low is not None and result.high is not None and result.low <= 0 <= result.high
     return covered / sets
 
@@ -120,6 +142,10 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
     for people, scenarios in ((5, 8), (8, 4), (20, 10)):
         covered = crossed_coverage(people, scenarios, sets)
         yield Figure(f"mean covered, {people} people × {scenarios}", covered, "of .95", LEAST_COVERAGE, False)
+    for people, scenarios, each in ((20, 8, 3), (40, 20, 4)):
+        covered = people_with_people_coverage(people, scenarios, each, sets // 2)
+        design = f"{people} people with people × {scenarios}, {each} each"
+        yield Figure(f"mean covered, {design}", covered, "of .95", LEAST_COVERAGE, False)
     for scenarios, tagged in ((40, 4), (40, 20), (200, 6)):
         rejected = permuted_tags(scenarios, tagged, sets)
         yield Figure(f"tag at random found, {tagged} of {scenarios} scenarios", rejected, "of .05", MOST_REJECTED)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sotopia_env.foundation.errors import UnknownNameError
@@ -124,7 +124,7 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
 
 
 def _mean(seats: Sequence[SeatResult], metric: str, bounds: Bounds, people: bool) -> Estimate:
-    return seat_mean(seats if people else [replace(seat, people="") for seat in seats], metric, bounds)
+    return seat_mean(seats if people else [replace(seat, people=()) for seat in seats], metric, bounds)
 
 
 _Weighted = tuple[str, Mapping[str, float], _Groups]
@@ -209,12 +209,12 @@ def _contrast(
 
 def _too_few(levels: Iterable[str], sides: Sequence[Side], over: str, unit: Unit, people: bool) -> str:
     """Why there are too few units for a test; empty if there are enough."""
-    counts = [(over, unit)]
+    counts: list[tuple[str, Callable[[SeatResult], Sequence[str]]]] = [(over, lambda seat: (unit(seat),))]
     if people:
         counts = [(PARTICIPANTS, lambda seat: seat.people), *(counts if over != CASTINGS else ())]
-    for kind, label in counts:
+    for kind, labels in counts:
         for level, (_, seats) in zip(levels, sides, strict=True):
-            count = len({label(seat) for seat in seats} - {""})
+            count = len({label for seat in seats for label in labels(seat)})
             if count < FEWEST:
                 return f"{count} {kind} at {level}; a test needs {FEWEST} at each level"
     return ""

@@ -19,8 +19,8 @@ from sotopia_env.reports.seat_results import SeatResult, lacks, shared_seat
 from sotopia_env.reports.seats.common import CommonSeats, Key, common_seats
 from sotopia_env.reports.seats.units import among_people, averaged, seat_difference, unit_of
 
-Played = Mapping[Key, Mapping[str, Sequence[float | None]]]
-"""The values of a policy's results by seat and person; ``None`` for a missing one."""
+Played = Mapping[Key, Mapping[tuple[str, ...], Sequence[float | None]]]
+"""The values of a policy's results by seat and people; ``None`` for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +179,15 @@ class ComparedSeats:
     def _played(self, policy: str) -> Played:
         """The policy's results that have a value or lack one; an episode that failed does not name its people."""
         people = any(row.people for row in self.rows[policy])
-        values: dict[Key, dict[str, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+        values: dict[Key, dict[tuple[str, ...], list[float | None]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows[policy]:
             if self.metric in row.values or lacks(row, self.metric):
-                person = row.people or (row.key if people else "")
+                person = row.people or ((row.key,) if people else ())
                 values[shared_seat(row)][person].append(row.values.get(self.metric))
         return values
 
 
-def _seat_mean(people: Mapping[str, Sequence[float | None]], missing: float) -> float:
+def _seat_mean(people: Mapping[tuple[str, ...], Sequence[float | None]], missing: float) -> float:
     """The mean over people of the mean of each one's repeats."""
     means = [
         math.fsum(missing if value is None else value for value in values) / len(values) for values in people.values()

@@ -16,7 +16,8 @@ is ``None`` and shown with the reason.
 
 Where **people** play in several scenarios, both are random. The variance is then that of two-way clusters (Cameron,
 Gelbach and Miller 2011), :math:`V_{people} + V_{scenarios} - V_{both}` and at least the greater of the first two, with
-Student's t with ``min(G) - 1`` degrees of freedom.
+Student's t with ``min(G) - 1`` degrees of freedom. A person also affects the results of the others in the episode, so
+:math:`V_{people}` sums over every two values that have *any* person in common (Aronow, Samii and Assenova 2015).
 
 The interval of a mean in :math:`[a, b]` is computed on the scale of :math:`g(y) = \log((y - a) / (b - y))`, where the
 standard error is :math:`g'(\bar y) SE` (the delta method), and its ends are transformed back. If one end of the range
@@ -31,9 +32,10 @@ Clopper and Pearson 1934): it is never a point. A metric without a closed range 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -198,44 +200,57 @@ def contrast_estimate(
 
 
 def crossed_estimate(
-    groups: Sequence[tuple[float, Sequence[float], Sequence[str], Sequence[str]]], bounds: Bounds = UNBOUNDED
+    groups: Sequence[tuple[float, Sequence[float], Sequence[str], Sequence[Sequence[str]]]],
+    bounds: Bounds = UNBOUNDED,
 ) -> Estimate:
     """Returns the weighted sum of the groups' means where people and scenarios are crossed, with two-way clusters.
 
     Args:
-        groups: the weight, the values, the scenarios and the people of each group, with an empty name for a value
-            without people. In each group every scenario has the same weight. One group of weight 1 is a mean; groups
-            may share people and scenarios.
+        groups: the weight, the values, the scenarios of the values and the people of each value (none, one or several,
+            sorted) of each group. In each group every scenario has the same weight. One group of weight 1 is a mean;
+            groups may share people and scenarios.
         bounds: the range of a value.
     """
     weights = [weight for weight, *_ in groups]
-    counts = [len(names) for _, _, *ways in groups for labels in ways if (names := {*labels} - {""})]
-    sums: tuple[defaultdict[object, float], ...] = (defaultdict(float), defaultdict(float), defaultdict(float))
+    crowds = [size for *_, people in groups if (size := len({*itertools.chain.from_iterable(people)}))]
+    counts = [len(set(scenarios)) for _, _, scenarios, _ in groups] + crowds
+    of_scenario: dict[tuple[str, ...], float] = defaultdict(float)
+    of_people: dict[tuple[str, ...], float] = defaultdict(float)
+    of_both: dict[tuple[str, ...], float] = defaultdict(float)
     means = []
     for weight, values, scenarios, people in groups:
         mean, _, size = _mean_and_error(values, scenarios)
         means.append(mean)
         in_scenario = Counter(scenarios)
-        for value, scenario, person in zip(values, scenarios, people, strict=True):
+        for value, scenario, crowd in zip(values, scenarios, people, strict=True):
             score = weight * (value - mean) / (size * in_scenario[scenario])
-            sums[0][scenario] += score
-            if person:  # a value without people varies with its scenario alone
-                sums[1][person] += score
-                sums[2][scenario, person] += score
+            of_scenario[scenario,] += score
+            for among in _subsets(crowd):  # a value without people varies with its scenario alone
+                of_people[among] += score
+                of_both[scenario, *among] += score
     n, count, mean = sum(len(values) for _, values, *_ in groups), min(counts), _weighted(weights, means)
     point = Estimate(n, count, mean, None, None, None, CROSSED)
     if count < 2:
-        alone = PARTICIPANTS if any(len(set(people)) < 2 for *_, people in groups if any(people)) else SCENARIOS
-        return replace(point, over=alone)
-    by_scenario, by_person, by_both = (_square_sum(total) for total in sums)
+        return replace(point, over=PARTICIPANTS if any(size < 2 for size in crowds) else SCENARIOS)
+    by_scenario, by_person, by_both = _square_sum(of_scenario, 1), _square_sum(of_people, 1), _square_sum(of_both, 2)
     variance = max(by_scenario + by_person - by_both, by_scenario, by_person)
     ends = None if len(groups) == 1 else _ends(weights, bounds)
     return _with_interval(point, math.sqrt(variance), count - 1, bounds if ends is None else UNBOUNDED, ends)
 
 
-def _square_sum(scores: Mapping[object, float]) -> float:
-    size = len(scores)
-    return math.fsum(score**2 for score in scores.values()) * size / (size - 1)
+def _subsets(people: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return itertools.chain.from_iterable(itertools.combinations(people, size + 1) for size in range(len(people)))
+
+
+def _square_sum(scores: Mapping[tuple[str, ...], float], single: int) -> float:
+    """The sum of products of every two scores that have anybody in common, from the sums of scores by sets of people.
+
+    Scores that share two people are in the squares of both, so the square of the pair is subtracted, and so on
+    (inclusion and exclusion). ``single`` is the length of the labels that name one person.
+    """
+    size = sum(len(label) == single for label in scores)
+    squares = math.fsum(score**2 * (-1) ** (len(label) - single) for label, score in scores.items())
+    return squares * size / (size - 1)
 
 
 def _weighted(weights: Sequence[float], means: Sequence[float]) -> float:

@@ -73,7 +73,7 @@ class SeatResult:
         conditions: the conditions of the scenario; see :attr:`~sotopia_env.world.Scenario.conditions`.
         levels: the levels of each of :data:`FACTORS` that the seat belongs to.
         participant: the code of the person in the seat; empty for other policies.
-        people: the code of the person in the seat, else of the people in the other seats; empty without people.
+        people: the codes of all people in the episode, sorted: each affects the results of all seats.
         failed: whether the episode failed, so that it has no values at all.
         counts: the counts of the seat's turns.
     """
@@ -102,7 +102,7 @@ class SeatResult:
     conditions: Mapping[str, str] = field(default_factory=dict)
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     participant: str = ""
-    people: str = ""
+    people: tuple[str, ...] = ()
     failed: bool = False
     counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
 
@@ -322,7 +322,7 @@ def _seats(episode: Episode, evaluator: str | None) -> Iterator[SeatResult]:
             conditions=episode.task.scenario.conditions,
             levels=_levels(episode.task, seat) | {"participant": (people[agent],) if people[agent] else ()},
             participant=people[agent],
-            people=people[agent] or "+".join(sorted(filter(None, people.values()))),
+            people=tuple(sorted({*filter(None, people.values())})),
             counts=count_turns(item for item in episode.turns if item.turn.actor == agent),
         )
 

@@ -64,7 +64,7 @@ def _seats(
                 unscored=f"failed ({failure.kind})",
                 failed=True,
                 participant="",
-                people="",
+                people=(),
                 by_order=False,
                 counts=TurnCounts(),
             )

@@ -32,7 +32,7 @@ Side = tuple[float, Sequence[SeatResult]]
 
 
 def averaged(rows: Iterable[SeatResult], metric: str) -> list[SeatResult]:
-    """Returns each seat with a value once, with the mean of its repeats; a seat with other people is another one."""
+    """Returns each seat with a value once, with the mean of its repeats; an episode of other people is another one."""
     groups: dict[tuple[object, ...], list[SeatResult]] = defaultdict(list)
     for row in rows:
         if metric in row.values:
@@ -95,9 +95,9 @@ def among_people(sides: Sequence[Side], metric: str, bounds: Bounds) -> Estimate
         (
             weight,
             [seat.values[metric] for seat in seats],
-            # Within one vignette, the people are the only unit.
-            [_person(seat) if one else unit(seat) for seat in seats],
-            [_person(seat) if one else seat.people for seat in seats],
+            # Within one vignette, the people are the only unit, and each has the same weight.
+            [_own(seat)[0] if one else unit(seat) for seat in seats],
+            [_own(seat) if one and not seat.people else seat.people for seat in seats],
         )
         for weight, seats in sides
     ]
@@ -105,6 +105,6 @@ def among_people(sides: Sequence[Side], metric: str, bounds: Bounds) -> Estimate
     return replace(result, over=PARTICIPANTS) if one else result
 
 
-def _person(seat: SeatResult) -> str:
-    # Within one vignette, the seats without people are one more unit.
-    return seat.people or f"nobody in {seat.vignette}"
+def _own(seat: SeatResult) -> tuple[str, ...]:
+    """The person in the seat, else the people in the others; seats without people are one more unit."""
+    return (seat.participant or "+".join(seat.people) or f"nobody in {seat.vignette}",)

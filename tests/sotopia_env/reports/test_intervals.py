@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -160,11 +161,31 @@ def test_crossed_people_and_scenarios_are_two_way_clusters_by_hand() -> None:
     (_, by_person, by_scenario) = cov_cluster_2groups(fit, people, scenarios, use_correction=False)
     alone = float(np.square(values - values.mean()).sum() / 48**2)
     expected = by_person * 6 / 5 + by_scenario * 8 / 7 - alone * 48 / 47
-    result = crossed_estimate([(1.0, list(values), list(map(str, scenarios)), list(map(str, people)))])
+    result = crossed_estimate([(1.0, list(values), list(map(str, scenarios)), [(str(person),) for person in people])])
     assert result.high is not None
     error = (result.high - result.mean) / stats.t.ppf(0.975, 5)
     assert error**2 == pytest.approx(max(float(expected.item()), float(by_person.item()) * 6 / 5))
     assert (result.clusters, result.over) == (6, CROSSED)
+
+
+def test_every_two_episodes_with_anybody_in_common_are_related_by_hand() -> None:
+    generator = np.random.default_rng(4)
+    people = [tuple(sorted(generator.choice(9, size, replace=False).astype(str))) for size in (2, 2, 3, 1) * 8]
+    scenarios = [str(i % 6) for i in range(len(people))]
+    values = generator.normal(size=len(people))
+    means = np.array([np.mean([v for v, s in zip(values, scenarios, strict=True) if s == k]) for k in "012345"])
+    scores = (values - means.mean()) / [6 * scenarios.count(s) for s in scenarios]
+    size = {"person": len({p for group in people for p in group}), "scenario": 6}
+    size["both"] = len({(s, p) for s, group in zip(scenarios, people, strict=True) for p in group})
+    total = dict.fromkeys(size, 0.0)
+    for i, j in itertools.product(range(len(people)), repeat=2):
+        same = {"person": bool({*people[i]} & {*people[j]}), "scenario": scenarios[i] == scenarios[j]}
+        for name, value in {**same, "both": all(same.values())}.items():
+            total[name] += value * scores[i] * scores[j] * size[name] / (size[name] - 1)
+    expected = max(total["person"] + total["scenario"] - total["both"], total["person"], total["scenario"])
+    result = crossed_estimate([(1.0, values.tolist(), scenarios, people)])
+    assert result.high is not None
+    assert ((result.high - result.mean) / stats.t.ppf(0.975, 5)) ** 2 == pytest.approx(expected)
 
 
 def test_holm_is_that_of_statsmodels() -> None:

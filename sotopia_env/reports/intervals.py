@@ -212,8 +212,15 @@ def crossed_estimate(
         bounds: the range of a value.
     """
     weights = [weight for weight, *_ in groups]
-    crowds = [size for *_, people in groups if (size := len({*itertools.chain.from_iterable(people)}))]
+    # People who only ever meet each other are one unit.
+    crowds = [
+        len({*itertools.chain.from_iterable(casts)}) if len(casts) > 1 else 1
+        for *_, people in groups
+        if (casts := {tuple(names) for names in people if names})
+    ]
     counts = [len(set(scenarios)) for _, _, scenarios, _ in groups] + crowds
+    crowded = [len(names) for *_, people in groups for names in people if names]
+    together = sum(crowded) / len(crowded) if crowded else 1
     of_scenario: dict[tuple[str, ...], float] = defaultdict(float)
     of_people: dict[tuple[str, ...], float] = defaultdict(float)
     of_both: dict[tuple[str, ...], float] = defaultdict(float)
@@ -232,7 +239,8 @@ def crossed_estimate(
     point = Estimate(n, count, mean, None, None, None, CROSSED)
     if count < 2:
         return replace(point, over=PARTICIPANTS if any(size < 2 for size in crowds) else SCENARIOS)
-    by_scenario, by_person, by_both = _square_sum(of_scenario, 1), _square_sum(of_people, 1), _square_sum(of_both, 2)
+    by_scenario = _square_sum(of_scenario, 1, 1)
+    by_person, by_both = _square_sum(of_people, 1, together), _square_sum(of_both, 2, together)
     variance = max(by_scenario + by_person - by_both, by_scenario, by_person)
     ends = None if len(groups) == 1 else _ends(weights, bounds)
     return _with_interval(point, math.sqrt(variance), count - 1, bounds if ends is None else UNBOUNDED, ends)
@@ -242,15 +250,17 @@ def _subsets(people: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return itertools.chain.from_iterable(itertools.combinations(people, size + 1) for size in range(len(people)))
 
 
-def _square_sum(scores: Mapping[tuple[str, ...], float], single: int) -> float:
+def _square_sum(scores: Mapping[tuple[str, ...], float], single: int, together: float) -> float:
     """The sum of products of every two scores that have anybody in common, from the sums of scores by sets of people.
 
     Scores that share two people are in the squares of both, so the square of the pair is subtracted, and so on
-    (inclusion and exclusion). ``single`` is the length of the labels that name one person.
+    (inclusion and exclusion). ``single`` is the length of the labels that name one person, and ``together`` the mean
+    number of people that share a score. The last factor is that of the jackknife that leaves one person out, who takes
+    a share of ``together / size`` of the scores along; it is G / (G - 1) for scores of one person each.
     """
     size = sum(len(label) == single for label in scores)
     squares = math.fsum(score**2 * (-1) ** (len(label) - single) for label, score in scores.items())
-    return squares * size / (size - 1)
+    return squares * size * (size - 1) / (size - together) ** 2
 
 
 def _weighted(weights: Sequence[float], means: Sequence[float]) -> float:

@@ -181,7 +181,9 @@ def test_every_two_episodes_with_anybody_in_common_are_related_by_hand() -> None
     for i, j in itertools.product(range(len(people)), repeat=2):
         same = {"person": bool({*people[i]} & {*people[j]}), "scenario": scenarios[i] == scenarios[j]}
         for name, value in {**same, "both": all(same.values())}.items():
-            total[name] += value * scores[i] * scores[j] * size[name] / (size[name] - 1)
+            total[name] += value * scores[i] * scores[j]
+    for name, together in (("person", 2), ("scenario", 1), ("both", 2)):  # (2 + 2 + 3 + 1) / 4 people an episode
+        total[name] *= size[name] * (size[name] - 1) / (size[name] - together) ** 2
     expected = max(total["person"] + total["scenario"] - total["both"], total["person"], total["scenario"])
     result = crossed_estimate([(1.0, values.tolist(), scenarios, people)])
     assert result.high is not None

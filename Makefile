@@ -64,13 +64,15 @@ adapters: $(ADAPTERS:%=.venvs/%/.installed) ## run the tests of the adapters, ea
 		-r tests/adapters/$*/requirements.txt
 	@touch $@
 
-# An environment of its own: the site's generator brings its own versions of packages that the tests pin.
+# An environment of its own, with the site's generator only: it reads our code without importing it.
 docs: .venvs/docs/.installed ## build the documentation site in site/; a broken link or reference is an error
-	.venvs/docs/bin/zensical build --strict --clean
+	PYTHONPATH=. .venvs/docs/bin/zensical build --strict --clean
 
-.venvs/docs/.installed: pyproject.toml constraints.txt | $(STAMP)
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venvs/docs
-	@$(BIN)/uv pip install --quiet --python .venvs/docs -c constraints.txt -e ".[docs]"
+.venvs/docs/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv --clear .venvs/docs
+	@$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
+		> .venvs/docs/requirements.txt
+	@.venvs/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r .venvs/docs/requirements.txt
 	@touch $@
 
 check: $(STAMP) ## lint, types, imports, spelling

@@ -4,6 +4,7 @@ python examples/own_policy.py
 """
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +33,10 @@ class FirstGood:
 
 
 def main() -> None:
-    """Plays 16 bargains for every pair of policies, and prints the comparison."""
+    """Plays 16 bargains for every pair of policies, and prints their ranks and the comparison."""
     policies = [FirstGood(), "boulware", "conceder"]
-    pairs = [(a, b) for number, a in enumerate(policies) for b in policies[number + 1 :]]
+    # A rank is over the same partners for all, so each policy also meets itself.
+    pairs = itertools.combinations_with_replacement(policies, 2)
     plans = plan_episodes(tasks.generate("bargaining", 16, seed=1), pairs)
     run = Path("runs/own-policy")
     asyncio.run(run_episodes(plans, evaluator=VerifiedOutcome(), run_dir=run, progress=False))

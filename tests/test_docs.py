@@ -252,3 +252,10 @@ def test_yaml_blocks_are_yaml(code):
 
 def test_the_pages_of_the_families_are_what_the_code_says():
     assert stale(pages()) == [], "run python -m studies.family_pages"
+
+
+def test_the_site_is_built_without_the_environment_of_the_tests() -> None:
+    command = ["make", "--dry-run", "--always-make", "docs"]
+    steps = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ".venvs/docs/bin/zensical build" in steps
+    assert not [word for word in ("[dev]", " .venv/", "-e ") if word in steps]

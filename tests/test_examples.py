@@ -25,6 +25,14 @@ def test_a_script_runs(name, tmp_path):
     assert result.stdout
 
 
+def test_the_example_of_a_policy_of_one_s_own_ranks_it(tmp_path):
+    command = [sys.executable, EXAMPLES / "own_policy.py"]
+    lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("rank "))
+    ranks = {policy: int(rank) for rank, policy, *_ in (line.split() for line in lines[first + 2 : first + 5])}
+    assert set(ranks) == {"first-good", "boulware", "conceder"}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.ipynb")))
 def test_a_notebook_runs(name, tmp_path):

@@ -1,4 +1,4 @@
-"""The four files of docs/extending.md work unchanged: by import path, and as an installed package."""
+"""The four files of docs/extending.md work unchanged and in the order of the page: by path, and as a package."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from tests.errors import raises
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
 FILES = {code[2:].partition("\n")[0]: code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)}
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 MODULES = [name.removesuffix(".py") for name in FILES]
 
 
@@ -37,10 +38,8 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The page's files in the working directory; nothing of them stays in this process."""
-    for name, code in FILES.items():
-        (tmp_path / name).write_text(code, encoding="utf-8")
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory without files; nothing that a test imports from it stays in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_REGISTERED", {})
@@ -52,19 +51,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
+def folder(empty_folder: Path) -> Path:
+    """The page's files in the working directory."""
+    for code in FILES.values():
+        write_file(empty_folder, code)
+    return empty_folder
+
+
+@pytest.fixture
 def installed(folder: Path) -> Path:
     """The same with the page's entry points, as an installed wheel has them."""
-    info = folder / "mine-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    groups = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]
-    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in groups.items()]
-    (info / "entry_points.txt").write_text("".join(lines))
+    declare(folder, blocks("toml")[0])
     return folder
 
 
+def write_file(folder: Path, code: str) -> None:
+    (folder / code[2:].partition("\n")[0]).write_text(code, encoding="utf-8")
+
+
+def declare(folder: Path, text: str) -> None:
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    groups = tomllib.loads(text)["project"]["entry-points"]
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in groups.items()]
+    (info / "entry_points.txt").write_text("".join(lines))
+
+
 def test_the_page_has_the_four_files_and_their_tests() -> None:
-    assert MODULES == ["even", "brevity", "flat_share", "firm", "test_mine"]
+    assert MODULES == ["even", "brevity", "firm", "flat_share", "test_mine"]
 
 
 def test_the_page_s_own_tests_pass(folder: Path) -> None:
@@ -76,15 +91,20 @@ def test_the_page_s_own_tests_pass(folder: Path) -> None:
     assert "5 passed" in result.stdout
 
 
-def test_the_commands_run_by_path_and_by_name(installed: Path) -> None:
-    for command in [line for block in blocks("sh") for line in block.splitlines()]:
-        result = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert result.exit_code == 0, (command, result.output)
+def test_each_command_needs_only_the_files_above_it(empty_folder: Path) -> None:
+    for language, code in BLOCKS:
+        if language == "python":
+            write_file(empty_folder, code)
+        elif language == "toml":
+            declare(empty_folder, code)
+        for command in code.splitlines() if language == "sh" else ():
+            result = CliRunner().invoke(app, shlex.split(command)[1:])
+            assert result.exit_code == 0, (command, result.output)
     for run, level in (("by_path", "medium"), ("by_name", "hard")):
-        manifest = read_manifest(installed / run)
+        manifest = read_manifest(empty_folder / run)
         assert manifest.counts.episodes == 24
         assert {"even", "brevity", "flat_share"} <= set(manifest.code)
-        assert level in (installed / run / "episodes.jsonl").read_text(encoding="utf-8")
+        assert level in (empty_folder / run / "episodes.jsonl").read_text(encoding="utf-8")
 
 
 def test_a_task_of_a_protocol_of_an_installed_package_is_read_without_importing_it_first(installed: Path) -> None:

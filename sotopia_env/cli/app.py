@@ -14,11 +14,10 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from typer.core import TyperGroup
 
 from sotopia_env.cli import arena, compare, evaluate, importing, models, people, play, rollout, show, tasks
 from sotopia_env.cli.options import in_flags
-from sotopia_env.cli.plain_help import use_plain_help
+from sotopia_env.cli.plain_help import Group, use_plain_help
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.validation import invalid_part
@@ -33,7 +32,7 @@ def _refused(error: typer.BadParameter) -> str | None:
     return str(InvalidValueError.of(problem, field=error.param.opts[-1]))
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Turns errors of this package into one sentence and exit code 2, and an early Ctrl-C into exit code 130."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -41,7 +41,7 @@ def evaluate(
       sotopia evaluate runs/a --evaluator "judge:openai/gpt-4o" --dry-run
       sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
-      sotopia evaluate runs/a --evaluator "interview:local/m:interviewee=local/m,deciding=all" --api-base …
+      sotopia evaluate runs/a --evaluator "interview:local/m:interviewee=local/m,deciding=all" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator interview
       sotopia evaluate runs/a --evaluator "interview:openai/gpt-4o,anthropic/claude-sonnet-4-5"
     """

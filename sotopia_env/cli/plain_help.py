@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 COMMON = "Options"
 """The group of options without another group."""
 ORDER, PACE, MODELS = "Order of play", "Pace and place", "Language models"
 """Other groups of options, given as ``rich_help_panel``."""
+_LONGEST_SENTENCE = 1_000
+"""Characters of a command's first sentence in a list of commands: more than any has, so that none is cut."""
 _PLACEHOLDERS: Mapping[type, str] = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
@@ -36,6 +38,22 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
 
+class Group(TyperGroup):
+    """A group whose list of commands has the whole first sentence of each, over several lines where it is long."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        records = [
+            (name, command.get_short_help_str(_LONGEST_SENTENCE))
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        if records:
+            with formatter.section("Commands"):
+                formatter.write_dl(records)
+
+
 def use_plain_help(app: typer.Typer) -> None:
     """Makes every command of ``app`` and of its groups use this help."""
     for command in app.registered_commands:
@@ -43,6 +61,7 @@ def use_plain_help(app: typer.Typer) -> None:
         if command.callback is not None:
             _name_values(command.callback)
     for group in app.registered_groups:
+        group.cls = Group
         if group.typer_instance is not None:
             use_plain_help(group.typer_instance)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,33 @@ class HttpResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+def connection_problem(error: Exception) -> str:
+    """Returns what failed below HTTP, with host and port and what to do, from an error of aiohttp or of a socket."""
+    connecting = (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)
+    at = f"{error.host}:{error.port}" if isinstance(error, connecting) else "the server"
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return f"no host of the name {error.host}; check the address and the network"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"the certificate of {at} is not accepted; SSL_CERT_FILE can name the authority that signed it"
+        case aiohttp.ClientConnectorSSLError():
+            return f"no TLS at {at}; the address of a server without it begins with http://"
+        case aiohttp.ClientProxyConnectionError():
+            return f"no connection to the proxy {at} ({_system_text(error)}); see HTTP_PROXY and HTTPS_PROXY"
+        case aiohttp.ClientConnectorError():
+            return f"no connection to {at} ({_system_text(error)}); is the server running, and is this its port?"
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | aiohttp.ClientOSError():
+            return "the server closed the connection before the end of its answer; see the server's log"
+    return f"{type(error).__name__}: {error}"
+
+
+def _system_text(error: aiohttp.ClientConnectorError) -> str:
+    """Returns the system's name of an error, such as "Connection refused"."""
+    # asyncio's own text repeats the address as a Python tuple.
+    number = error.os_error.errno
+    return os.strerror(number) if number is not None else type(error.os_error).__name__
 
 
 def request_id(mark: str) -> str:

@@ -19,7 +19,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, error_message, raise_for_status
 from sotopia_env.chat_model.transports.completion import decode_answer, read_completion
-from sotopia_env.chat_model.transports.connections import Connections
+from sotopia_env.chat_model.transports.connections import Connections, connection_problem
 from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import DEFAULT_KEY, read_key
 from sotopia_env.chat_model.transports.listing import check_listed
@@ -97,7 +97,7 @@ class DirectTransport:
         except (aiohttp.ClientError, OSError) as error:
             # Once connected, the server may have received and billed the request.
             is_connected = not isinstance(error, aiohttp.ClientConnectorError)
-            raise FailedAttempt("connection", f"{type(error).__name__}: {error}", doubtful=is_connected) from None
+            raise FailedAttempt("connection", connection_problem(error), doubtful=is_connected) from None
         latency = time.perf_counter() - start
         raw = response.body
         if response.status != 200:

@@ -18,6 +18,7 @@ from sotopia_env.chat_model.protocol import ChatReply, ChatRequest
 from sotopia_env.chat_model.spending.budget import Price
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, raise_for_status
 from sotopia_env.chat_model.transports.completion import read_completion
+from sotopia_env.chat_model.transports.connections import connection_problem
 from sotopia_env.chat_model.transports.form import RequestForm, messages_of, settings_of
 from sotopia_env.chat_model.transports.keys import read_key
 from sotopia_env.chat_model.transports.listing import check_listed, check_reachable
@@ -231,7 +232,9 @@ def raise_failure(error: Exception) -> NoReturn:
     if status_error is None and any(isinstance(item, httpx.TimeoutException) for item in causes):
         raise FailedAttempt("timeout", message, doubtful=connected) from None
     if status_error is None and any(isinstance(item, httpx.TransportError | OSError) for item in causes):
-        raise FailedAttempt("connection", f"{message} ({causes[-1]})", doubtful=connected) from None
+        cause = next((item for item in causes if isinstance(item, aiohttp.ClientError)), None)
+        problem = connection_problem(cause) if cause is not None else f"{message} ({causes[-1]})"
+        raise FailedAttempt("connection", problem, doubtful=connected) from None
     status = status_error.response.status_code if status_error else int(getattr(error, "status_code", None) or 500)
     # Without an HTTP error in the chain, the server answered with status 200 and litellm could not read the body.
     if status_error is None and status in (200, 500):

@@ -9,7 +9,7 @@ import aiohttp
 
 from sotopia_env.chat_model.transports.attempt import is_page, one_line, page_message
 from sotopia_env.chat_model.transports.completion import label_of
-from sotopia_env.chat_model.transports.connections import read_body
+from sotopia_env.chat_model.transports.connections import connection_problem, read_body
 from sotopia_env.chat_model.transports.keys import redact
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim, Where
 from sotopia_env.foundation.json_text import decode_json
@@ -117,6 +117,5 @@ async def _get(name: str, base: str, url: str, session: aiohttp.ClientSession) -
             where=where,
         ) from None
     except (aiohttp.ClientError, OSError) as error:
-        raise InvalidValueError(
-            field="model", expected=f"a server at {base}", got=Verbatim(one_line(redact(str(error)))), where=where
-        ) from None
+        problem = Verbatim(one_line(redact(connection_problem(error))))
+        raise InvalidValueError(field="model", expected=f"a server at {base}", got=problem, where=where) from None

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gzip
 import json
+import socket
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,7 @@ import pytest
 from yarl import URL
 
 from sotopia_env.chat_model.transports import direct
-from sotopia_env.chat_model.transports.connections import Connections
+from sotopia_env.chat_model.transports.connections import Connections, connection_problem
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 ZIPPED = gzip.compress(b"ok")
@@ -122,6 +123,44 @@ async def test_an_incomplete_response_is_an_error_and_closes_its_connection(raw)
             await connections.post(b"{}", "a.1")
         assert (await connections.post(b"{}", "a.2")).body == b"ok"
     assert traffic.connections == 2
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://127.0.0.1:{free}", ["127.0.0.1:{free}", "refused", "is the server running"]),
+        ("http://no-such-host.invalid", ["no-such-host.invalid", "check the address"]),
+        ("https://127.0.0.1:{server}", ["127.0.0.1:{server}", "http://"]),
+        ("http://127.0.0.1:{server}", ["closed the connection"]),
+    ],
+    ids=["nothing listens", "no host", "no TLS", "closed"],
+)
+@in_a_loop
+async def test_a_failed_connection_says_where_and_what_to_do(address, words):
+    async def close(reader, writer):
+        await reader.readuntil(b"\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    ports = {"free": free_port(), "server": server.sockets[0].getsockname()[1]}
+    connections = Connections(URL(address.format(**ports)), {}, 1)
+    try:
+        with pytest.raises((aiohttp.ClientError, OSError)) as failure:
+            await connections.post(b"{}", "a.1")
+    finally:
+        await connections.close()
+        server.close()
+    text = connection_problem(failure.value)
+    assert all(word.format(**ports) in text for word in words), text
+    assert "ssl:" not in text
+    assert "(_ssl.c" not in text
 
 
 @in_a_loop

@@ -160,6 +160,8 @@ def test_an_unreachable_server(way, serve):
     server.__exit__()
     [error] = ask(way.make(server, retries=replace(QUICK, retries=1)))
     assert (error.kind, error.attempts, error.status) == ("connection", 2, None)
+    assert server.api_base.split("/")[2] in str(error)
+    assert "ssl:" not in str(error)
 
 
 def test_answers_without_text_are_retried_fewer_times(way, serve):

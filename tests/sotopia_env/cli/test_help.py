@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from sotopia_env.cli.app import app
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.naming import POLICY_NAMES, described_policies
 from tests.sotopia_env.cli.test_cli import COMMANDS, sotopia
@@ -26,6 +31,29 @@ def test_rollout_shows_common_options_before_groups_of_others() -> None:
     ]
     assert places == sorted(places)
     assert text.index("Language models:") < text.index("--max-cost DOLLARS")
+
+
+def paths(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from paths(child, *path, name)
+
+
+@pytest.mark.parametrize("path", list(paths(typer.main.get_command(app))), ids=" ".join)
+def test_no_help_text_is_cut_in_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}, terminal_width=80)
+    assert result.exit_code == 0, result.output
+    lines = [line.rstrip() for line in result.output.splitlines() if not line.lower().startswith("usage:")]
+    assert lines
+    assert not [line for line in lines if line.endswith(("...", "…"))]
+
+
+def test_lists_of_commands_have_whole_sentences() -> None:
+    text = " ".join(sotopia("--help").output.split())
+    assert "Show a transcript with private messages and failures marked; without an episode, list all episodes." in text
+    assert "Show a task on a card, with all secrets; or as the agent in one seat sees it." in " ".join(
+        sotopia("tasks", "--help").output.split()
+    )
 
 
 def test_the_version_is_printed() -> None:

@@ -8,6 +8,7 @@ a figure is beyond its bound.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +33,28 @@ def rate_coverage(truth: float, scenarios: int, sets: int = SETS, seed: int = 0)
         values = (generator.random(scenarios) < truth).astype(float)
         result = estimate(values.tolist(), labels, UNIT)
         covered += result.low is not None and result.high is not None and result.low <= truth <= result.high
+    return covered / sets
+
+
+def lowest_rate_coverage(scenarios: int) -> float:
+    """Returns the lowest coverage of a rate, over true rates from .5 to .9999; exact, by all possible outcomes."""
+    labels = [str(i) for i in range(scenarios)]
+    truths = np.concatenate([np.linspace(0.5, 0.99, 99), np.linspace(0.99, 0.9999, 100)])
+    covered = np.zeros_like(truths)
+    for failures in range(scenarios + 1):
+        result = estimate([0.0] * failures + [1.0] * (scenarios - failures), labels, UNIT)
+        ways = math.comb(scenarios, failures) * (1 - truths) ** failures * truths ** (scenarios - failures)
+        covered += ways * ((result.low or 0.0) <= truths) * (truths <= (result.high or 0.0))
+    return float(covered.min())
+
+
+def end_coverage(share: float, scenarios: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of a mean from 0 to 10 covers it: 10 but in ``share`` of the scenarios."""
+    generator, labels, covered = np.random.default_rng(seed), [str(i) for i in range(scenarios)], 0
+    for _ in range(sets):
+        uniform = generator.uniform(0, 10, scenarios)
+        result = estimate(np.where(generator.random(scenarios) < share, uniform, 10.0).tolist(), labels, (0, 10))
+        covered += result.low is not None and result.high is not None and result.low <= 10 - 5 * share <= result.high
     return covered / sets
 
 
@@ -139,6 +162,14 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
     for truth, scenarios in itertools.product((0.5, 0.8, 0.95, 0.99), (4, 8, 20, 50)):
         covered = rate_coverage(truth, scenarios, sets)
         yield Figure(f"rate {truth} covered, {scenarios} scenarios", covered, "of .95", LEAST_COVERAGE, False)
+    for scenarios in (4, 8, 12, 20, 30, 50, 100):
+        lowest = lowest_rate_coverage(scenarios)
+        yield Figure(f"rate covered where it is least, {scenarios} scenarios", lowest, "of .95", 0.94, False)
+    for share, scenarios in itertools.product((0.01, 0.05, 0.2), (8, 20, 50)):
+        covered = end_coverage(share, scenarios, sets)
+        yield Figure(
+            f"mean covered, {share:.0%} of {scenarios} below the end", covered, "of .95", LEAST_COVERAGE, False
+        )
     for people, scenarios in ((5, 8), (8, 4), (20, 10)):
         covered = crossed_coverage(people, scenarios, sets)
         yield Figure(f"mean covered, {people} people × {scenarios}", covered, "of .95", LEAST_COVERAGE, False)

@@ -27,7 +27,8 @@ such an interval is asymmetric, and it covers the true mean more often than a cl
 is on the plain scale, so that it agrees with the p-value, and is clipped to the possible differences.
 
 **No variation is not certainty.** If all ``G`` units have the same mean, the interval is exact (:func:`exact_ends`,
-Clopper and Pearson 1934): it is never a point. A metric without a closed range then has no interval.
+Clopper and Pearson 1934): it is never a point. A metric without a closed range then has no interval. If at least half
+of the units are at one end of the range, the interval reaches at least as near to this end as the exact one would.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ _LEVEL = 0.05
 _SMALLEST = 1e-300
 METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
-    "is open), of differences on the plain scale; exact where nothing varies; none leaves the range. Payoffs with rare "
-    "and very large values have intervals that cover less than they say: .84 to .92 for means with lognormal scenarios."
+    "is open), of differences on the plain scale; exact where nothing varies, and towards an end of the range that at "
+    "least half of the scenarios have; none leaves the range. Payoffs with rare and very large values have intervals "
+    "that cover less than they say: .84 to .92 for means with lognormal scenarios."
 )
 """How the intervals of a report are computed, in one line."""
 
@@ -109,9 +111,28 @@ def estimate(
     Raises:
         InvalidValueError: there are no values, or the numbers of values and of labels differ.
     """
+    means = _means(values, clusters)
     mean, error, count = _mean_and_error(values, clusters)
     point = Estimate(len(values), count, mean, None, None, None, over)
-    return point if error is None else _with_interval(point, error, count - 1, bounds)
+    return point if error is None else _widened(_with_interval(point, error, count - 1, bounds), means, bounds)
+
+
+def _widened(result: Estimate, means: Sequence[float], bounds: Bounds) -> Estimate:
+    """The interval, with reaching as near as an exact one to an end of the range that half of the units have.
+
+    Few units off the end say little about how far the others are from it, so that the standard error is too small
+    whenever it misses one that is rare. The exact lower limit of the share of such units (Clopper and Pearson 1934),
+    times their mean distance, is what they leave room for.
+    """
+    if result.low is None or result.high is None or not all(map(math.isfinite, bounds)):
+        return result
+    low, high = result.low, result.high
+    for end in bounds:
+        distances = [abs(mean - end) for mean in means if abs(mean - end) > 1e-12 * (bounds[1] - bounds[0])]
+        if 0 < len(distances) <= len(means) / 2:
+            room = least_share(len(distances), len(means)) * math.fsum(distances) / len(distances)
+            low, high = (min(low, end + room), high) if end == bounds[0] else (low, max(high, end - room))
+    return replace(result, low=low, high=high)
 
 
 def _with_interval(
@@ -242,8 +263,10 @@ def crossed_estimate(
     by_scenario = _square_sum(of_scenario, 1, 1)
     by_person, by_both = _square_sum(of_people, 1, together), _square_sum(of_both, 2, together)
     variance = max(by_scenario + by_person - by_both, by_scenario, by_person)
-    ends = None if len(groups) == 1 else _ends(weights, bounds)
-    return _with_interval(point, math.sqrt(variance), count - 1, bounds if ends is None else UNBOUNDED, ends)
+    if len(groups) == 1:
+        interval = _with_interval(point, math.sqrt(variance), count - 1, bounds)
+        return _widened(interval, _means(*groups[0][1:3]), bounds)
+    return _with_interval(point, math.sqrt(variance), count - 1, UNBOUNDED, _ends(weights, bounds))
 
 
 def _subsets(people: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -294,6 +317,14 @@ def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
 
 def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float | None, int]:
     """The mean of the clusters' means, its standard error (``None`` for one cluster), and the number of clusters."""
+    means = _means(values, clusters)
+    count, mean = len(means), math.fsum(means) / len(means)
+    if count < 2:
+        return mean, None, count
+    return mean, math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (count * (count - 1))), count
+
+
+def _means(values: Sequence[float], clusters: Sequence[str]) -> list[float]:
     if not values or len(values) != len(clusters):
         raise InvalidValueError(
             expected="one cluster per value", got=Verbatim(f"{len(values)} values, {len(clusters)} clusters")
@@ -301,11 +332,7 @@ def _mean_and_error(values: Sequence[float], clusters: Sequence[str]) -> tuple[f
     by_cluster: dict[str, list[float]] = defaultdict(list)
     for value, cluster in zip(values, clusters, strict=True):
         by_cluster[cluster].append(value)
-    means = [math.fsum(group) / len(group) for group in by_cluster.values()]
-    count, mean = len(means), math.fsum(means) / len(means)
-    if count < 2:
-        return mean, None, count
-    return mean, math.sqrt(math.fsum((m - mean) ** 2 for m in means) / (count * (count - 1))), count
+    return [math.fsum(group) / len(group) for group in by_cluster.values()]
 
 
 def _interval(mean: float, half: float, bounds: Bounds) -> Bounds:
@@ -333,12 +360,17 @@ def two_sided_p(t: float, freedom: float) -> float:
         t: the t statistic.
         freedom: the degrees of freedom, above 0; not necessarily a whole number.
     """
-    near, far = freedom / (freedom + t * t), t * t / (freedom + t * t)
-    a, b = freedom / 2, 0.5
-    # The continued fraction converges fast only below this point; above it, the symmetry of the function is used.
-    if near < (a + 1) / (a + b + 2):
-        return _incomplete_beta(near, far, a, b)
-    return 1 - _incomplete_beta(far, near, b, a)
+    return _beta(freedom / (freedom + t * t), t * t / (freedom + t * t), freedom / 2, 0.5)
+
+
+@lru_cache(maxsize=4096)
+def least_share(number: int, size: int, level: float = _LEVEL) -> float:
+    """Returns the lower end of the exact interval of a share of which ``number`` of ``size`` were found, above 0."""
+    low, high = 0.0, number / size
+    while (middle := (low + high) / 2) not in (low, high):  # until the two are neighbouring floats
+        probability = _beta(middle, 1 - middle, number, size - number + 1)
+        low, high = (low, middle) if probability > level / 2 else (middle, high)
+    return low
 
 
 @lru_cache(maxsize=4096)
@@ -351,6 +383,14 @@ def critical_value(p: float, freedom: float) -> float:
     while (middle := (low + high) / 2) not in (low, high):  # until the two are neighbouring floats
         low, high = (middle, high) if two_sided_p(middle, freedom) > p else (low, middle)
     return high
+
+
+def _beta(x: float, rest: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function of ``x``, with ``rest`` equal to ``1 - x``."""
+    # The continued fraction converges fast only below this point; above it, the symmetry of the function is used.
+    if x < (a + 1) / (a + b + 2):
+        return _incomplete_beta(x, rest, a, b)
+    return 1 - _incomplete_beta(rest, x, b, a)
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports.intervals import CROSSED, crossed_estimate, difference_estimate, estimate, holm
+from sotopia_env.reports.intervals import CROSSED, crossed_estimate, difference_estimate, estimate, holm, least_share
 
 
 def test_estimate_by_hand() -> None:
@@ -148,6 +148,16 @@ def test_no_variation_has_the_exact_interval_of_a_closed_range_and_is_never_a_po
     assert (gap.low > 0) is (gap.p < 0.05) is (count > 5)
     assert (gap.high, difference_estimate([0.0] * count, labels, (0, 1)).p) == (1, 1)
     assert estimate([1.0] * count, labels, (-math.inf, 1)).low is None
+
+
+@pytest.mark.parametrize(("failures", "size"), [(1, 4), (1, 20), (3, 50), (20, 50)])
+def test_an_interval_reaches_as_near_to_an_end_of_its_range_as_the_exact_one(failures: int, size: int) -> None:
+    labels, exact = [str(i) for i in range(size)], stats.binomtest(failures, size).proportion_ci(method="exact")
+    assert least_share(failures, size) == pytest.approx(exact.low)
+    values = [0.0] * failures + [1.0] * (size - failures)
+    assert (estimate(values, labels, (0, 1)).high or 0) >= 1 - exact.low
+    assert (crossed_estimate([(1.0, values, labels, [(name,) for name in labels])], (0, 1)).high or 0) >= 1 - exact.low
+    assert (estimate([1 - value for value in values], labels, (0, 1)).low or 1) <= exact.low
 
 
 def test_crossed_people_and_scenarios_are_two_way_clusters_by_hand() -> None:

@@ -187,6 +187,7 @@ def test_the_first_line_names_the_unit_and_no_interval_is_a_point(episodes: list
 def test_intervals_tests_and_ranks_are_right_as_often_as_they_say() -> None:
     """A small part of ``make coverage``."""
     assert coverage.rate_coverage(0.95, 8, sets=200) >= 0.93
+    assert min(map(coverage.lowest_rate_coverage, (8, 12, 20, 30))) >= 0.94
     assert coverage.crossed_coverage(6, 8, sets=200) >= 0.92
     assert coverage.people_with_people_coverage(40, 20, 4, sets=60) >= 0.9
     assert coverage.permuted_tags(40, 4, sets=200) <= 0.08

@@ -118,6 +118,7 @@ FLAGS: Mapping[str, str] = {
     "format": "--format",
     "measure": "--measure",
     "seat": "--seat",
+    "min_scores": "--min-score",
     "workers": "--executor",
     "part": "--part",
     "api_base": "--api-base",

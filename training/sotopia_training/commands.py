@@ -1,12 +1,16 @@
-"""The stages as commands: ``sotopia train STAGE --config NAME``, or ``python -m sotopia_training STAGE …``."""
+"""The stages as commands: ``sotopia train STAGE --config NAME``, or ``python -m sotopia_training STAGE …``.
+
+``sotopia rows`` writes what the supervised stages train on.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -221,11 +225,12 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
 
 
 def register(app: typer.Typer) -> None:
-    """Adds ``train`` to the commands of ``sotopia``."""
+    """Adds ``train`` and ``rows`` to the commands of ``sotopia``."""
     app.command(
         add_help_option=False,  # the options, `--help` among them, are those of the stages
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )(train)
+    app.command()(rows)
 
 
 def train(context: typer.Context) -> None:
@@ -237,6 +242,70 @@ def train(context: typer.Context) -> None:
       sotopia train grpo --config mine.yaml --set trainer.max_steps=10 --dry-run
     """
     raise typer.Exit(main(context.args, "sotopia train"))
+
+
+def rows(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory or .jsonl file of episodes.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="A .jsonl or .parquet file.")],
+    format: Annotated[str, typer.Option(metavar="NAME", help="'prompt-completion' or 'messages'.")] = (
+        "prompt-completion"
+    ),
+    seat: Annotated[list[str] | None, typer.Option(metavar="AGENT", help="A seat (agent_0); repeatable.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(metavar="NAME", help="All seats of a policy; repeatable.")] = None,
+    min_score: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIMENSION=N", help="Only seats with this score or more, such as goal=7; repeatable."),
+    ] = None,
+    selection: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Only the seats in a selection of `sotopia train filter`."),
+    ] = None,
+    unscored: Annotated[bool, typer.Option("--unscored", help="Also episodes without a score.")] = False,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of prompts, such as format=brief or max_length=1024."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Shorten and leave out rows by this model's tokens, as its training does."),
+    ] = None,
+    evaluation_tasks: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="Refuse rows of these tasks: a file, 'starter', 'everyday'.")
+    ] = None,
+) -> None:
+    """Write training rows of a run, one for each answer of the chosen seats, as the training stages cut them.
+
+    \b
+    Examples:
+      sotopia rows runs/a -o rows.jsonl
+      sotopia rows runs/a --policy linear --min-score goal=7 --format messages -o rows.parquet
+      sotopia rows runs/a --prompt format=brief --tokenizer runs/pi-tiny/base/model -o rows.jsonl
+    """
+    from sotopia_env.foundation.settings import overridden, settings_of
+    from sotopia_training.data.sources import SourceSettings
+    from sotopia_training.fitting.row_files import write_rows
+    from sotopia_training.stage.settings import PromptSettings
+
+    source = settings_of(
+        {
+            "run": str(run),
+            "selection": selection,
+            "seats": [*(seat or ()), *(f"policy:{name}" for name in policy or ())] or None,
+            "scored": not unscored,
+            "min_scores": overridden({}, min_score or (), "--min-score"),
+        },
+        SourceSettings,
+        "",
+    )
+    counts = write_rows(
+        source,
+        out,
+        settings_of(overridden({}, prompt or (), "--prompt"), PromptSettings, "--prompt"),
+        format=format,
+        tokenizer=tokenizer,
+        evaluation_tasks=evaluation_tasks,
+    )
+    typer.echo(f"{out}: {counts.text()}")
 
 
 def run_stage(name: str, arguments: Sequence[str], program: str | None = None) -> int:

@@ -7,7 +7,7 @@ a JSON Lines file of ``{"episode", "seat", "why"}``, as the filters of SOTOPIA-Ï
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -36,6 +36,8 @@ class SourceSettings(Settings):
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
         scored: whether to leave out episodes without an evaluation, or whose latest evaluation failed; false for data
             without scores, such as human dialogues.
+        min_scores: the minimum of a seat's score by dimension (``{goal: 7}``), in the latest evaluation of its episode;
+            seats with a lower score, or without one, are left out.
         weight: the number of times each seat's turns in an episode are taken; a fraction takes all turns of that share
             of the seats.
     """
@@ -44,6 +46,7 @@ class SourceSettings(Settings):
     selection: str | None = None
     seats: tuple[str, ...] | None = None
     scored: bool = True
+    min_scores: dict[str, float] = Field(default_factory=dict)
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
 
 
@@ -96,20 +99,31 @@ class _SharedSelection:
 def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[TrainingRow]:
     for episode in _episodes(source, selection):
         for seat in seats_of(episode, source.seats):
-            if selection is None or (episode.key, seat) in selection.pairs:
+            is_selected = selection is None or (episode.key, seat) in selection.pairs
+            if is_selected and _has_scores(episode, seat, source.min_scores):
                 yield from maker.rows(episode, seat)
+
+
+def _has_scores(episode: Episode, seat: str, minima: Mapping[str, float]) -> bool:
+    latest = episode.evaluation()
+    scores = {str(s.dimension): s.value for s in latest.scores if s.agent == seat} if latest is not None else {}
+    return all(dimension in scores and scores[dimension] >= low for dimension, low in minima.items())
 
 
 def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Iterator[Episode]:
     """Yields the episodes of a source; after the last one, raises for names and episodes that it does not contain."""
     total, unscored = 0, 0
     seats: set[str] = set()
+    dimensions: set[str] = set()
     keys: set[str] = set()
     for episode in read_run(source.run):
         total += 1
         keys.add(episode.key)
+        latest = episode.evaluation()
+        if latest is not None:
+            dimensions.update(str(score.dimension) for score in latest.scores)
         seats.update(episode.task.agents, (f"{_POLICY}{info.name}" for info in episode.policies))
-        if source.scored and (episode.evaluation() is None or is_unscored(episode)):
+        if source.scored and (latest is None or is_unscored(episode)):
             unscored += 1
         elif selection is None or episode.key in selection.keys:
             yield episode
@@ -127,6 +141,9 @@ def _episodes(source: SourceSettings, selection: _SharedSelection | None) -> Ite
         # Seats differ between tasks: only a name that occurs in no episode is a mistake.
         if name not in seats:
             raise UnknownNameError(field="seats", got=name, valid=sorted(seats), where=source.run)
+    for name in source.min_scores:
+        if name not in dimensions:
+            raise UnknownNameError(field="min_scores", got=name, valid=sorted(dimensions), where=source.run)
 
 
 def seats_of(episode: Episode, seats: Iterable[str] | None) -> list[str]:

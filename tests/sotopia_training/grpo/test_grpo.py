@@ -26,6 +26,7 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.extras import MissingExtraError
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import starter_tasks
+from sotopia_env.world import Scalarisation
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
@@ -39,7 +40,7 @@ from tests.sotopia_training.grpo.grpo_settings import (
 )
 
 BARE = SimpleNamespace(use_vllm=False)
-GOAL = RewardSettings()
+GOAL = RewardSettings(scalarisation="goal")
 
 
 SINGLE = {
@@ -63,10 +64,12 @@ SINGLE = {
         ({"keep": "best"}, {"field": "keep"}),
         ({"reward": RewardSettings(scalarisation="overall", turns="acts")}, {"field": "reward.turns"}),
         ({"reward": RewardSettings(scalarisation="mean", turns="acts")}, {"field": "reward.turns"}),
-        ({"reward": RewardSettings(scalarisation="share")}, {"field": "reward.scalarisation", "got": "share"}),
         ({"reward": RewardSettings(scalarisation="relationship", evaluator="verified")}, {"field": "reward.evaluator"}),
         ({"reward": RewardSettings(scalarisation="overall", evaluator="verified")}, {"field": "reward.evaluator"}),
-        ({"reward": RewardSettings(evaluator="diligence")}, {"field": "reward.evaluator", "file": "situations"}),
+        (
+            {"reward": RewardSettings(scalarisation="goal", evaluator="diligence")},
+            {"field": "reward.evaluator", "file": "situations"},
+        ),
         ({"trainer": {"num_generations": 3}}, {"field": "trainer.num_generations"}),
         ({"trainer": {"num_generations": 16}}, {"hint": "e.g. steps_per_generation: 2"}),
         ({"keep": 1, "trainer": {"max_steps": -1}}, {"field": "keep", "got": 1}),
@@ -99,12 +102,17 @@ def test_another_release_of_trl_is_named_with_the_one_that_is_needed(arguments, 
         assert part in str(caught.value)
 
 
-def test_dev_episodes_need_the_dimensions_of_the_reward_too(tmp_path):
+@pytest.mark.parametrize(("reward", "field"), [("goal", "reward.evaluator"), ("share", "reward.scalarisation")])
+def test_dev_episodes_need_what_the_reward_needs_too(reward, field, tmp_path):
     starter_tasks().save(tmp_path / "tasks.jsonl")  # without outcomes
     talks = SituationSettings(tasks=str(tmp_path / "tasks.jsonl"), partners=("random",))
-    settings = multi_turn_settings(reward=RewardSettings(evaluator="verified"), dev=DevSettings(situations=talks))
-    with raises(InvalidValueError, field="reward.evaluator", file="dev.situations"):
+    settings = multi_turn_settings(reward=RewardSettings(scalarisation=reward), dev=DevSettings(situations=talks))
+    with raises(InvalidValueError, field=field, file="dev.situations"):
         check(settings)
+
+
+def test_verified_tasks_are_rewarded_by_the_signed_share():
+    assert Scalarisation.of(RewardSettings().scalarisation).share
 
 
 def test_too_few_situations_for_a_step_are_refused(cloned, tmp_path):

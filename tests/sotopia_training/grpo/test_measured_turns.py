@@ -16,11 +16,12 @@ from sotopia_training.models.tokenizers import answer_ids
 from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.naming import make_evaluator
+from sotopia_env.world.play.policy import Decision
 from tests.errors import raises
 from tests.sotopia_training.attribution.test_counterfactual import Coin
 from tests.sotopia_training.conftest import BRIEF
 from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
-from tests.sotopia_training.played import haggling
+from tests.sotopia_training.played import haggling, offer
 
 SELLER = "agent_1"
 WAIT = '{"action_type": "speak", "argument": "Well..."}'
@@ -50,6 +51,13 @@ class Mute(Coin):
         return await Coin.act(self, observation, seed)
 
 
+class Cheap(Coin):
+    """Offers 40 to a seller whose walk-away price is 50."""
+
+    async def act(self, observation, seed):
+        return Decision(offer(40))
+
+
 @pytest.fixture
 def player(tokenizer):
     return TokenPlayer(tokenizer, BRIEF, make_evaluator("verified"), "goal")
@@ -64,7 +72,7 @@ def test_rewards_are_those_of_the_closed_form(player, tokenizer):
     game = selling()
     episodes = player.play([game] * 4, Answers(tokenizer, DEAL, LEAVE))
     sample = Answers(tokenizer, DEAL, LEAVE)
-    rewards, tokens = MeasuredTurns(player, "goal", 4, -1.0).rewards(episodes, sample)
+    rewards, tokens = MeasuredTurns(player, 4, -1.0).rewards(episodes, sample)
     assert rewards == [{1: 2.0}, {1: -2.0}, {1: 2.0}, {1: -2.0}]
     assert len(sample.prompts) == 4  # the state that all four share was played from once
     assert tokens == sum(len(answer_ids(tokenizer, text)) for text in (DEAL, LEAVE, DEAL, LEAVE))
@@ -77,7 +85,7 @@ def test_each_turn_has_its_own_change(player, tokenizer):
     state = episode.before(1)
     assert len(state.logprobs) == len(state.mask) == len(state.completion) == episode.focal[1].start
     sample = Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE, DEAL, LEAVE, LEAVE, LEAVE)
-    rewards, _ = MeasuredTurns(player, "goal", 4, -1.0).rewards([episode], sample)
+    rewards, _ = MeasuredTurns(player, 4, -1.0).rewards([episode], sample)
     assert rewards == [{1: 1.0 - 2.0, 3: 4.0 - 1.0}]
     prompts = [[*episode.prompt, *episode.completion[: turn.start]] for turn in episode.focal]
     assert sample.prompts == [prompts[0]] * 4 + [prompts[1]] * 4  # exactly what the episode was asked
@@ -86,15 +94,26 @@ def test_each_turn_has_its_own_change(player, tokenizer):
 def test_an_invalid_answer_gets_its_penalty_and_the_outcome(player, tokenizer):
     """In place of its reward the penalty would be a prize: a refused move that lost the game would beat a bad one."""
     (episode,) = player.play([selling()], Answers(tokenizer, "hm", DEAL))
-    rewards, _ = MeasuredTurns(player, "goal", 2, -0.5).rewards([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
+    rewards, _ = MeasuredTurns(player, 2, -0.5).rewards([episode], Answers(tokenizer, DEAL, DEAL, LEAVE, LEAVE))
     assert rewards == [{1: -4.5, 3: 4.0}]
+
+
+def test_a_losing_deal_is_worth_less_than_none_as_a_share(tokenizer):
+    """In GOAL both are 0, so that assent to a loss would cost nothing."""
+    player = TokenPlayer(tokenizer, BRIEF, make_evaluator("verified"), "share")
+    game = selling(Cheap())
+    episodes = player.play([game] * 2, Answers(tokenizer, DEAL, LEAVE))
+    assert [episode.scores["GOAL"] for episode in episodes] == [0, 0]
+    assert [episode.reward for episode in episodes] == pytest.approx([-10 / 30, 0])
+    rewards, _ = MeasuredTurns(player, 2, -1.0).rewards(episodes, Answers(tokenizer, DEAL, LEAVE))
+    assert [row[1] for row in rewards] == pytest.approx([-5 / 30, 5 / 30])
 
 
 def test_an_episode_without_a_score_has_no_rewards(player, tokenizer):
     broken = player.play([selling(Mute())], Answers(tokenizer, WAIT))
     assert broken[0].failure
     sample = Answers(tokenizer, DEAL)
-    assert MeasuredTurns(player, "goal", 2, -1.0).rewards(broken, sample) == ([{}], 0)
+    assert MeasuredTurns(player, 2, -1.0).rewards(broken, sample) == ([{}], 0)
     assert not sample.prompts
 
 

@@ -36,12 +36,12 @@ LOSING = (40, "Hm, let me think.", "Come on.", ACCEPT)
 OFFER, GARBAGE = '{"action_type": "speak", "argument": "How about $70?"}', "hm"
 
 
-def episode_of(*acts, seat=SELLER):
+def episode_of(*acts, seat=SELLER, reward="financial_and_material_benefits"):
     """An evaluated episode of the given words with ``seat`` in training."""
     done = played(haggling(), *acts)
     focal = [FocalTurn(item.turn.index, 0, 1) for item in done.turns if item.turn.actor == seat]
     partners = {agent: "linear" for agent in done.task.agents if agent != seat}
-    seats = Seats(Table.resume(done), partners, evaluator="verified")
+    seats = Seats(Table.resume(done), partners, evaluator="verified", scalarisation=reward)
     episode = TokenSeat(seats[seat], TokenFormat(None, SHORT), focal=focal)
     wait(episode.evaluate())
     return episode
@@ -60,9 +60,17 @@ def test_a_loss_is_attributed_to_the_turn_that_caused_it(name, part):
     assert turns.of(episode) == pytest.approx({1: 0.0, 3: part * score})
 
 
+def test_the_share_is_attributed_as_its_fivefold_is():
+    fin, share = RewardSettings(scalarisation="FIN", turns="prospect"), RewardSettings(turns="prospect")
+    by_fin = make_turn_rewarder(fin, None, []).of(episode_of(*LOSING))
+    by_share = make_turn_rewarder(share, None, []).of(episode_of(*LOSING, reward="share"))
+    assert by_share == pytest.approx({turn: reward / 5 for turn, reward in by_fin.items()})
+    assert min(by_share.values()) < 0
+
+
 @pytest.mark.parametrize(("short", "name"), [("GOAL", "goal"), ("FIN", "financial_and_material_benefits")])
 def test_abbreviations_of_dimensions_are_their_names(short, name):
-    episode = episode_of(56, 68, 62, ACCEPT)
+    episode = episode_of(56, 68, 62, ACCEPT, reward=name)
     rewarders = [
         make_turn_rewarder(RewardSettings(scalarisation=text, turns="acts"), None, []) for text in (short, name)
     ]
@@ -104,7 +112,9 @@ def test_an_attributor_of_verified_outcomes_is_refused_where_a_task_has_none(clo
     mixed = SITUATIONS.model_copy(update={"families": (), "tasks": str(tmp_path / "tasks.jsonl")})
     more = {"start_from": str(cloned), "output": str(tmp_path / "out"), "situations": mixed}
     with raises(InvalidValueError, field="reward.turns"):
-        grpo.run(multi_turn_settings(reward=RewardSettings(turns=name, evaluator=ALL_SEVEN), **more))
+        grpo.run(
+            multi_turn_settings(reward=RewardSettings(scalarisation="goal", turns=name, evaluator=ALL_SEVEN), **more)
+        )
 
 
 def test_an_attributor_by_evaluation_applies_where_one_by_outcome_does_not():

@@ -16,7 +16,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_evaluator
-from sotopia_env.world import Scalarisation
+from sotopia_env.world import Dimension, Scalarisation
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.settings import COUNTERFACTUAL
 from sotopia_training.data.sources import SourceSettings
@@ -33,22 +33,25 @@ class RewardSettings(Settings):
     Attributes:
         model: the output directory of a reward model; single-turn only.
         evaluator: scores whole episodes; multi-turn only.
-        scalarisation: the scalarisation of whole episodes: ``overall``, a dimension, or weights by dimension over
-            scores mapped to [0, 1]. Not ``share``, because FIN is five times the share, with its sign.
+        scalarisation: the scalarisation of whole episodes: ``share``, the signed share of what the seat could gain (1
+            for its best outcome, 0 for none, below 0 for one that is worse than none), which needs tasks with an
+            outcome; ``overall``, a dimension, or weights by dimension over scores mapped to [0, 1]. GOAL is ten times
+            the share without its sign, so it pays a losing deal like none.
         turns: ``episode`` gives every turn the episode's reward; the name of an attributor
             (:mod:`sotopia_training.attribution.by_outcome`) gives every turn its part r_t = G · A; ``counterfactual``
             measures its turn reward by playing on (:mod:`sotopia_training.grpo.turn_rewards`), which needs many times
             the answers.
         samples: the number of continuations of each state with ``turns: counterfactual``.
         invalid: the penalty for impossible actions. It is added to the reward of such an answer; an episode's reward
-            gets it multiplied by the share of such answers.
+            gets it multiplied by the share of such answers. It has the unit of the reward: -1 takes a seat's whole
+            possible gain as a share, and a tenth of it as GOAL.
         gate: whether an answer that is impossible or was cut off has the reward ``invalid``, without the reward model's
             score; single-turn only.
     """
 
     model: str | None = None
     evaluator: str = "verified"
-    scalarisation: str | Mapping[str, float] = "goal"
+    scalarisation: str | Mapping[str, float] = "share"
     turns: str = "episode"
     samples: int = Field(default=4, ge=1)
     invalid: float = Field(default=-1.0, le=0)
@@ -63,15 +66,16 @@ class RewardSettings(Settings):
 
 
 def rewarded_dimension(reward: RewardSettings) -> str:
-    """Returns the full name of the dimension from whose score turns are rewarded.
+    """Returns the full name of the dimension by which turns are rewarded; for the share FIN, five times the share.
 
     Raises:
-        InvalidValueError: the scalarisation is not a single dimension.
+        InvalidValueError: the scalarisation is neither the share nor a single dimension.
     """
-    single = Scalarisation.of(reward.scalarisation).single
+    scalarisation = Scalarisation.of(reward.scalarisation)
+    single = Dimension.FINANCIAL_AND_MATERIAL_BENEFITS if scalarisation.share else scalarisation.single
     if single is None:
         raise InvalidValueError(
-            "rewards of turns need one dimension as scalarisation, e.g. 'goal'", field="reward.turns"
+            "rewards of turns need the share or one dimension as scalarisation, e.g. 'goal'", field="reward.turns"
         )
     return single.value
 
@@ -103,7 +107,10 @@ class GRPOSettings(FitSettings):
     """Settings of a stage of group-relative policy optimisation (SOTOPIA-RL, arXiv 2508.03905, §4.2 and C.1).
 
     ``trainer`` is TRL's ``GRPOConfig``: ``num_generations`` answers or episodes form a group, ``beta`` weights the KL
-    penalty, and ``per_device_train_batch_size`` counts answers (episodes), not prompts.
+    penalty, and ``per_device_train_batch_size`` counts answers (episodes), not prompts. ``scale_rewards`` divides
+    advantages by the standard deviation of the rewards of their ``group`` (the papers' method and TRL's default) or of
+    the whole ``batch``, or leaves them as they are (``none``). With ``group``, episodes that differ only in a refused
+    turn get advantages as large as those between a good deal and a bad one; in whole episodes use the other two.
 
     Attributes:
         mode: ``single-turn`` samples answers to prompts cut from episodes and scores them with the reward model;
@@ -186,13 +193,6 @@ def check(settings: GRPOSettings) -> None:
     if isinstance(settings.keep, int):
         raise InvalidValueError(field="keep", expected="'last' or 'best' for GRPO", got=settings.keep)
     scalarisation = Scalarisation.of(settings.reward.scalarisation)
-    if scalarisation.share:
-        raise InvalidValueError(
-            field="reward.scalarisation",
-            expected="one of scores",
-            got="share",
-            hint="'financial_and_material_benefits' is 5 times the share, with its sign",
-        )
     if settings.reward.turns != "episode":
         rewarded_dimension(settings.reward)
     if settings.reward.turns not in ("episode", COUNTERFACTUAL):

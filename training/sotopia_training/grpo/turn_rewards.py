@@ -71,7 +71,7 @@ def make_turn_rewarder(
     dimension = rewarded_dimension(reward)
     if reward.turns == COUNTERFACTUAL:
         check_verified(situations, dimension)
-        return MeasuredTurns(player, dimension, reward.samples, reward.invalid)
+        return MeasuredTurns(player, reward.samples, reward.invalid)
     attributor = make_attributor(reward.turns)
     check_attributable(attributor, situations, dimension)
     return AttributedTurns(attributor, dimension, reward.invalid)
@@ -104,11 +104,11 @@ def check_attributable(attributor: Attributor, situations: Sequence[Situation], 
 
 @dataclass(frozen=True, slots=True)
 class AttributedTurns:
-    """Divides the episode's score among its turns.
+    """Divides the episode's reward among its turns.
 
     Attributes:
         attributor: rates the importance of the turns.
-        dimension: the full name of the dimension whose score is divided.
+        dimension: the full name of the dimension for which they are rated.
         invalid: the reward of an impossible answer.
     """
 
@@ -132,7 +132,9 @@ class AttributedTurns:
         score = seat_score(record, seat, self.dimension)
         if isinstance(score, Unattributed):
             return _without_rewards(episode, score)
-        base = score.base("signed")  # G
+        base = episode.reward  # G: the score itself, or the share
+        if base is None:
+            return _without_rewards(episode, Unattributed("the episode has no reward"))
         importance = self.attributor.attribute(record, seat, score, base < 0)
         if isinstance(importance, Unattributed):
             return _without_rewards(episode, importance)
@@ -161,7 +163,7 @@ def check_verified(situations: Sequence[Situation], dimension: str) -> None:
         got = dimension if bare is None else f"task {bare!r}, which has no outcome"
         raise InvalidValueError(
             field=FIELD,
-            expected=f"GOAL or FIN as scalarisation and verified tasks for {COUNTERFACTUAL!r}",
+            expected=f"the share, GOAL or FIN as scalarisation and verified tasks for {COUNTERFACTUAL!r}",
             got=Verbatim(got),
         )
 
@@ -171,14 +173,12 @@ class MeasuredTurns:
     """Measures turn rewards with continuations from the states of episodes.
 
     Attributes:
-        player: plays the continuations.
-        dimension: the full name of the dimension that is measured.
+        player: plays the continuations; its scalarisation is the reward that is measured.
         samples: the number of continuations of each state, at least 1.
         invalid: the penalty that is added to the reward of an impossible answer.
     """
 
     player: TokenPlayer
-    dimension: str
     samples: int
     invalid: float
 
@@ -212,9 +212,8 @@ class MeasuredTurns:
         return {turn.turn: measured[turn.turn] + (self.invalid if turn.failure else 0.0) for turn in episode.focal}
 
     def _scores(self, episodes: Sequence[TokenSeat]) -> list[float]:
-        """Returns the scores of the episodes that have one."""
-        seats = [(item.agent, item.evaluation) for item in episodes if item.evaluation is not None]
-        return [evaluation.by_agent[seat][Dimension(self.dimension)].value for seat, evaluation in seats]
+        """Returns the rewards of the episodes that have one."""
+        return [item.reward for item in episodes if item.reward is not None]
 
 
 def _state(episode: TokenSeat, number: int) -> tuple[object, ...]:

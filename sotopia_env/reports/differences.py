@@ -1,9 +1,8 @@
 """Paired differences between policies, over all partners or to a baseline with each partner, and the ranking by them.
 
-Two policies are compared over seats that differ only by the policy and by chance: the common seats
-(:mod:`sotopia_env.reports.seats.common`), or for a policy outside of them, the seats that the two share. A partner that
-only one of them met would be counted as that policy's merit, so seats with different partners are paired only if no
-seats share a partner.
+Two policies are compared over the seats that the two share, which differ only by the policy and by chance. Other
+policies, and what these lack, therefore change no difference and no order of two. A partner that only one of them met
+would be counted as that policy's merit, so seats with different partners are paired only if no seats share a partner.
 """
 
 from __future__ import annotations
@@ -126,9 +125,8 @@ class ComparedSeats:
         return [seat for seat in seats if shared_seat(seat) in self.common]
 
     def shared(self, first: str, second: str) -> Set[Key]:
-        """Returns the keys of the seats over which two policies are compared."""
-        keys = {shared_seat(seat) for seat in self.scored[first]} & {shared_seat(seat) for seat in self.scored[second]}
-        return keys & self.common if {first, second} <= set(self.description.policies) else keys
+        """Returns the keys of the seats over which two policies are compared, whoever else is."""
+        return {shared_seat(seat) for seat in self.scored[first]} & {shared_seat(seat) for seat in self.scored[second]}
 
     def difference(self, first: str, second: str) -> Difference | None:
         """Returns the difference of two policies; ``None`` if no seats match."""
@@ -280,7 +278,10 @@ class Rank:
 
 
 def ranking(estimates: Mapping[str, Estimate], gaps: Mapping[tuple[str, str], Estimate]) -> tuple[Rank, ...]:
-    """Returns the policies with their ranks, the best mean first.
+    """Returns the policies with their ranks, in the order of their differences, else of their means.
+
+    Means are over the seats that all have, and a difference over those that two have, so that they may disagree where
+    seats are missing; the order of two policies then does not depend on the others.
 
     Args:
         estimates: the estimates of the metric, for the policies whose means are comparable.
@@ -297,7 +298,13 @@ def ranking(estimates: Mapping[str, Estimate], gaps: Mapping[tuple[str, str], Es
         ties = tuple(name for name in others if own[name] == 0)
         return Rank(policy, 1 + better, len(order) - worse, estimates[policy], ties)
 
-    order = sorted(estimates, key=lambda name: (-estimates[name].mean, name))
+    worse = {pair if gap.mean < 0 else pair[::-1] for pair, gap in gaps.items() if gap.mean}
+    order: list[str] = []
+    rest = sorted(estimates, key=lambda name: (-estimates[name].mean, name))
+    while rest:
+        best = [name for name in rest if not any((name, other) in worse for other in rest)]
+        order.append((best or rest)[0])  # differences over different seats may go round in a circle
+        rest.remove(order[-1])
     return tuple(map(rank, order))
 
 

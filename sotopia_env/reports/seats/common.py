@@ -1,12 +1,14 @@
-"""The one set of seats over which policies are compared in a metric: those that were scored for all of them.
+"""The seats over which policies are compared in a metric: who is ranked, and the seats that all of them have.
 
-A set begins with two policies and the scored seats (task, rules, seat and partner) that they share. Every other policy
-is compared over the same set if it was scored in at least 95 % of it, and the set then shrinks to the seats that all of
-them have. A seat of which one repeat of four has a score counts as a quarter. A policy with fewer would change the
-results of the others, so it is not ranked: its differences to each other policy are over the seats that the two share.
-Of all pairs to begin with, the one that leads to most results is taken. Where the partners are the same, a policy that
-is added changes the differences and the order of the others by no more than the seats it lacks, at most 5 %; where they
-are not, it may begin a larger set, over which others have no rank.
+A group begins with two policies. Its seats (task, rules, seat and partner) are those in which at least two of its
+members were scored, and every member must have a score in at least 95 % of them; a seat of which one repeat of four has
+a score counts as a quarter. The *means* of the group are over the seats that all members have; a policy with fewer
+would change them too much, so it is not in the group and has no rank. Of all pairs to begin with, the one that leads to
+most results is taken.
+
+The *difference* of two policies, and thus their order, is over the seats that these two share, whoever else was
+compared: a policy that is added or that fails changes neither. Where its partners are not those of the others, it may
+begin a larger group, outside of which others have no rank.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ LEAST_SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class CommonSeats:
-    """The seats over which means, ranks and differences of a metric are.
+    """The policies that are ranked by a metric, and the seats over which their means are.
 
     Attributes:
-        policies: the policies that are compared; empty if no two share a seat.
+        policies: the policies that are ranked; empty if no two share a seat.
         partners: the partners in the common seats.
         matched: the number of results of these policies in common seats, without repeats.
         seats: the number of all their results, without repeats.
@@ -75,7 +77,7 @@ def common_seats(
 
 
 def _group(scored: Mapping[str, Mapping[Key, float]], policies: Sequence[str]) -> tuple[Set[Key], tuple[str, ...]]:
-    """The seats that two policies share, and the policies that are compared over them: the group with most results."""
+    """The seats that at least two policies of a group share, and the group: the one with most results."""
     valued = [policy for policy in policies if policy in scored]
     shared = {pair: scored[pair[0]].keys() & scored[pair[1]].keys() for pair in itertools.combinations(valued, 2)}
     groups = [_joined(pair, scored, valued) for pair, common in shared.items() if common]
@@ -87,21 +89,20 @@ def _group(scored: Mapping[str, Mapping[Key, float]], policies: Sequence[str]) -
 def _joined(
     pair: Sequence[str], scored: Mapping[str, Mapping[Key, float]], policies: Sequence[str]
 ) -> tuple[float, tuple[str, ...], Set[Key]]:
-    """The number of results, the policies and the first seats of the group that begins with a pair."""
-    widest = common = scored[pair[0]].keys() & scored[pair[1]].keys()
-    group = list(pair)
+    """The number of results, the policies and the seats of the group that begins with a pair."""
+    group, every = list(pair), scored[pair[0]].keys() | scored[pair[1]].keys()
+    seats = scored[pair[0]].keys() & scored[pair[1]].keys()
 
     def results(policy: str, seats: Set[Key]) -> float:
         return math.fsum(scored[policy].get(key, 0.0) for key in seats)
 
-    for policy in sorted(set(policies) - set(pair), key=lambda p: (-results(p, widest), p)):
-        wider = max(len(scored[a].keys() & scored[b].keys()) for a, b in itertools.combinations([*group, policy], 2))
-        narrower = common & scored[policy].keys()
-        if all(results(member, narrower) >= LEAST_SHARE * wider for member in (*group, policy)):
-            common = narrower
+    for policy in sorted(set(policies) - set(pair), key=lambda p: (-results(p, seats), p)):
+        wider = seats | (every & scored[policy].keys())
+        if all(results(member, wider) >= LEAST_SHARE * len(wider) for member in (*group, policy)):
             group.append(policy)
-    total = math.fsum(results(member, common) for member in group)
-    return total, tuple(policy for policy in policies if policy in group), widest
+            seats, every = wider, every | scored[policy].keys()
+    total = math.fsum(results(member, seats) for member in group)
+    return total, tuple(policy for policy in policies if policy in group), seats
 
 
 def _left_out(

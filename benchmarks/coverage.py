@@ -84,7 +84,7 @@ def people_with_people_coverage(people: int, scenarios: int, each: int, sets: in
                 scenario, joint = int(generator.integers(scenarios)), generator.normal(0, 0.5)
                 for seat in range(2):
                     value = effect[pair].sum() + difficulty[scenario] + joint + generator.normal(0, 0.5)
-                    row = _result("human", scenario, episode, float(value), False)
+                    row = seat_result("human", scenario, episode, float(value), False)
                     codes = tuple(sorted(map(str, pair)))
                     rows.append(replace(row, seat=seat, people=codes, participant=str(pair[seat])))
         result = seat_mean(averaged(rows, "goal"), "goal", UNBOUNDED)
@@ -137,7 +137,8 @@ def wrong_ranks_beside_failures(share: float, repeats: int, sets: int = SETS, se
         values = np.clip(5 + scenario + casting + generator.normal(0, 1.5, size), 0, 10)
         worst = np.quantile(values[0], share)
         rows = [
-            _result(names[i], j, k, values[i, j, k], i == 0 and values[i, j, k] < worst) for i, j, k in np.ndindex(size)
+            seat_result(names[i], j, k, values[i, j, k], i == 0 and values[i, j, k] < worst)
+            for i, j, k in np.ndindex(size)
         ]
         seats = ComparedSeats.of(rows, names, "goal", (0, 10))
         group = seats.description.policies
@@ -147,7 +148,8 @@ def wrong_ranks_beside_failures(share: float, repeats: int, sets: int = SETS, se
     return wrong / sets
 
 
-def _result(policy: str, scenario: int, repeat: int, value: float, failed: bool) -> SeatResult:
+def seat_result(policy: str, scenario: int, repeat: int, value: float, failed: bool) -> SeatResult:
+    """Returns the result of a policy in the first of two seats, beside a partner that all policies meet."""
     name = f"s{scenario}"
     return SeatResult(
         key=f"{policy} {name} {repeat}", policy=policy, partner="partner",

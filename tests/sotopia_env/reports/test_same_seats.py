@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from benchmarks import coverage
@@ -13,6 +15,8 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
+from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking
+from sotopia_env.reports.seats.units import seat_mean
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage.directory import FAILURES, read_run
@@ -65,6 +69,37 @@ def test_what_is_added_changes_no_sign_and_no_order_of_the_others(
     episodes: list[Episode], changed: Callable[[list[Episode]], list[Episode]]
 ) -> None:
     assert claims(compare(changed(episodes))) == claims(compare(episodes))
+
+
+def seats_of(policies: int, missing: float, scenarios: int = 50, seed: int = 0) -> ComparedSeats:
+    """The seats of policies with the same strength that each lack some at random."""
+    generator, names = np.random.default_rng(seed), [f"p{i}" for i in range(policies)]
+    rows = [
+        coverage.seat_result(name, scenario, 0, float(generator.normal(5)), bool(generator.random() < missing))
+        for name in names
+        for scenario in range(scenarios)
+    ]
+    return ComparedSeats.of(rows, names, "goal", (0, 10))
+
+
+def test_policies_that_each_lack_a_few_seats_are_all_ranked_and_change_no_difference_of_the_others() -> None:
+    seats = seats_of(8, 0.02, scenarios=200)
+    assert len(seats.description.policies) == 8
+    assert seats.description.matched < seats.description.seats  # means are over the seats of all
+    few = ComparedSeats.of([row for name in ("p0", "p1") for row in seats.rows[name]], ("p0", "p1"), "goal", (0, 10))
+    assert seats.difference("p0", "p1") == few.difference("p0", "p1")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_and_rows_agree_with_differences_also_where_seats_are_missing(seed: int) -> None:
+    seats = seats_of(6, 0.04, seed=seed)
+    means = {name: seat_mean(seats.compared(name), "goal", (0, 10)) for name in seats.description.policies}
+    order = [rank.policy for rank in metric_ranking(means, differences([seats], list(means)), "goal")]
+    for above, below in itertools.pairwise(order):
+        gap = seats.difference(above, below)
+        assert gap is not None
+        assert gap.estimate.mean > 0
+    assert sorted(order) == sorted(means)
 
 
 A, B = Speaker("a"), Speaker("b")

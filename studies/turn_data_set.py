@@ -246,8 +246,12 @@ def agreement(rows: Sequence[TurnRow], column: str) -> str:
         )
         for row in rows
     ]
-    estimate = accuracies({(column, ""): items}, 1000, 0)[-1].correlation
-    return "undefined" if estimate is None else f"{estimate.mean:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    correlation = accuracies({(column, ""): items})[-1].correlation
+    if correlation is None:
+        return "undefined"
+    if correlation.low is None or correlation.high is None:
+        return f"{correlation.mean:.2f} [n/a: {correlation.missing}]"
+    return f"{correlation.mean:.2f} [{correlation.low:.2f}, {correlation.high:.2f}]"
 
 
 def explorers_table(rows: Sequence[TurnRow]) -> str:

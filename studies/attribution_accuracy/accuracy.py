@@ -13,8 +13,8 @@ of the action's worth, so uniform credit ranks them as well as one draw of the t
 noise of a return, not an attribution. Within an episode the return is the same for all turns: uniform credit is 0.5.
 
 Equal rewards count as half right, so that chance is 0.5 for sign and ranking. These two only count actions and pairs
-that the measurement decides (by two standard errors). Intervals are 95 % percentiles of a bootstrap over tasks, each
-with all its episodes, states and actions.
+that the measurement decides (by two standard errors). Intervals are over tasks, each with all its episodes, states and
+actions (:mod:`studies.attribution_accuracy.intervals`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sotopia_env.reports.charts import Panel, forest_chart
-from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.sheet import Report, Sheet
+from studies.attribution_accuracy.intervals import FIGURES, Sums, TaskEstimate, figure_estimate
 from studies.attribution_accuracy.probes import Truth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FIGURES = ("correlation", "sign", "ranking")
 ALL = "mean of families"
 # Rewards are floats: smaller differences are rounding errors and count as ties.
 _SAME = 1e-9
-_Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,56 +84,38 @@ class MethodAccuracy:
     method: str
     actions: int
     pairs: int
-    correlation: Estimate | None
-    sign: Estimate | None
-    ranking: Estimate | None
+    correlation: TaskEstimate | None
+    sign: TaskEstimate | None
+    ranking: TaskEstimate | None
 
     def figures(self) -> dict[str, Any]:
         """The row as JSON."""
         return asdict(self)
 
 
-def accuracies(
-    observations: Mapping[tuple[str, str], Sequence[RewardedAction]], resamples: int, seed: int
-) -> list[MethodAccuracy]:
+def accuracies(observations: Mapping[tuple[str, str], Sequence[RewardedAction]]) -> list[MethodAccuracy]:
     """Returns the rows: for each attributor and method one per family, and one for the mean over the families.
 
     Args:
         observations: the rewarded actions, by attributor and method.
-        resamples: the number of resamples of the bootstrap.
-        seed: the seed of its draws.
     """
     rows = []
     for (attributor, method), items in observations.items():
         by_family: dict[str, list[RewardedAction]] = defaultdict(list)
         for item in items:
             by_family[item.family].append(item)
-        counts: list[tuple[int, int]] = []
-        draws: list[_Array] = []
-        tasks: list[int] = []
-        for family, members in sorted(by_family.items()):
-            sums = _sums(members)
-            # Seeded per family, not per method: all methods are compared on the same resamples.
-            generator = np.random.default_rng([seed, len(draws)])
-            draws.append(_draws(sums, resamples, generator))
-            counts.append((len(members), int(sums[:, -1].sum())))
-            tasks.append(len(sums))
-            rows.append(
-                MethodAccuracy(family, attributor, method, *counts[-1], *_estimates(draws[-1], counts[-1], tasks[-1]))
-            )
-        if len(draws) > 1:
-            actions, pairs = (sum(column) for column in zip(*counts, strict=True))
-            # A mean over families, so that families with many actions do not dominate.
-            whole = _estimates(np.mean(draws, axis=0), (actions, pairs), sum(tasks))
-            rows.append(MethodAccuracy(ALL, attributor, method, actions, pairs, *whole))
+        sums = {family: _sums(members) for family, members in sorted(by_family.items())}
+        # The mean is over families, so that families with many actions do not dominate.
+        parts = {family: {family: part} for family, part in sums.items()} | ({ALL: sums} if len(sums) > 1 else {})
+        for family, part in parts.items():
+            actions, pairs = (int(sum(tasks[:, column].sum() for tasks in part.values())) for column in (0, -1))
+            estimates = [figure_estimate(figure, part) for figure in FIGURES.values()]
+            rows.append(MethodAccuracy(family, attributor, method, actions, pairs, *estimates))
     return rows
 
 
-def _sums(items: Sequence[RewardedAction]) -> _Array:
-    """Returns sums per task: n, Σx, Σy, Σxx, Σyy, Σxy, right signs, all signs, right pairs, all pairs.
-
-    The figures of a resample follow from sums over its tasks, so the bootstrap never visits single actions.
-    """
+def _sums(items: Sequence[RewardedAction]) -> Sums:
+    """Returns the sums per task from which the figures follow, also those without one of the tasks."""
     tasks = {task: row for row, task in enumerate(dict.fromkeys(item.task for item in items))}
     mean = float(np.mean([item.reward for item in items]))
     sums = np.zeros((len(tasks), 10))  # (tasks, sums)
@@ -158,34 +137,6 @@ def _right(difference: float, sign: int) -> float:
     if not sign or difference * sign < -_SAME:
         return 0.0
     return 1.0 if difference * sign > _SAME else 0.5
-
-
-def _draws(sums: _Array, resamples: int, generator: np.random.Generator) -> _Array:
-    """Returns the figures of the sample (first row) and of every resample, of shape (1 + resamples, 3)."""
-    tasks = len(sums)
-    # A resample with replacement is a count of how often it contains each task.
-    weights = generator.multinomial(tasks, [1 / tasks] * tasks, size=resamples)  # (resamples, tasks)
-    totals = np.vstack([np.ones((1, tasks)), weights]) @ sums  # (1 + resamples, sums)
-    n, x, y, xx, yy, xy, right, decided, ranked, pairs = totals.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Rounding can make a variance of 0 slightly negative.
-        spread = np.sqrt((n * xx - x * x).clip(0) * (n * yy - y * y).clip(0))
-        correlation = np.where(spread > _SAME, (n * xy - x * y) / spread, np.nan)
-        return np.column_stack([correlation, right / decided, ranked / pairs])
-
-
-def _estimates(draws: _Array, counts: tuple[int, int], tasks: int) -> list[Estimate | None]:
-    """Returns the figures with their intervals; ranking counts pairs, the others count actions."""
-    actions, pairs = counts
-    return [_estimate(column, n, tasks) for column, n in zip(draws.T, (actions, actions, pairs), strict=True)]
-
-
-def _estimate(column: _Array, n: int, tasks: int) -> Estimate | None:
-    if np.isnan(column[0]):
-        return None
-    # Resamples in which a figure is undefined (for example without a decided pair) are left out.
-    low, high = np.nanpercentile(column, [2.5, 97.5])
-    return Estimate(n, tasks, float(column[0]), float(low), float(high), None, "tasks")
 
 
 def nearest(rows: Sequence[MethodAccuracy], methods: Sequence[str]) -> list[MethodAccuracy]:

@@ -57,8 +57,6 @@ from studies.attribution_accuracy.worth import (
 logger = logging.getLogger(__name__)
 STAGE = "credit_accuracy"
 """The name of the study in ``stage.json``, which is its earlier name."""
-RESAMPLES = 1000
-"""Number of resamples of the bootstrap."""
 PROBES, VALUES, EPISODES, REPORT = "probes.jsonl", "values.jsonl", "episodes.jsonl", "report.md"
 DRAWN, TURN_VALUES, RECORDED = "drawn_values.jsonl", "turn_values.jsonl", "recorded.jsonl"
 ATTRIBUTION, TURN_ATTRIBUTION = "attribution", "turn_attribution"
@@ -81,7 +79,7 @@ class AttributionAccuracySettings(Settings):
         methods: as in the attribution stage.
         question: the manner of asking language models.
         counterfactual: the measurement of the truth; at least 2 samples, because one sample has no standard error.
-        seed: the seed of the draws of states and alternatives, and of the bootstrap.
+        seed: the seed of the draws of states and alternatives.
         models: the access to language models; may differ when a study is continued.
         output: the directory of the study.
     """
@@ -156,7 +154,7 @@ def run(settings: AttributionAccuracySettings, make_model: MakeModel | None = No
     observed = _observations(settings.attribution(), worths)
     if settings.ranked_episodes:
         observed |= _by_draws(settings, worths, DRAWN)[0]
-    rows = accuracies(observed, RESAMPLES, settings.seed)
+    rows = accuracies(observed)
     _report(settings, rows, {"probes": len(probes), **cost})
     figures = {"probes": len(probes), "truth": cost, "accuracy": [row.figures() for row in rows]}
     if settings.ranked_episodes:
@@ -245,7 +243,7 @@ def _rank_turns(
     attribute(attribution, make_model)
     by_draws, turns = _by_draws(settings, worths, "drawn_" + TURN_VALUES)
     observed = {**_observations(attribution, worths), ("order", "later is better"): ranks_by_order(worths), **by_draws}
-    rows = accuracies(observed, RESAMPLES, settings.seed)
+    rows = accuracies(observed)
     _turn_report(settings, rows, len(episodes), len(worths), turns)
     return {"episodes": len(episodes), "truth": cost, "draw": turns, "accuracy": [row.figures() for row in rows]}
 
@@ -276,7 +274,7 @@ def _report(
     best = nearest(rows, METHODS)
     notes = [
         f"{settings.dimension}; {counts['probes']} forced actions, {settings.counterfactual.samples} continuations of "
-        f"each state: {counts['states']} states, {counts['turns']} turns, {tokens} tokens. 95 % intervals: bootstrap "
+        f"each state: {counts['states']} states, {counts['turns']} turns, {tokens} tokens. 95 % intervals: jackknife "
         "over tasks. Chance is 0 for correlation, 0.5 for sign and ranking.",
         "Ranking is of actions of one state. They come from different episodes, so uniform credit ranks them as "
         "well as a single draw of the truth: it measures the noise of one return, not an attribution.",
@@ -291,7 +289,7 @@ def _turn_report(
     note = (
         f"{settings.dimension}; {turns} turns of {episodes} recorded episodes, {settings.counterfactual.samples} "
         "continuations of each state. Ranking: of two turns of one seat in one episode, whose order the measurement "
-        "decides. 95 % intervals: bootstrap over tasks. Chance is 0.5; uniform credit is 0.5 by definition. One "
+        "decides. 95 % intervals: jackknife over tasks. Chance is 0.5; uniform credit is 0.5 by definition. One "
         "draw is the most that one return can tell. A counterfactual reward costs "
         f"{draw:.1f} turns of play for each turn and draw; the other rewards cost none."
     )

@@ -46,33 +46,31 @@ def observed(reward, family="bargaining"):
 )
 def test_figures_of_rewards_of_known_accuracy(reward, sign, ranking):
     """The fourth is a reward without a negative: its mean, 0.83, lies above that of the advantage of 0.5."""
-    (row,) = accuracies({("someone", "direct"): observed(reward)}, resamples=200, seed=0)
+    (row,) = accuracies({("someone", "direct"): observed(reward)})
     advantages = [advantage for group in ADVANTAGES.values() for advantage in group]
     assert (row.actions, row.pairs) == (9, 6)
     assert row.correlation.mean == pytest.approx(statistics.correlation(advantages, list(map(reward, advantages))))
     assert row.sign.mean == pytest.approx(sign)
     assert row.ranking.mean == pytest.approx(ranking)
-    assert row.ranking.low <= row.ranking.mean <= row.ranking.high
 
 
 def test_equal_rewards_count_as_chance():
-    (row,) = accuracies({("someone", "uniform"): observed(lambda _: 7.0)}, resamples=200, seed=0)
+    (row,) = accuracies({("someone", "uniform"): observed(lambda _: 7.0)})
     assert (row.correlation, row.sign.mean, row.ranking.mean) == (None, 0.5, 0.5)
 
 
 def test_undecided_measurements_are_not_counted():
     noisy = [RewardedAction("bargaining", "a", "a.t0", Truth((5.0, -4.0, 4.0, -5.0)), reward) for reward in (1.0, 2.0)]
-    (row,) = accuracies({("someone", "direct"): noisy}, resamples=100, seed=0)
+    (row,) = accuracies({("someone", "direct"): noisy})
     assert (row.pairs, row.sign, row.ranking) == (0, None, None)
 
 
-def test_families_weigh_the_same_in_their_mean_and_seeds_fix_the_intervals():
+def test_families_weigh_the_same_in_their_mean():
     right, wrong = observed(lambda a: a), observed(lambda a: -a, family="division")
     table = {("x", "direct"): [*right, *right, *wrong], ("y", "direct"): [*right, *observed(lambda a: a, "division")]}
-    rows = accuracies(table, resamples=100, seed=3)
+    rows = accuracies(table)
     assert [(row.family, row.attributor) for row in nearest(rows, ["direct"])] == [(ALL, "y"), (ALL, "x")]
     assert nearest(rows, ["direct"])[1].ranking.mean == pytest.approx(0.5)
-    assert rows == accuracies(table, resamples=100, seed=3)
 
 
 # --- the study ----------------------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ def test_more_draws_rank_turns_better_and_uniform_credit_is_chance():
     worths, drawn = noisy_turns(noise=4.0)
     observed = {**ranks_by_draws(worths, drawn), ("order", "later is better"): ranks_by_order(worths)}
     observed["none", "uniform"] = [worth.rewarded(5.0) for worth in worths.values()]
-    ranking = {row.method: row.ranking.mean for row in accuracies(observed, 100, 0)}
+    ranking = {row.method: row.ranking.mean for row in accuracies(observed)}
     draws = [ranking[name] for name in ("1 draw", "2 draws", "4 draws", "8 draws")]
     assert draws == sorted(draws)
     assert 0.55 < draws[0] < 0.8 < draws[3]

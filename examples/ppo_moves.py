@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 
 import sotopia_env  # noqa: F401 - makes the environments known
+from sotopia_env.reports.intervals import estimate
 
 TEST_SEED = 1_000_003
 
@@ -41,9 +42,10 @@ def goals(act: Callable[[np.ndarray], int], task: str, partner: str, episodes: i
 
 
 def report(name: str, values: np.ndarray, partner: str) -> None:
-    """Prints the mean with its 95 % interval."""
-    half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
-    print(f"{name:22} against {partner:10} GOAL {values.mean():.2f} ± {half:.2f} ({len(values)} games)")
+    """Prints the mean with its 95 % interval over the games, each of which is another task."""
+    goal = estimate(list(map(float, values)), list(map(str, range(len(values)))), (0.0, 10.0))
+    interval = f"n/a: {goal.missing}" if goal.low is None else f"{goal.low:.2f}, {goal.high:.2f}"
+    print(f"{name:22} against {partner:10} GOAL {goal.mean:.2f} [{interval}] ({goal.n} games)")
 
 
 def main() -> None:

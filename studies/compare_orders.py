@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import Decision, Policy
-from sotopia_env.reports.intervals import Estimate, estimate
+from sotopia_env.reports.intervals import difference_estimate
 from sotopia_env.tasks import generate
 from sotopia_env.world import Observation, Rules, Task, TurnOrder
 from sotopia_env.world.outcome import outcome_at
@@ -71,11 +71,15 @@ async def play(task: Task, seed: int, policy: str, order: TurnOrder, wait: int |
 
 
 def difference(values: Sequence[float], base: Sequence[float], tasks: Sequence[Task]) -> str:
-    """Returns the mean difference with its interval, as text; empty for the base itself."""
+    """Returns the mean difference of two shares with its interval over tasks, as text; empty for the base itself."""
     if values is base:
         return ""
-    gap: Estimate = estimate([a - b for a, b in zip(values, base, strict=True)], [task.id for task in tasks])
-    return "same" if gap.low is None else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+    gaps = [a - b for a, b in zip(values, base, strict=True)]
+    gap = difference_estimate(gaps, [task.id for task in tasks], (0.0, 1.0))
+    if gap.low is None:
+        return f"{gap.mean:+.3f} [n/a: {gap.missing}]"
+    same = "the same in all: " if not any(gaps) else ""
+    return f"{same}{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
 
 
 def mean(values: Sequence[float]) -> float:

@@ -8,6 +8,9 @@ paired: the same tasks, seats, partners and seeds.
 With a handful of seeds such an interval is too narrow, because the seeds that were drawn vary less than seeds do.
 Verdicts therefore use the t-interval of the seeds' means (Colas et al. 2018, arXiv 1806.08295); the bootstrap interval
 is reported beside it.
+
+Where nothing varies, both are the exact ends of :func:`~sotopia_env.reports.intervals.exact_ends`: equal seeds are not
+certainty about others.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from sotopia_env.reports.intervals import adjusted
+from sotopia_env.reports.intervals import UNBOUNDED, Bounds, adjusted, exact_ends
 
 STAGES = {
     "untrained": "base model, aimless talk only",
@@ -37,8 +40,11 @@ ARMS = {
 TITLES = STAGES | ARMS
 _DRAWS = 2000
 _LEVEL = 0.05
+_SAME = 1e-9  # smaller differences are rounding errors
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 """Figures of every test episode by policy."""
+RANGES: Mapping[str, Bounds] = {"goal": (0.0, 10.0)}
+"""The ranges of figures that are not shares, which lie between 0 and 1."""
 Part = tuple[()] | tuple[str, str]
 """A family and a seat, or all of them."""
 
@@ -102,11 +108,23 @@ class Interval:
         return f"{self.mean:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
-def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> Interval:
+def range_of(metric: str) -> Bounds:
+    """Returns the lowest and the highest value of a figure of an episode."""
+    return RANGES.get(metric, (0.0, 1.0))
+
+
+def gain_range(metric: str) -> Bounds:
+    """Returns the lowest and the highest difference of a figure between two episodes."""
+    low, high = range_of(metric)
+    return low - high, high - low
+
+
+def interval(seeds: Sequence[Mapping[str, Sequence[float]]], bounds: Bounds, seed: int = 0) -> Interval:
     """Returns the mean and its interval.
 
     Args:
         seeds: for each training seed, the values of each task; the same tasks for all.
+        bounds: the range of a value.
         seed: the seed of the bootstrap.
     """
     import numpy as np
@@ -115,6 +133,10 @@ def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> I
     tasks = sorted(seeds[0])
     # Shape (seeds, tasks).
     means = np.array([[fmean(by_task[task]) for task in tasks] for by_task in seeds])
+    if np.ptp(means) < _SAME:
+        # The smaller number of units, as where people and scenarios are crossed; one seed is taken as it is.
+        units = min(len(seeds), len(tasks)) if len(seeds) > 1 else len(tasks)
+        return _without_variation(float(means.mean()), units, bounds)
     rows, columns = np.empty((_DRAWS, len(seeds)), int), np.empty((_DRAWS, len(tasks)), int)
     for draw in range(_DRAWS):
         rows[draw] = rng.integers(len(seeds), size=len(seeds))
@@ -125,14 +147,26 @@ def interval(seeds: Sequence[Mapping[str, Sequence[float]]], seed: int = 0) -> I
     return Interval(float(means.mean()), float(low), float(high))
 
 
-def over_seeds(means: Sequence[float]) -> Interval:
-    """Returns the mean of the seeds' means with its t-interval, conditional on the tasks."""
+def _without_variation(mean: float, units: int, bounds: Bounds) -> Interval:
+    """The interval if all units are alike: exact in a closed range, and everything in an open one."""
+    return Interval(mean, *(bounds if bounds == UNBOUNDED else exact_ends(mean, units, bounds)))
+
+
+def over_seeds(means: Sequence[float], bounds: Bounds) -> Interval:
+    """Returns the mean of the seeds' means with its t-interval, conditional on the tasks.
+
+    Args:
+        means: the mean of each seed.
+        bounds: the range of a mean.
+    """
     from scipy import stats
 
     mean, count = fmean(means), len(means)
     # One seed says nothing about the variation between seeds.
     if count < 2:
         return Interval(mean, float("-inf"), float("inf"))
+    if max(means) - min(means) < _SAME:
+        return _without_variation(mean, count, bounds)
     reach = float(stats.t.ppf(0.975, count - 1)) * stdev(means) / count**0.5
     return Interval(mean, mean - reach, mean + reach)
 
@@ -166,12 +200,12 @@ def part_of(row: Mapping[str, Any]) -> Part:
 
 def measured(runs: Sequence[Results], stage: str, metric: str, side: str, part: Part = ()) -> Interval:
     """Returns a stage's mean over seeds and tasks."""
-    return interval([by_task(run[stage], lambda row: float(row[metric]), side, part) for run in runs])
+    return interval([by_task(run[stage], lambda row: float(row[metric]), side, part) for run in runs], range_of(metric))
 
 
 def difference(runs: Sequence[Results], claim: Claim, metric: str = "goal", part: Part = ()) -> Interval:
     """Returns the paired difference between the first and the second stage of a claim, optionally in one part only."""
-    return interval([_gains_by_task(run, claim, metric, part) for run in runs])
+    return interval([_gains_by_task(run, claim, metric, part) for run in runs], gain_range(metric))
 
 
 def by_seed(runs: Sequence[Results], claim: Claim, metric: str = "goal") -> list[float]:
@@ -214,4 +248,5 @@ def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list
 
 def required_failures(runs: Sequence[Results]) -> list[str]:
     """Returns the required claims that do not hold."""
-    return [c.text for c in claims_of(runs) if c.required and over_seeds(by_seed(runs, c)).low <= -c.margin]
+    gains = {claim: over_seeds(by_seed(runs, claim), gain_range("goal")) for claim in claims_of(runs) if claim.required}
+    return [claim.text for claim, gain in gains.items() if gain.low <= -claim.margin]

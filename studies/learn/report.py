@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.reports.charts import Panel, forest_chart
-from sotopia_env.reports.intervals import Estimate
+from sotopia_env.reports.intervals import UNBOUNDED, Estimate
 from sotopia_env.reports.sheet import Report, Sheet
 from studies.learn.claims import (
     TITLES,
@@ -21,9 +21,11 @@ from studies.learn.claims import (
     by_task,
     claims_of,
     difference,
+    gain_range,
     measured,
     over_seeds,
     p_values,
+    range_of,
     stages_of,
     verdict,
 )
@@ -132,8 +134,9 @@ def past_sheet(runs: Sequence[Results]) -> Sheet:
     for stage in stages_of(runs):
         means = [fmean(float(row["goal"]) for row in run[stage]) for run in runs]
         gains = by_seed(runs, Claim("", stage, "bc"))
-        less = "" if stage == "bc" else over_seeds(gains).text()
-        rows.append((TITLES[stage], sum(len(run[stage]) for run in runs), over_seeds(means).text(), less))
+        less = "" if stage == "bc" else over_seeds(gains, gain_range("goal")).text()
+        goal = over_seeds(means, range_of("goal")).text()
+        rows.append((TITLES[stage], sum(len(run[stage]) for run in runs), goal, less))
     return Sheet("past", ("", "episodes", "GOAL", "less cloning"), rows, "Past selves as partners", (_PAST,))
 
 
@@ -164,7 +167,7 @@ def claim_sheet(runs: Sequence[Results]) -> Sheet:
     q_values = p_values(means, [claim.margin for claim in claims])
     rows: list[tuple[Value, ...]] = []
     for claim, seeds, p in zip(claims, means, q_values, strict=True):
-        gain = over_seeds(seeds)
+        gain = over_seeds(seeds, gain_range("goal"))
         # A required claim is judged by its interval alone; the adjusted p guards the others against chance findings.
         rows.append(
             (
@@ -204,7 +207,8 @@ def exploitation_sheet(looks: Sequence[Sequence[Mapping[str, float]]]) -> Sheet:
     """Returns the sheet of the changes of score and verified reward from the first look to the last of every seed."""
     changes = [[course[-1][name] - course[0][name] for course in looks] for name in ("reward_model", "reward")]
     # ``changes``: two rows, of score and of verified reward, with one entry per seed.
-    score, verified = map(over_seeds, changes)
+    # A reward model's score has no range; the verified reward is a mean of figures from 0 to 1.
+    score, verified = map(over_seeds, changes, (UNBOUNDED, (-1.0, 1.0)))
     rows: list[tuple[Value, ...]] = [("all seeds", score.text(3), verified.text(3), exploited(score, verified))]
     for number, (of_score, of_verified) in enumerate(zip(*changes, strict=True), 1):
         rows.append((f"seed {number}", of_score, of_verified, ""))

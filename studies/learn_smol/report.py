@@ -17,7 +17,7 @@ from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate,
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.reports.sheet import Report, Sheet, Value, show_percent
 from sotopia_env.storage import read_run
-from studies.learn.claims import Interval, over_seeds, p_values, verdict
+from studies.learn.claims import gain_range, over_seeds, p_values, verdict
 from studies.learn_smol.stages import EVALUATION, SHARED, TIMES
 
 if TYPE_CHECKING:
@@ -133,9 +133,10 @@ _TEXTS = (
     "`boulware`.",
     "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
     "Differences are paired by training seed, task and seat. *over seeds* is the 95 % t-interval of the seeds' means, "
-    "which decides the verdict: how another training seed would do, on these tasks. *p* is of the t-test over seeds, "
-    "adjusted for all differences of the table (Benjamini and Hochberg). *over tasks* is an interval for these seeds "
-    "and other tasks; it decides nothing, since it says nothing of another seed.",
+    "which decides the verdict together with *p*: how another training seed would do, on these tasks. *p* is of the "
+    "t-test over seeds, adjusted for all differences of the table (Benjamini and Hochberg). A difference holds if its "
+    "interval does not hold 0 and p is below 0.05. *over tasks* is an interval for "
+    "these seeds and other tasks; it decides nothing, since it says nothing of another seed.",
     "Wall and processor minutes of all stages; seeds run side by side.",
 )
 
@@ -156,21 +157,22 @@ def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
     means = [results.by_seed(*item, seeds) for item in asked]
     for item, own, p in zip(asked, means, adjusted_p(means), strict=True):
         one, other, partner = item
-        rows.append((f"{one} - {other}", partner, *decided(own), p, shown(own), results.difference(*item)))
+        rows.append((f"{one} - {other}", partner, *decided(own, p), p, shown(own), results.difference(*item)))
     columns = ("difference", "partner", "over seeds", "verdict", "p", "each seed", "over tasks")
     return Sheet("differences", columns, rows, formats={"p": "{:.3f}".format})
 
 
-def decided(means: Sequence[float]) -> tuple[str, str]:
+def decided(means: Sequence[float], p: float | None = None) -> tuple[str, str]:
     """Returns the interval over seeds as text, and the verdict that follows from it.
 
     Args:
         means: the mean difference of each training seed.
+        p: the p that is adjusted for all differences of the table; ``None`` if the difference was declared before.
     """
     if len(means) < 2:
         return "n/a", "open: two seeds or more decide"
-    gain: Interval = over_seeds(means)
-    return gain.text(), verdict(gain)
+    gain = over_seeds(means, gain_range("goal"))
+    return gain.text(), verdict(gain, p=p or 0.0)
 
 
 def adjusted_p(means: Sequence[Sequence[float]]) -> list[float | None]:

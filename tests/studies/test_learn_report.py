@@ -9,6 +9,7 @@ from sotopia_training.data.samples import RowMaker
 
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.settings import settings_of
+from sotopia_env.reports.intervals import UNBOUNDED, exact_ends
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, parse
 from studies.learn import learn
@@ -20,7 +21,9 @@ from studies.learn.claims import (
     Claim,
     Interval,
     difference,
+    gain_range,
     interval,
+    over_seeds,
     p_values,
     required_failures,
     verdict,
@@ -35,16 +38,36 @@ def test_variation_between_tasks_is_not_averaged_away_by_seeds():
     """All seeds are tested on the same tasks: three of them say no more about the tasks than one does."""
     rng = random.Random(0)
     tasks = {str(number): [rng.gauss(0, 1)] for number in range(40)}
-    one, three = interval([tasks]), interval([tasks] * 3)
+    one, three = interval([tasks], (-9, 9)), interval([tasks] * 3, (-9, 9))
     assert three.high - three.low == pytest.approx(one.high - one.low, rel=0.15)
     assert one.high - one.low == pytest.approx(2 * 1.96 / 40**0.5, rel=0.3)
 
 
 def test_variation_between_seeds_widens_the_interval():
     seeds = [{str(number): [shift] for number in range(40)} for shift in (0.0, 1.0, 2.0)]
-    found = interval(seeds)
-    assert found.mean == 1
-    assert (found.low, found.high) == (0, 2)
+    wide = interval(seeds, (-9, 9))
+    assert (wide.low, wide.mean, wide.high) == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("equal", "units"),
+    [
+        (lambda: over_seeds([0.5] * 3, gain_range("goal")), 3),
+        (lambda: interval([{str(number): [0.5, 0.5] for number in range(12)}], gain_range("goal")), 12),
+        (lambda: interval([{"one": [0.5]}], gain_range("goal")), 1),
+        (lambda: interval([{str(number): [0.5] for number in range(12)}] * 3, gain_range("goal")), 3),
+    ],
+)
+def test_what_does_not_vary_is_not_certain(equal, units):
+    """Three equal seeds, or twelve equal tasks, hold nothing by their equality."""
+    gain = equal()
+    assert (gain.low, gain.high) == exact_ends(0.5, units, (-10.0, 10.0))
+    assert gain.low < 0 < gain.high
+    assert verdict(gain).startswith("open")
+
+
+def test_equal_scores_without_a_range_say_nothing():
+    assert over_seeds([0.5] * 3, UNBOUNDED) == Interval(0.5, float("-inf"), float("inf"))
 
 
 def row(task, goal, seen=True):
@@ -161,7 +184,9 @@ def study(folder, **unseen):
     trained = {name: found[name] for name in STAGES if name != "untrained"}
     for number, seed in enumerate(SEEDS):
         place = folder / f"seed_{seed}"
-        mine = {name: [{**row, "goal": row["goal"] + 1e-6 * number} for row in rows] for name, rows in trained.items()}
+        # Seeds differ in every stage and in every difference: what does not vary at all decides nothing.
+        shifts = {name: 1e-3 * number * index for index, name in enumerate(trained, 1)}
+        mine = {name: [{**row, "goal": row["goal"] + shifts[name]} for row in rows] for name, rows in trained.items()}
         write(place / "results.json", mine)
         course = [look(0, 0.3, reward_model=0.4), look(10, 0.2 - 0.001 * number, reward_model=0.8 + 0.001 * number)]
         write(place / "single_turn" / "dev.json", course)
@@ -200,7 +225,8 @@ def test_the_page_has_every_stage_and_reference_on_every_side(report):
     _, _, *body = table(text, "All test episodes")
     cloned = dict(zip(METRICS, body[1][2:], strict=True))
     assert cloned["goal"].startswith("3.55 [")
-    assert cloned["agreement"] == "0.50 [0.50, 0.50]"
+    # It does not vary between the two seeds, which leaves room for others.
+    assert cloned["agreement"] == Interval(0.5, *exact_ends(0.5, 2, (0.0, 1.0))).text()
 
 
 def test_the_page_says_what_was_sampled_for_each_stage(report):
@@ -219,7 +245,7 @@ def test_the_page_has_every_claim_with_its_verdict(report):
     ran = [claim for claim in CLAIMS if {claim.better, claim.worse} <= STAGES.keys()]
     assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in ran]
     of = {cells[0]: cells for cells in body}["multi-turn > single-turn GRPO"]
-    assert of[2] == of[6] == of[7] == of[8] == "2.00 [2.00, 2.00]"
+    assert of[2] == of[6] == of[7] == of[8] == "2.00 [1.99, 2.01]"
     assert of[5] == "2.00, 2.00"
 
 
@@ -253,7 +279,7 @@ def test_a_gain_in_one_seat_is_reported_beside_a_loss_in_the_other(tmp_path, mon
     text = write_report(folder, {}, SEEDS).read_text()
     (cells,) = [cells for cells in table(text, "Claims") if cells[0] == "multi-turn GRPO > BC"]
     assert cells[5] == "0.50, 1.00"
-    assert cells[2:4] == ["0.75 [-2.43, 3.93]", "open: the interval holds 0"]  # t with one degree of freedom
+    assert cells[2:4] == ["0.75 [-2.42, 3.92]", "open: the interval holds 0"]  # t with one degree of freedom
     assert cells[7] == "-1.00 [-1.00, -1.00]"
     assert cells[8].startswith("2.50 [2.00, 3.00")
     head, _, *body = table(text, "GOAL by family and seat")
@@ -312,7 +338,7 @@ def test_the_page_has_past_selves_where_they_were_played_and_no_claim_counts_the
         write(folder / f"seed_{seed}" / PAST, {"bc": past_rows(3.0), "sr": past_rows(4.0 + number)})
     text = write_report(folder, {"command": "make learn"}, SEEDS).read_text()
     _, _, cloned, reinforced = table(text, "Past selves as partners")
-    assert cloned[:3] == [STAGES["bc"], "12", "3.10 [3.10, 3.10]"]
+    assert cloned[:3] == [STAGES["bc"], "12", Interval(3.1, *exact_ends(3.1, 2, (0.0, 10.0))).text()]
     assert reinforced[2:] == ["4.60 [-1.75, 10.95]", "1.50 [-4.85, 7.85]"]  # t with one degree of freedom
     assert "Past selves" not in report.read_text()
     assert table(text, "Claims") == table(report.read_text(), "Claims")

@@ -51,6 +51,12 @@ def test_a_difference_is_decided_over_seeds(means, interval, verdict):
     assert (text, word.partition(":")[0]) == (interval, verdict)
 
 
+def test_a_difference_that_does_not_hold_its_adjusted_p_is_open():
+    text, word = decided((1.38, 1.61, 1.09), 0.075)
+    assert (text, word) == ("1.36 [0.71, 2.01]", "open: p is not below 0.05")
+    assert decided((1.38, 1.61, 1.09), 0.049)[1] == "holds"
+
+
 def test_many_tasks_do_not_make_up_for_seeds_that_disagree():
     """Forty tasks of three seeds, two of which gain and one loses: sure over tasks, open over seeds."""
     results = Results()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from benchmarks import coverage
-from sotopia_env import tasks
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.naming import make_evaluator, make_policy
-from sotopia_env.reports.compare import Comparison, compare, compare_runs
+from sotopia_env.reports.compare import compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking
 from sotopia_env.reports.seats.units import seat_mean
@@ -26,49 +23,8 @@ from sotopia_env.world.episode import Episode
 from sotopia_env.world.scenario import Task
 from tests.errors import raises
 from tests.sotopia_env.reports.test_compare import scored
+from tests.sotopia_env.reports.test_metamorphic import lose, played
 from tests.sotopia_env.runs.rollout_doubles import FixedEvaluator, Speaker, make_task
-
-NAMES = ("boulware", "conceder", "linear")
-
-
-def played(*names: str, partner: str = "tit-for-tat", repeats: int = 1) -> list[Episode]:
-    matchups = [(make_policy(name), make_policy(partner)) for name in names]
-    plans = plan_episodes(tasks.generate("bargaining", 6, seed=1), matchups, repeats=repeats)
-    return list(asyncio.run(run_episodes(plans, evaluator=make_evaluator("verified"))).episodes)
-
-
-def claims(result: Comparison) -> dict[object, object]:
-    """The order of the three policies, and the sign of each of their differences in the main metric."""
-    order = [rank.policy for rank in result.ranking if rank.policy in NAMES]
-    gaps = [d for d in result.differences if d.metric == result.main and {d.first, d.second} <= set(NAMES)]
-    return {"order": order} | {(d.first, d.second): d.estimate.mean > 0 for d in gaps}
-
-
-@pytest.fixture(scope="module")
-def episodes() -> list[Episode]:
-    return played(*NAMES)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda episodes: [*episodes, *played("splitter")],
-        lambda episodes: [*episodes, *played("splitter")[:3]],
-        lambda episodes: [*episodes, *played("splitter", partner="hard-headed")],
-        lambda episodes: [*episodes, *episodes],
-        lambda episodes: episodes[::-1],
-        lambda episodes: [*played(*NAMES, repeats=2), *episodes],
-        # Dropped where it goes badly for one policy: it is not ranked, and the others do not notice.
-        lambda episodes: [
-            e for e in [*episodes, *played("splitter")] if e.policies[0].name != "splitter" or e.seed % 2
-        ],
-    ],
-    ids=["policy", "part of a policy", "partner", "copy", "reverse", "repeats", "dropped"],
-)
-def test_what_is_added_changes_no_sign_and_no_order_of_the_others(
-    episodes: list[Episode], changed: Callable[[list[Episode]], list[Episode]]
-) -> None:
-    assert claims(compare(changed(episodes))) == claims(compare(episodes))
 
 
 def seats_of(policies: int, missing: float, scenarios: int = 50, seed: int = 0) -> ComparedSeats:
@@ -157,23 +113,6 @@ def test_a_failed_episode_is_missing_and_a_difference_beside_it_has_bounds(tmp_p
     assert "if worst" in comparison_report(result).text()
 
 
-def lose(run, lost: Callable[[Episode], bool]) -> int:  # type: ignore[no-untyped-def]
-    """Turns recorded episodes into failures, and returns their number."""
-    episodes = list(read_run(run))
-    lines = (run / "episodes.jsonl").read_text().splitlines(keepends=True)
-    pairs = list(zip(lines, episodes, strict=True))
-    (run / "episodes.jsonl").write_text("".join(line for line, episode in pairs if not lost(episode)))
-    failures = [
-        FailureRecord(
-            key=e.key, task=e.task.id, policies=tuple(p.name for p in e.policies), kind="Timeout", message="late"
-        )
-        for e in episodes
-        if lost(e)
-    ]
-    (run / FAILURES).write_text("".join(failure.model_dump_json() + "\n" for failure in failures))
-    return len(failures)
-
-
 def test_failures_in_some_repeats_of_every_seat_are_missing_results(tmp_path) -> None:  # type: ignore[no-untyped-def]
     partner, policies = Speaker("p"), (A, B, Speaker("c"))
     plans = plan_episodes(
@@ -211,8 +150,8 @@ def test_policies_that_never_met_the_same_partner_are_not_told_apart() -> None:
     assert "b" in ranks["a"].ties
 
 
-def test_the_first_line_names_the_unit_and_no_interval_is_a_point(episodes: list[Episode]) -> None:
-    result = compare(episodes)
+def test_the_first_line_names_the_unit_and_no_interval_is_a_point() -> None:
+    result = compare(played("boulware", "conceder", "linear"))
     assert "6 scenarios" in comparison_report(result).text().splitlines()[0]
     assert not [c for c in result.cells if c.estimate.low is not None and c.estimate.low == c.estimate.high]
     one = [e.model_copy(update={"key": f"{e.key}.{i}"}) for i in range(3) for e in ranked({"a": None, "b": None}, 1)]

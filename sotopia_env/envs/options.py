@@ -12,6 +12,7 @@ from sotopia_env.envs.fresh_tasks import FreshTasks
 from sotopia_env.envs.names import resolve
 from sotopia_env.foundation.errors import (
     InvalidValueError,
+    RenderModeError,
     UnknownKeywordError,
     UnknownNameError,
     Verbatim,
@@ -126,7 +127,7 @@ class CheckedOptions:
             _read_evaluator(options["evaluator"]) if "evaluator" in options else None,
             _read_rules(options, seats),
             None if options.get("scalarisation") is None else Scalarisation.of(options["scalarisation"]),
-            _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES)),
+            _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES), RenderModeError),
             _choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
             _choice("infos", options.get("infos", "full"), ("full", "flags")),
         )
@@ -233,9 +234,9 @@ def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:
     return rules
 
 
-def _choice(field: str, value: Any, valid: Sequence[Any]) -> Any:
+def _choice(field: str, value: Any, valid: Sequence[Any], error: type[UnknownNameError] = UnknownNameError) -> Any:
     if value not in valid:
-        raise UnknownNameError(field=field, got=value, valid=[str(name) for name in valid])
+        raise error(field=field, got=value, valid=[str(name) for name in valid])
     return value
 
 

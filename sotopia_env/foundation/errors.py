@@ -8,7 +8,8 @@
     │   │   ├── InvalidTaskError              a character, scenario, task or task file is malformed
     │   │   ├── InvalidActionError            an action is malformed
     │   │   ├── UnknownNameError              a name is misspelt; offers the nearest valid one
-    │   │   │   └── UnknownKeywordError (TypeError)   a constructor does not have a keyword argument
+    │   │   │   ├── UnknownKeywordError (TypeError)   a constructor does not have a keyword argument
+    │   │   │   └── RenderModeError (TypeError)   an environment cannot be shown in this way
     │   │   ├── ConstraintError               the available characters cannot meet a scenario's constraints
     │   │   └── InUseError                    another process is writing a file or directory
     │   └── DamagedRecordError                a line of a record file cannot be read; names file and line
@@ -183,6 +184,14 @@ class UnknownKeywordError(UnknownNameError, TypeError):
 
     It is a :class:`TypeError` with Python's usual message, because tools (TorchRL, Gymnasium) try their own keywords
     and omit them if the error has this message.
+    """
+
+
+class RenderModeError(UnknownNameError, TypeError):
+    """An environment has no such render mode.
+
+    It is a :class:`TypeError` because Stable-Baselines3's ``make_vec_env`` asks for ``"rgb_array"`` and makes the
+    environment without a render mode if that raises one.
     """
 
 

@@ -16,6 +16,7 @@ from sotopia_env.foundation.errors import (
     InvalidActionError,
     InvalidTaskError,
     InvalidValueError,
+    RenderModeError,
     UnknownNameError,
 )
 from sotopia_env.world.action import ACTION_TYPES, Action, ActionType
@@ -60,7 +61,7 @@ BAD_OPTIONS = [
     ({"action_types": ["speek"]}, InvalidValueError, {"field": "action_types", "nearest": "speak"}),
     ({"scalarisation": "gaol"}, UnknownNameError, {"field": "scalarisation", "nearest": "goal"}),
     ({"scalarisation": 3}, InvalidValueError, {"field": "scalarisation"}),
-    ({"render_mode": "rgb_array"}, UnknownNameError, {"field": "render_mode"}),
+    ({"render_mode": "rgb_array"}, RenderModeError, {"field": "render_mode"}),
     ({"on_unscored": "ignore"}, UnknownNameError, {"field": "on_unscored"}),
     ({"evaluator": None}, InvalidValueError, {"field": "evaluator"}),
     ({"evaluator": FixedEvaluator}, InvalidValueError, {"field": "evaluator"}),

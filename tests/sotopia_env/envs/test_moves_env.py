@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from sotopia_env.envs.moves_env import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, WAIT, SotopiaMovesEnv
-from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
+from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, SotopiaError
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.testing import FixedEvaluator
 from sotopia_env.world.episode import replay
@@ -117,6 +117,15 @@ def test_every_reset_is_another_bargain_and_seeds_repeat_them() -> None:
         runs.append(names)
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == 10
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
+@pytest.mark.parametrize("name", ["sotopia_env/SotopiaMoves-v0", "sotopia_env/Sotopia-v0"])
+def test_a_mode_that_cannot_be_drawn_is_refused_as_stable_baselines3_expects(name: str) -> None:
+    # Its make_vec_env asks for "rgb_array", and for no mode only if that raises a TypeError.
+    with pytest.raises(TypeError, match="rgb_array") as refused:
+        gymnasium.make(name, render_mode="rgb_array")
+    assert isinstance(refused.value, SotopiaError)
 
 
 def test_other_tasks_and_invalid_actions_are_refused() -> None:

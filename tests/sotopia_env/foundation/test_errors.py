@@ -12,6 +12,7 @@ from sotopia_env.foundation.errors import (
     InvalidActionError,
     InvalidTaskError,
     InvalidValueError,
+    RenderModeError,
     UnknownKeywordError,
     UnknownNameError,
     Verbatim,
@@ -29,6 +30,9 @@ SENTENCES = {
     ),
     'got an unexpected keyword argument "sed", expected one of "seed"': UnknownKeywordError(
         'got an unexpected keyword argument "sed"', valid=["seed"]
+    ),
+    'render_mode: expected one of "human", "ansi", got "rgb_array"': RenderModeError(
+        field="render_mode", got="rgb_array", valid=("human", "ansi")
     ),
     "goal: expected a value, got nothing (t.json)": InvalidTaskError(
         field="goal", expected="a value", got=Verbatim("nothing"), where="t.json"

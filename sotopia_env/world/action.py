@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -85,6 +85,18 @@ class Action:
     to: tuple[str, ...] = ()
     move: MoveField = None
     wait: Annotated[int | None, Field(exclude_if=operator.not_)] = None
+
+    # The constructor that dataclasses generate takes more than the attributes hold: names of types, and mappings.
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            action_type: ActionType | str = ActionType.SPEAK,
+            argument: str = "",
+            to: tuple[str, ...] = (),
+            move: Move | Mapping[str, object] | None = None,
+            wait: int | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.action_type, ActionType):

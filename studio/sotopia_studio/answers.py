@@ -27,7 +27,14 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.foundation.validation import invalid_of
 from sotopia_env.world.taskset import FIELD_NAMES
-from sotopia_studio.problems import ConflictError, ForbiddenError, LimitError, MissingError, UnauthorizedError
+from sotopia_studio.problems import (
+    ConflictError,
+    ForbiddenError,
+    LimitError,
+    MissingError,
+    TooLargeError,
+    UnauthorizedError,
+)
 from sotopia_studio.store.engine import UNREACHABLE
 
 logger = logging.getLogger(__name__)
@@ -40,6 +47,7 @@ _STATUS: tuple[tuple[type[SotopiaError], int], ...] = (
     (ConflictError, 409),
     (InUseError, 409),
     (LimitError, 429),
+    (TooLargeError, 413),
     (BudgetExceededError, 409),
     (ModelCallError, 502),
     (DamagedRecordError, 422),

@@ -15,7 +15,7 @@ from sotopia_studio import answers
 from sotopia_studio.api import ROUTERS as API
 from sotopia_studio.api.bodies import ERRORS
 from sotopia_studio.context import Services
-from sotopia_studio.guard import Guard
+from sotopia_studio.entrance.guard import Guard
 from sotopia_studio.hub import Hub
 from sotopia_studio.pages import ROUTERS as PAGES
 from sotopia_studio.pages.rendering import STATIC, error_page

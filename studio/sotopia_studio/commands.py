@@ -144,12 +144,13 @@ def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> No
     import uvicorn
 
     from sotopia_studio.app import create_app
+    from sotopia_studio.entrance.connections import raise_file_limit, server_config
 
     if address:
         typer.echo(f"Open {address} (it works once)")
         sys.stdout.flush()
-    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run([listener])
+    raise_file_limit()
+    uvicorn.Server(server_config(create_app(settings), settings)).run([listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -22,4 +22,8 @@ class UnauthorizedError(SotopiaError):
 
 
 class LimitError(SotopiaError):
-    """A limit on the rate, the size or the number of live episodes is exceeded (HTTP 429)."""
+    """A limit on the rate or the number of live episodes is exceeded (HTTP 429)."""
+
+
+class TooLargeError(SotopiaError):
+    """The body of a request is too large (HTTP 413)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sotopia_env.chat_model.options import ModelOptions
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings
 
 
@@ -29,6 +31,9 @@ class ServiceSettings(Settings):
         origin: the address under which browsers reach the service, such as ``https://lab.example.org``; by default
             that of the request.
         hosts: names under which requests may reach the service; by default that of ``origin``, or this machine alone.
+        proxies: addresses or networks of reverse proxies, such as ``127.0.0.1``; only their ``X-Forwarded-For`` and
+            ``X-Forwarded-Proto`` are believed. Without them, all who come through a proxy count as one caller, who has
+            ten logins in a minute.
     """
 
     database: str = "sqlite:///studio-data/studio.db"
@@ -43,3 +48,15 @@ class ServiceSettings(Settings):
     accounts: bool = False
     origin: str = ""
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+
+    @field_validator("proxies")
+    @classmethod
+    def _check_proxies(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for text in proxies:
+            try:
+                ip_network(text, strict=False)
+            except ValueError:
+                expected = "an IP address or a network, such as 127.0.0.1 or 10.0.0.0/8"
+                raise InvalidValueError(field="proxies", expected=expected, got=text) from None
+        return proxies

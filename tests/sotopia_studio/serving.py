@@ -11,6 +11,7 @@ from pathlib import Path
 import uvicorn
 from sotopia_studio import auth
 from sotopia_studio.app import create_app
+from sotopia_studio.entrance.connections import server_config
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.migrations import upgrade
@@ -31,7 +32,7 @@ def serving(url: str, data: Path, **settings: object) -> Iterator[tuple[str, str
         async with database.write() as connection:
             secrets.append(await auth.add_token(connection, "lab", "test", frozenset({"read", "run"})))
         worker = Worker(parts, database)
-        config = uvicorn.Config(create_app(parts), port=port, log_level="error", timeout_graceful_shutdown=1)
+        config = server_config(create_app(parts), parts, port=port, log_level="error")
         server = uvicorn.Server(config)
         working = asyncio.create_task(worker.run())
         listening = asyncio.create_task(server.serve())

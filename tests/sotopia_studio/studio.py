@@ -18,6 +18,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sotopia_studio import auth, live
 from sotopia_studio.app import create_app
+from sotopia_studio.entrance.connections import server_config
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.engine import Database
@@ -122,7 +123,7 @@ def running(folder: Path) -> Iterator[Studio]:
     port = free_port()
     settings = ServiceSettings(database=f"sqlite:///{folder}/studio.db", data=folder)
     loop, ready, holder = asyncio.new_event_loop(), threading.Event(), {}
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=port, log_level="warning"))
+    server = uvicorn.Server(server_config(create_app(settings), settings, port=port))
 
     async def serve() -> None:
         database = Database(settings.database)

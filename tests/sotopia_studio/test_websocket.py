@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from sotopia_env import naming
@@ -67,10 +68,13 @@ def test_every_event_is_one_message_and_the_episode_is_stored(studio: tuple[str,
 
 def test_only_a_valid_token_in_the_first_message_is_accepted(studio: tuple[str, str]) -> None:
     request = {"task": task(), "policies": ["human", "boulware"]}
-    with talk(studio) as socket:
-        for token in ("", "demo-token"):
+    for token in ("", "demo-token"):
+        with talk(studio) as socket:
             send(socket, "START_SIM", request, **({"token": token} if token else {}))
             assert receive(socket)["data"]["error"] == "NOT_AUTHORIZED"
+            with pytest.raises(ConnectionClosed):  # a guesser opens a connection for each guess
+                socket.recv(timeout=60)
+    with talk(studio) as socket:
         send(socket, "START_SIM", request, token=studio[1])
         assert receive(socket)["data"]["kind"] == "began"
         send(socket, "START_SIM", request)

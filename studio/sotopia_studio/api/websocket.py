@@ -3,7 +3,8 @@
 A client sends ``{"type": "START_SIM", "data": …}`` with the body of ``POST /simulate``; the server answers with one
 ``SERVER_MSG`` for each event of the episode and ``FINISH_SIM`` at its end. The client ends it early with
 ``FINISH_SIM`` or ``END_SIM``, which takes effect at once. The token is in the header ``Authorization`` or in the first
-message, never in the address. The episode is stored like any other, and continues if the connection breaks.
+message, which then must be small and come soon, and never in the address. The episode is stored like any other, and
+continues if the connection breaks.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from sotopia_studio.api.bodies import Body
 from sotopia_studio.api.simulate import Simulation, begin_all
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import services
+from sotopia_studio.entrance.connections import LONGEST_MESSAGE
 from sotopia_studio.problems import ForbiddenError, MissingError, UnauthorizedError
 
 router = APIRouter()
-_LONGEST = 2**20
+LONGEST_OF_STRANGERS = 64 * 2**10
+"""The maximum number of characters in the first message of a client that has not sent a token before."""
+PATIENCE = 10.0
+"""Seconds that a client without a token has for its first message."""
 ErrorType = Literal[
     "NOT_AUTHORIZED",
     "RESOURCE_NOT_FOUND",
@@ -50,11 +55,46 @@ class ClientMessage(Body):
 class _Simulation:
     """One connection, with at most one simulation at a time."""
 
-    def __init__(self, socket: WebSocket, principal: Principal | None) -> None:
-        self.socket, self.parts, self.principal = socket, services(socket), principal
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket, self.parts, self.principal = socket, services(socket), Principal("", "", frozenset())
         self.episode: str | None = None
         self._sender: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Carries out messages until the client leaves; a client that does not identify itself gets one error."""
+        try:
+            first = await self._identify()
+        except (UnauthorizedError, ForbiddenError) as error:
+            await self.error("NOT_AUTHORIZED", error)
+        except InvalidValueError as error:
+            await self.error("INVALID_MESSAGE", error)
+        else:
+            if first is not None:
+                await self.take(first)
+            while True:
+                await self.take(await self._text())
+
+    async def _identify(self) -> ClientMessage | None:
+        """Reads the token at the handshake, or else in the first message, which it returns."""
+        principal, first = await auth.principal_of(self.socket), None
+        if principal is None:
+            # Nothing is parsed of a stranger that could be long.
+            with suppress(TimeoutError):
+                first = _message(await asyncio.wait_for(self._text(), PATIENCE), LONGEST_OF_STRANGERS)
+            if first is None or not first.token:
+                raise UnauthorizedError("send the token in the header Authorization or in the first message")
+            principal = await auth.of_token(self.socket, first.token)
+        if "run" not in principal.scopes:
+            raise ForbiddenError("this request needs the scope 'run'")
+        self.principal = principal
+        return first
+
+    async def _text(self) -> str:
+        message = await self.socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1000))
+        return message.get("text") or ""  # a message of bytes is none of ours
 
     async def send(self, kind: str, data: Any) -> None:
         # Errors and events are sent by two tasks; a frame must not be sent while another one is.
@@ -64,15 +104,10 @@ class _Simulation:
     async def error(self, kind: ErrorType, error: SotopiaError) -> None:
         await self.send("ERROR", {"error": kind, **answers.problem(error)})
 
-    async def take(self, text: str) -> None:
+    async def take(self, text: str | ClientMessage) -> None:
         """Carries out a message."""
         try:
-            message = _message(text)
-        except InvalidValueError as error:
-            await self.error("INVALID_MESSAGE", error)
-            return
-        try:
-            await self._identify(message.token)
+            message = _message(text) if isinstance(text, str) else text
             if message.type == "START_SIM":
                 await self._start(message.data)
             elif message.type in _STOP:
@@ -89,16 +124,7 @@ class _Simulation:
         except SotopiaError as error:
             await self.error("OTHER", error)
 
-    async def _identify(self, token: str) -> None:
-        if token:
-            self.principal = await auth.of_token(self.socket, token)
-        if self.principal is None:
-            raise UnauthorizedError("send the token in the header Authorization or in the first message")
-        if "run" not in self.principal.scopes:
-            raise ForbiddenError("this request needs the scope 'run'")
-
     async def _start(self, data: dict[str, Any]) -> None:
-        assert self.principal is not None
         if self._sender is not None and not self._sender.done():
             await self.error("SIMULATION_ALREADY_STARTED", InvalidValueError("one simulation at a time", field="type"))
             return
@@ -140,9 +166,9 @@ class _Simulation:
                 await self._sender
 
 
-def _message(text: str) -> ClientMessage:
-    if len(text) > _LONGEST:
-        raise InvalidValueError(expected=f"at most {_LONGEST:,} characters", got=len(text))
+def _message(text: str, longest: int = LONGEST_MESSAGE) -> ClientMessage:
+    if len(text) > longest:
+        raise InvalidValueError(expected=f"at most {longest:,} characters", got=len(text))
     raw = parse_json(text, "the message", InvalidValueError)
     try:
         return ClientMessage.model_validate(raw)
@@ -153,25 +179,12 @@ def _message(text: str) -> ClientMessage:
 @router.websocket("/ws/simulation")
 async def simulation(socket: WebSocket) -> None:
     """Serves one client."""
-    try:
-        principal = await auth.principal_of(socket)
-        problem: UnauthorizedError | None = None
-    except UnauthorizedError as error:
-        principal, problem = None, error
     # Accepted even with an invalid token, because a client can read an ERROR message but not a refused handshake.
     await socket.accept()
-    connection = _Simulation(socket, principal)
+    connection = _Simulation(socket)
     try:
-        if problem is not None:
-            await connection.error("NOT_AUTHORIZED", problem)
+        with suppress(WebSocketDisconnect):
+            await connection.serve()
             await socket.close(1008)
-            return
-        while True:
-            message = await socket.receive()
-            if message["type"] == "websocket.disconnect":
-                return
-            await connection.take(message.get("text") or "")  # a message of bytes is none of ours
-    except WebSocketDisconnect:
-        return
     finally:
         await connection.close()

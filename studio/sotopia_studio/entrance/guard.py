@@ -1,29 +1,40 @@
-"""Checks of every request before it reaches a handler: host, origin, size and rate.
+"""Checks of every request and WebSocket before it reaches a handler: host, origin, size and rate.
 
 Browsers send cookies with requests from any page, so a request with effects must come from a page of this server
 (protection against CSRF): its ``Origin`` is checked, for forms and WebSockets. Requests with a token are exempt, since
 a browser never adds one by itself. The host is checked against DNS rebinding, where an attacker's domain resolves to
 this machine and would otherwise count as the same origin.
+
+What arrives is counted as it arrives, with or without a declared length, and whoever sends more than a small body is
+identified before the rest of it is read.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from urllib.parse import urlsplit
 
 from prometheus_client import Histogram
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sotopia_studio import auth
 from sotopia_studio.answers import PROBLEM
+from sotopia_studio.entrance.callers import OpenConnections, Rates, caller_of
+from sotopia_studio.problems import TooLargeError, UnauthorizedError
 
 LONGEST_BODY = 4 * 2**20
 """The maximum size of a request, in bytes."""
 LONGEST_UPLOAD = 64 * 2**20
 """The maximum size of an upload of episodes, in bytes; enough for some thousand episodes."""
+LONGEST_OF_STRANGERS = 64 * 2**10
+"""The maximum size of a request from a caller who is not logged in, in bytes; their largest form is a long name."""
+SOCKETS = 64
+"""The maximum number of open WebSockets of one caller; each shows one live episode."""
 _UPLOAD = "/api/v1/episodes"
+_STATIC = "/static/"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _RATES = {
@@ -34,7 +45,8 @@ _RATES = {
     "/simulate": (240, 60.0),
 }
 """Limits on requests with effects, by path: the number that a caller may send, and the period in seconds."""
-_CALLERS = 10_000
+_MESSAGES = (600, 60.0)
+"""The limit on the messages of all WebSockets of a caller."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -45,6 +57,8 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+_PRIVATE = "no-store"
+"""No cache keeps a page, an export or an answer: they are one person's, and the next person may use the computer."""
 
 
 class Guard:
@@ -66,29 +80,45 @@ class Guard:
         self._origin = origin.rstrip("/")
         named = frozenset({urlsplit(origin).hostname or ""}) if origin else _LOOPBACK
         self._hosts = hosts or named
-        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._rates = Rates()
+        self._sockets = OpenConnections(SOCKETS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        refusal, is_http = self._refusal(scope, headers), scope["type"] == "http"
-        if refusal is None:
-            await self._app(
-                scope,
-                _limited(receive, _longest(scope)),
-                self._observed(scope, _with_headers(send)) if is_http else send,
-            )
-        elif scope["type"] == "websocket":
-            # The first message is `websocket.connect`; closing before accepting refuses the handshake.
-            await receive()
-            await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
+        is_http = scope["type"] == "http"
+        send = _with_headers(scope, send) if is_http else send
+        refusal = self._refusal(scope, Headers(scope=scope))
+        if refusal is not None:
+            await _refuse(scope, receive, send, *refusal)
+        elif is_http:
+            await self._app(scope, _limited(scope, receive), self._observed(scope, send))
         else:
-            status, detail = refusal
-            details = {"type": "about:blank", "title": "refused", "status": status, "detail": detail}
-            await JSONResponse(details, status, media_type=PROBLEM)(scope, receive, send)
+            await self._socket(scope, receive, send)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._sockets.enter(_address(scope), id(scope)):
+            await _refuse(scope, receive, send, 429, f"expected at most {SOCKETS} WebSockets of one address")
+            return
+        try:
+            await self._app(scope, self._messages(scope, receive, send), send)
+        finally:
+            self._sockets.leave(_address(scope), id(scope))
+
+    def _messages(self, scope: Scope, receive: Receive, send: Send) -> Receive:
+        """Closes a WebSocket whose caller sends messages too often."""
+        key = (caller_of(_address(scope)), "messages")
+
+        async def counted() -> Message:
+            message = await receive()
+            if message["type"] != "websocket.receive" or self._rates.allows(key, *_MESSAGES):
+                return message
+            await send({"type": "websocket.close", "code": 1008, "reason": _too_often(*_MESSAGES)})
+            return {"type": "websocket.disconnect", "code": 1008}
+
+        return counted
 
     def _observed(self, scope: Scope, send: Send) -> Send:
         start = time.perf_counter()
@@ -113,7 +143,11 @@ class Guard:
             return 413, f"expected at most {most:,} bytes"
         if not _has_token(headers) and not self._is_own(scope, headers):
             return 403, "the request does not come from a page of this server"
-        return self._too_often(scope, headers)
+        # A header that anybody can make up would give a guesser of passwords as many tries as there are headers.
+        rate = _RATES.get(scope["path"].rstrip("/"))
+        if rate is not None and not self._rates.allows((caller_of(_address(scope)), scope["path"]), *rate):
+            return 429, _too_often(*rate)
+        return None
 
     def _is_own(self, scope: Scope, headers: Headers) -> bool:
         """Whether the request comes from a page of this server, or from a program without cookies."""
@@ -124,22 +158,23 @@ class Guard:
         scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
         return origin == (self._origin or f"{scheme}://{headers.get('host')}")
 
-    def _too_often(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        rate = _RATES.get(scope["path"].rstrip("/"))
-        if rate is None:
-            return None
-        number, seconds = rate
-        # A header that anybody can make up would give a guesser of passwords as many tries as there are headers.
-        caller = (scope.get("client") or ("", 0))[0]
-        key, now = (caller, scope["path"]), time.monotonic()
-        tokens, before = self._buckets.pop(key, (float(number), now))
-        # A token bucket: it refills at the allowed rate and holds at most one interval's worth.
-        tokens = min(float(number), tokens + (now - before) * number / seconds)
-        self._buckets[key] = (max(tokens - 1.0, 0.0), now)
-        if len(self._buckets) > _CALLERS:
-            # The least recently used: `pop` and insertion move a caller to the end.
-            self._buckets.popitem(last=False)
-        return None if tokens >= 1.0 else (429, f"expected at most {number} of these in {seconds:g} s; wait a little")
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, detail: str) -> None:
+    if scope["type"] == "websocket":
+        # The first message is `websocket.connect`; closing before accepting refuses the handshake.
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": detail})
+        return
+    details = {"type": "about:blank", "title": "refused", "status": status, "detail": detail}
+    await JSONResponse(details, status, media_type=PROBLEM)(scope, receive, send)
+
+
+def _too_often(number: int, seconds: float) -> str:
+    return f"expected at most {number} of these in {seconds:g} s; wait a little"
+
+
+def _address(scope: Scope) -> str:
+    return str((scope.get("client") or ("", 0))[0])
 
 
 def _route(scope: Scope) -> str:
@@ -159,25 +194,36 @@ def _longest(scope: Scope) -> int:
     return LONGEST_UPLOAD if scope["path"].rstrip("/") == _UPLOAD else LONGEST_BODY
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """Ends the connection when a body without a declared length exceeds the limit."""
-    size = 0
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    """Counts a body as it arrives; one that is too large, or a large one of a stranger, is an error of the request."""
+    size, most, is_known = 0, _longest(scope), False
 
     async def limited() -> Message:
-        nonlocal size
+        nonlocal size, is_known
         message = await receive()
-        size += len(message.get("body", b"")) if message["type"] == "http.request" else 0
-        return {"type": "http.disconnect"} if size > most else message
+        size += len(message.get("body", b""))
+        if size <= LONGEST_OF_STRANGERS:
+            return message
+        if scope["method"] in _SAFE:  # whose bodies nobody reads: its answer may have begun
+            return {"type": "http.disconnect"}
+        if size > most:
+            raise TooLargeError(f"expected at most {most:,} bytes")
+        is_known = is_known or await auth.principal_of(HTTPConnection(scope)) is not None
+        if not is_known:
+            raise UnauthorizedError(f"a request of more than {LONGEST_OF_STRANGERS:,} bytes needs a login or a token")
+        return message
 
     return limited
 
 
-def _with_headers(send: Send) -> Send:
+def _with_headers(scope: Scope, send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
+            if not scope["path"].startswith(_STATIC):
+                headers["Cache-Control"] = _PRIVATE
         await send(message)
 
     return with_headers

@@ -94,6 +94,16 @@ def _filter() -> StageCommand:
     return StageCommand(stage.FilteringSettings, stage.run)
 
 
+def _relabel() -> StageCommand:
+    """Relabelling: a script answers in every state that a seat of recorded episodes came to; labels for `bc`.
+
+    Writes `labels.jsonl` into the output directory, and the share of states in which the seat agreed with the script.
+    """
+    from sotopia_training.collect import relabelling as stage
+
+    return StageCommand(stage.RelabellingSettings, stage.run, stage.check)
+
+
 def _bc() -> StageCommand:
     """Behaviour cloning: fine-tunes a model on an expert's turns."""
     from sotopia_training.fitting import behavior_cloning as stage
@@ -172,6 +182,7 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "collect": _collect,
     "rate": _rate,
     "filter": _filter,
+    "relabel": _relabel,
     "bc": _bc,
     "sr": _sr,
     "pi": _pi,

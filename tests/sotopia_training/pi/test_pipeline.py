@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from sotopia_training.collect.task_generation import FamilySettings, TaskSettings
-from sotopia_training.data.sources import SourceSettings, read_selection
+from sotopia_training.data.samples import RowMaker
+from sotopia_training.data.sources import SourceSettings, read_selection, source_rows
 from sotopia_training.fitting.arguments import FitSettings
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 from sotopia_training.models import tiny_base
@@ -126,6 +127,29 @@ def test_each_update_learns_from_whom_it_should(pipeline_run):
     )
     assert first.trainer == FitSettings().trainer
     assert second.keep == 5, "B.6: self-reinforcement stops after epoch 5"
+
+
+def test_relabelling_trains_on_the_experts_moves_in_the_models_own_states(tmp_path):
+    trainer = Trainer()
+    config = settings(tmp_path, updates=("bc", "relabel", "relabel"), sr_partner="boulware:horizon=2")
+    run(config, trainer, play)
+    steps = [step.name for step in Pipeline(config, trainer, play).steps()]
+    assert [name for name in steps if name.startswith("2-")] == [
+        f"2-relabel/{step}" for step in ("tasks", "episodes", "labels", "training", "evaluation")
+    ]
+    first, second, third = trainer.settings
+    assert second.start_from == first.output
+    assert [source.run for source in third.data] == [
+        str(Path(config.output) / update / "episodes") for update in ("1-bc", "2-relabel", "3-relabel")
+    ]
+    (own,) = third.data[2:]
+    assert own.seats == ("policy:2-relabel",)
+    assert {row.partner for row in source_rows([own], RowMaker())} == {"boulware"}
+
+
+def test_only_a_script_relabels(tmp_path):
+    with raises(InvalidValueError, field="expert.teacher", hint="updates: relabel needs it"):
+        check(settings(tmp_path, updates=("bc", "relabel"), expert="openai/gpt-4o"), play)
 
 
 def test_training_gets_the_filtered_seats_of_its_own_collection(pipeline_run):

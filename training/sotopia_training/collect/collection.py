@@ -22,7 +22,7 @@ from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.policies import Policy
-from sotopia_env.reports.seat_results import OVERALL, seat_results
+from sotopia_env.reports.seat_results import OVERALL, SHARE, seat_results
 from sotopia_env.runs import evaluate_run, run_episodes
 from sotopia_env.runs.evaluate import EvaluationResult
 from sotopia_env.runs.plan import EpisodePlan, Orders
@@ -35,6 +35,7 @@ from sotopia_training.stage.access import run_with_models
 from sotopia_training.stage.directory import StageDirectory
 
 logger = logging.getLogger(__name__)
+_METRICS = ("goal", "financial_and_material_benefits", SHARE, OVERALL)
 
 
 class PlaySettings(PlayOptions):
@@ -169,16 +170,22 @@ def _play(
 
 
 def run_figures(run: str | Path, evaluator: str | None = None) -> dict[str, Any]:
-    """Returns the size of a run and, with an evaluator, the mean GOAL and overall score of each of its policies."""
+    """Returns the size of a run and, with an evaluator, the mean scores of each of its policies.
+
+    These are GOAL, FIN, the signed share of the possible gain, the share of ``losing_deals`` (worse for the seat than
+    none; GOAL pays both alike), and the overall score.
+    """
     turns = [len(episode.turns) for episode in read_run(run)]
     figures: dict[str, Any] = {"episodes": len(turns), "turns": sum(turns)}
     if evaluator is None:
         return figures
     by_policy: dict[str, dict[str, list[float]]] = {}
     for row in seat_results(read_run(run), evaluator):
-        for metric in ("goal", OVERALL):
-            if metric in row.values:
-                by_policy.setdefault(row.policy, {}).setdefault(metric, []).append(row.values[metric])
+        values = {metric: row.values[metric] for metric in _METRICS if metric in row.values}
+        if SHARE in values:
+            values["losing_deals"] = float(values[SHARE] < 0)
+        for metric, value in values.items():
+            by_policy.setdefault(row.policy, {}).setdefault(metric, []).append(value)
     means = {
         policy: {metric: round(fmean(values), 4) for metric, values in metrics.items()}
         for policy, metrics in by_policy.items()

@@ -158,6 +158,7 @@ class RowMaker:
         seat: str,
         values: Mapping[int, float] | None = None,
         turns: Collection[int] | None = None,
+        labels: Mapping[int, str] | None = None,
     ) -> Iterator[TrainingRow]:
         """Yields the rows of one seat of one episode.
 
@@ -166,6 +167,8 @@ class RowMaker:
             seat: the focal agent's id.
             values: the values of turns by index; turns without one are left out. ``None`` gives rows without values.
             turns: the indices of the turns to use; ``None`` uses all turns of the seat.
+            labels: a teacher's answers by turn, which replace those of the seat's policy; turns without one are left
+                out. The prompts remain those of the episode.
 
         Raises:
             UnknownNameError: the episode has no such seat.
@@ -176,12 +179,8 @@ class RowMaker:
         scenario, partner = task_key(episode.task), _partner(episode, seat)
         for observation, index in observations(episode, seat):
             selected = (values is None or index in values) and (turns is None or index in turns)
-            if not selected or not self._usable(episode, index):
-                continue
-            turn = episode.turns[index].turn
-            generation = episode.turns[index].generation
-            completion = completion_of(generation, turn.attempted or turn.action, episode.task.names)
-            if self._has_long_answer(completion):
+            completion = self._completion(episode, index, labels) if selected else None
+            if completion is None or self._has_long_answer(completion):
                 continue
             fit = self._fit(observation, completion)
             if fit is None:
@@ -194,6 +193,14 @@ class RowMaker:
             value = None if values is None else values[index]
             turn_of = (episode.key, episode.task.id, scenario, seat, partner, index)
             yield TrainingRow(prompt, completion, *turn_of, dropped, value, episode.before(index))
+
+    def _completion(self, episode: Episode, index: int, labels: Mapping[int, str] | None) -> str | None:
+        if labels is not None:  # also where the seat's own answer was unusable: its teacher's is not
+            return labels.get(index)
+        if not self._usable(episode, index):
+            return None
+        item = episode.turns[index]
+        return completion_of(item.generation, item.turn.attempted or item.turn.action, episode.task.names)
 
     def _usable(self, episode: Episode, index: int) -> bool:
         # A refused or unreadable action is not one to imitate, although it is in the record.

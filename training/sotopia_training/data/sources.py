@@ -15,6 +15,7 @@ from pydantic import Field
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.files import read_lines
 from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import is_unscored
@@ -33,6 +34,8 @@ class SourceSettings(Settings):
         run: a run directory, or a ``.jsonl`` file of episodes.
         selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode. Sources may share one that
             names episodes of all their runs.
+        labels: the labels of a stage ``relabel`` (:mod:`sotopia_training.collect.relabelling`): rows are made of the
+            turns that it labels, with a teacher's answers instead of the recorded ones.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
         scored: whether to leave out episodes without an evaluation, or whose latest evaluation failed; false for data
             without scores, such as human dialogues.
@@ -44,6 +47,7 @@ class SourceSettings(Settings):
 
     run: str
     selection: str | None = None
+    labels: str | None = None
     seats: tuple[str, ...] | None = None
     scored: bool = True
     min_scores: dict[str, float] = Field(default_factory=dict)
@@ -97,11 +101,29 @@ class _SharedSelection:
 
 
 def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[TrainingRow]:
+    labels = None if source.labels is None else read_labels(source.labels)
+    for episode, seat in source_seats(source, selection):
+        if labels is None:
+            yield from maker.rows(episode, seat)
+        elif answers := labels.pop((episode.key, seat), None):
+            yield from maker.rows(episode, seat, labels=answers)
+    if labels:  # a file of another run would leave out turns silently
+        expected = f"one of {source.run} in the selected seats"
+        raise InvalidValueError(field="episode", expected=expected, got=min(labels)[0], where=source.labels or "")
+
+
+def source_seats(source: SourceSettings, selection: _SharedSelection | None = None) -> Iterator[tuple[Episode, str]]:
+    """Yields the episodes of a source with each seat that is taken of them.
+
+    Raises:
+        InvalidValueError: the run has no episodes, or none with a score.
+        UnknownNameError: no episode has a seat of this name.
+    """
     for episode in _episodes(source, selection):
         for seat in seats_of(episode, source.seats):
             is_selected = selection is None or (episode.key, seat) in selection.pairs
             if is_selected and _has_scores(episode, seat, source.min_scores):
-                yield from maker.rows(episode, seat)
+                yield episode, seat
 
 
 def _has_scores(episode: Episode, seat: str, minima: Mapping[str, float]) -> bool:
@@ -176,3 +198,37 @@ def _pair(where: Where, line: str) -> tuple[str, str]:
         return str(item["episode"]), str(item["seat"])
     except (ValueError, KeyError, TypeError):
         raise DamagedRecordError(expected="an object with episode and seat", where=where) from None
+
+
+class Label(Record):
+    """A teacher's answer in a state of a recorded episode.
+
+    Attributes:
+        episode: the key of the episode.
+        seat: the agent id of the seat.
+        turn: the index of the turn before which the state is.
+        completion: the answer: the teacher's action as JSON.
+    """
+
+    episode: str
+    seat: str
+    turn: int
+    completion: str
+
+
+def read_labels(path: str | Path) -> dict[tuple[str, str], dict[int, str]]:
+    """Returns the answers of a file of :class:`Label`, by (episode, seat) and turn.
+
+    Raises:
+        InvalidValueError: the file does not exist, or is empty.
+        DamagedRecordError: a line is not a label; names the line.
+    """
+    if not Path(path).is_file():
+        raise InvalidValueError(expected="the labels.jsonl of a stage 'relabel'", where=path)
+    labels: dict[tuple[str, str], dict[int, str]] = {}
+    for where, line in read_lines(Path(path)):
+        label = read_record(Label, line, where)
+        labels.setdefault((label.episode, label.seat), {})[label.turn] = label.completion
+    if not labels:
+        raise InvalidValueError("labels no turn", where=path)
+    return labels

@@ -191,7 +191,9 @@ class TokenSeat:
 
     @property
     def facts(self) -> dict[str, float]:
-        """Figures for logs: turns, whether it was too long or unscored, valid answers; with an outcome, its share."""
+        """Figures for logs: turns, whether it was too long or unscored, valid answers; with an outcome, its share and
+        whether it is a losing deal, which is worse for the seat than none.
+        """
         facts = {
             "turns": float(len(self.focal)),
             "too_long": float(self.too_long),
@@ -202,7 +204,7 @@ class TokenSeat:
         outcome = self.evaluation.outcome if self.evaluation else None
         if outcome is not None:
             share = outcome.shares[self.table.task.seat_of[self.agent]]
-            facts |= {"agreement": float(outcome.agreed), "share": float(share)}
+            facts |= {"agreement": float(outcome.agreed), "share": float(share), "losing": float(share < 0)}
         return facts
 
     @property

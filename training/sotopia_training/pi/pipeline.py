@@ -2,8 +2,10 @@
 
 An update is: generate tasks, collect episodes, rate them, filter them, train, evaluate (arXiv 2403.08715, figure 1).
 Behaviour cloning collects episodes of the expert with itself; self-reinforcement collects episodes of the model that
-the previous update trained. A complete step is skipped and an interrupted one is continued, so the same command resumes
-a pipeline.
+the previous update trained. An update ``relabel``, which is not in the paper, collects the latter, too, and trains on
+the expert's actions in the model's states instead of rating and filtering its own (DAgger).
+
+A complete step is skipped and an interrupted one is continued, so the same command resumes a pipeline.
 Each step compares its settings with those in its directory.
 """
 
@@ -27,9 +29,10 @@ from sotopia_env.policies import Policy
 from sotopia_env.reports import compare_runs, comparison_report
 from sotopia_env.reports.compare import Comparison
 from sotopia_env.reports.sheet import show_estimate, table
-from sotopia_training.collect import collection, filtering, task_generation
+from sotopia_training.collect import collection, filtering, relabelling, task_generation
 from sotopia_training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
 from sotopia_training.collect.filtering import FilteringSettings, selection_path
+from sotopia_training.collect.relabelling import LABELS, RelabellingSettings
 from sotopia_training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting import behavior_cloning
@@ -37,7 +40,7 @@ from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 from sotopia_training.models import tiny_base
 from sotopia_training.models.loading import find_model
 from sotopia_training.models.tiny_base import TinyBaseStage
-from sotopia_training.pi.settings import PipelineSettings
+from sotopia_training.pi.settings import PipelineSettings, TrainingSettings
 from sotopia_training.stage.directory import DONE
 
 logger = logging.getLogger(__name__)
@@ -118,6 +121,7 @@ class Pipeline:
             "episodes": self._collect,
             "rating": self._rate,
             "filter": self._filter,
+            "labels": self._relabel,
             "training": self._train,
             "evaluation": lambda out, number: self._evaluate(out, str(self._directory(number, "training")), number),
         }
@@ -125,7 +129,9 @@ class Pipeline:
         def step(name: str) -> PipelineStep:
             return self._step(f"{self.name(number)}/{name}", lambda out: runs[name](out, number))
 
-        return [step(name) for name in runs]
+        relabels = self.settings.updates[number] == "relabel"
+        skipped = ("rating", "filter") if relabels else ("labels",)
+        return [step(name) for name in runs if name not in skipped]
 
     def name(self, number: int) -> str:
         """Returns the name of an update: ``1-bc`` for update 0, ``2-sr`` for update 1 and so on."""
@@ -216,9 +222,39 @@ class Pipeline:
         changes: dict[str, Any] = {"evaluator": filter_settings.evaluator or (judge.name if judge else None)}
         # With another partner, only the model's own seats are trained on; in self-play all seats are its own.
         if self.settings.updates[number] == "sr" and self.settings.sr_partner is not None:
-            changes["policies"] = (self.name(number - 1) if number else "base",)
+            changes["policies"] = self._own_policies(number)
         runs = (str(self._directory(number, "episodes")),)
         filtering.run(FilteringSettings(runs=runs, filter=filter_settings.model_copy(update=changes), output=out))
+
+    def _relabel(self, out: str, number: int) -> None:
+        data = (self._own_turns(number),)
+        relabelling.run(RelabellingSettings(data=data, teacher=self.settings.expert, output=out))
+
+    def _own_policies(self, number: int) -> tuple[str, ...] | None:
+        """Returns the name of the model in episodes that it played for an update; ``None`` if it held all seats."""
+        if self.settings.sr_partner is None:
+            return None
+        return (self.name(number - 1) if number else "base",)
+
+    def _own_turns(self, number: int) -> SourceSettings:
+        """Returns the model's turns in the unrated episodes of an update."""
+        policies = self._own_policies(number)
+        seats = None if policies is None else tuple(f"policy:{name}" for name in policies)
+        return SourceSettings(run=str(self._directory(number, "episodes")), seats=seats, scored=False)
+
+    def _source(self, number: int) -> SourceSettings:
+        """Returns the turns that an update adds to the training data."""
+        if self.settings.updates[number] == "relabel":
+            labels = str(self._directory(number, "labels") / LABELS)
+            return self._own_turns(number).model_copy(update={"labels": labels})
+        selection = selection_path(self._directory(number, "filter"))
+        return SourceSettings(run=str(self._directory(number, "episodes")), selection=str(selection))
+
+    def _sources(self, number: int) -> tuple[SourceSettings, ...]:
+        """Returns the training data of an update; labels are added to all that the expert gave before."""
+        updates = self.settings.updates
+        earlier = range(number if updates[number] == "relabel" else 0)
+        return tuple(self._source(n) for n in (*(n for n in earlier if updates[n] != "sr"), number))
 
     def _train(self, out: str, number: int) -> None:
         settings = self._training(out, number)
@@ -230,15 +266,14 @@ class Pipeline:
             behavior_cloning.run(settings)
 
     def _training(self, out: str, number: int) -> BehaviorCloningSettings:
-        update = self.settings.bc if self.settings.updates[number] == "bc" else self.settings.sr
+        update: TrainingSettings = getattr(self.settings, self.settings.updates[number])
         # The base of a ``tiny`` pipeline is itself a stage's output, so it is loaded like one.
         begin = self.settings.start_from or (self.base if self.settings.tiny is not None else None)
-        selection = selection_path(self._directory(number, "filter"))
         return BehaviorCloningSettings(
             model=self.settings.model,
             start_from=str(self._directory(number - 1, "training")) if number else begin,
             prompt=self.settings.prompt,
-            data=(SourceSettings(run=str(self._directory(number, "episodes")), selection=str(selection)),),
+            data=self._sources(number),
             evaluation_tasks=self._evaluation_tasks,
             validation=update.validation,
             output=out,
@@ -337,6 +372,11 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         raise InvalidValueError("an unrated run cannot be filtered", field="evaluator", got="none")
     if settings.tiny is not None and settings.start_from is not None:
         raise InvalidValueError("contradicts tiny", field="start_from", hint="remove one of the two")
+    if "relabel" in settings.updates:
+        try:
+            relabelling.make_teacher(settings.expert)
+        except InvalidValueError as error:
+            raise InvalidValueError.of(error, within="expert", hint="updates: relabel needs it") from None
     for play, names in (
         (settings.play, (settings.expert, settings.sr_partner)),
         (settings.evaluation.play, (settings.expert, settings.evaluation.partner)),
@@ -358,7 +398,7 @@ def _check_beginning(settings: PipelineSettings, load: Load) -> None:
         raise InvalidValueError(
             "the first update has no model to start from", field="model.base", hint="set it, start_from or tiny"
         )
-    plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] == "sr" else None
+    plays = "evaluation.base" if settings.evaluation.base else "updates" if settings.updates[0] != "bc" else None
     if load is not load_trained or not (settings.start_from or plays):
         return
     try:

@@ -14,7 +14,7 @@ from sotopia_training.fitting.arguments import FitSettings
 from sotopia_training.models.tiny_base import TinyBaseSettings
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
-Update = Literal["bc", "sr"]
+Update = Literal["bc", "sr", "relabel"]
 
 
 class TrainingSettings(FitSettings):
@@ -61,18 +61,21 @@ class PipelineSettings(Settings):
         prompt: format and limits of the model's prompts.
         expert: the policy that behaviour cloning imitates.
         updates: the updates in order; each collects, rates and filters its own tasks. ``bc`` learns from episodes of
-            the expert with itself, ``sr`` from those of the current model. More can be added to a complete pipeline.
+            the expert with itself, ``sr`` from those of the current model. ``relabel`` (DAgger) plays as ``sr`` does,
+            and then learns what the expert, a script, would have done in the model's own states, together with the
+            episodes and labels of all earlier ``bc`` and ``relabel``. More can be added to a complete pipeline.
         tasks: the tasks of every update; each update has its own seeds, inspirations and scenarios. ``given`` tasks are
             the same for every update.
         evaluator: scores the collected episodes and the evaluations.
         max_unscored: share of a collection's episodes that may remain without a rating.
         play: orders, repeats and limits of the collected episodes.
-        sr_partner: partner of the model in the episodes for ``sr`` (its turns are not trained on); by default the model
-            itself.
+        sr_partner: partner of the model in the episodes for ``sr`` and ``relabel`` (its turns are not trained on); by
+            default the model itself.
         bc_filter: selects the turns for behaviour cloning.
         sr_filter: selects the turns for self-reinforcement.
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
         sr: training on the model's own episodes (B.5; the model after epoch 5, B.6).
+        relabel: training on the expert's labels.
         sampling: the sampling of the trained model in play.
         launch: the command that trains in separate processes, such as ``accelerate launch -m sotopia_training bc``;
             ``--config FILE`` is appended. Empty trains in this process.
@@ -95,6 +98,7 @@ class PipelineSettings(Settings):
     sr_filter: SRFilter = SRFilter()
     bc: TrainingSettings = TrainingSettings()
     sr: TrainingSettings = TrainingSettings(keep=5)
+    relabel: TrainingSettings = TrainingSettings()
     sampling: SamplingSettings = SamplingSettings()
     launch: tuple[str, ...] = ()
     evaluation: ModelEvaluationSettings

@@ -53,11 +53,11 @@ def jackknife(value: float, without: Sequence[float | None]) -> Interval:
         return Interval(reason=f"{count} scenarios, at least {FEWEST} are needed for an interval")
     known = [_fisher(item) for item in without if item is not None]
     if len(known) < count:
-        return Interval(reason="undefined without one of the scenarios")
+        return Interval(reason="undefined without one of the scenarios; more are needed")
     mean = math.fsum(known) / count
     error = math.sqrt((count - 1) / count * math.fsum((item - mean) ** 2 for item in known))
     if error < 1e-9 or abs(value) >= _LARGEST:
-        return Interval(reason="no variation between scenarios")
+        return Interval(reason="no variation between scenarios; others are needed")
     centre, half = _fisher(value), critical_value(0.05, count - 1) * error
     return Interval(math.tanh(centre - half), math.tanh(centre + half), two_sided_p(centre / error, count - 1))
 

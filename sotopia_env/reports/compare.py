@@ -28,7 +28,7 @@ from sotopia_env.reports.differences import (
     metric_ranking,
     with_q,
 )
-from sotopia_env.reports.intervals import Bounds, Estimate, adjusted
+from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.seat_results import (
     EFFICIENCY,
     SHARE,
@@ -42,10 +42,9 @@ from sotopia_env.reports.seat_results import (
     shared_seat,
 )
 from sotopia_env.reports.seats.common import CommonSeats, unlike_seats
-from sotopia_env.reports.seats.failed import with_failed_seats
+from sotopia_env.reports.seats.failed import finished_episodes, with_failed_seats
 from sotopia_env.reports.seats.units import seat_mean
 from sotopia_env.reports.turn_counts import TurnCounts, total
-from sotopia_env.storage.directory import read_run
 from sotopia_env.storage.manifest import configured_evaluator
 from sotopia_env.world.episode import Episode
 
@@ -288,13 +287,11 @@ def _adjusted(results: Sequence[Comparison]) -> tuple[Comparison, ...]:
 def run_rows(runs: Iterable[str | Path], evaluator: str | None) -> tuple[str | None, list[SeatResult]]:
     """Returns the evaluator and the rows of run directories or ``.jsonl`` files; see :func:`compare_runs`."""
     paths = [Path(run) for run in runs]
-    # A generator: a run may not fit into memory as episodes, while its rows do.
-    episodes = itertools.chain.from_iterable(read_run(path) for path in paths)
 
     def run_evaluators() -> list[str]:
         return [item.name for item in map(configured_evaluator, paths) if item is not None]
 
-    name, rows = rows_by_one(episodes, evaluator, run_evaluators)
+    name, rows = rows_by_one(finished_episodes(paths), evaluator, run_evaluators)
     return name, with_failed_seats(rows, paths)
 
 
@@ -349,6 +346,13 @@ def _comparison(
     cells, gaps = tuple(_cells(valued, policies)), differences(valued, policies)
     # Nobody is ranked by the number of words, unless somebody asks for it.
     ranked = main != WORDS or WORDS in (*metrics, primary)
+    if by is not None and not ranked:
+        raise InvalidValueError(
+            "no evaluator has scored the episodes, so levels would be compared by the number of words",
+            field="by",
+            got=by,
+            hint=f"score them with `sotopia evaluate RUN --evaluator NAME`, or name a metric: {WORDS}",
+        )
     group = common.policies or policies
     estimates = {c.policy: c.estimate for c in cells if ranked and c.metric == main and c.policy in group}
     ranks = metric_ranking(estimates, gaps, main)
@@ -379,7 +383,7 @@ def _comparison(
         ranking=ranks,
         constant=_constants(rows, limits),
         turns=tuple((policy, total(row.counts for row in rows if row.policy == policy)) for policy in policies),
-        by=None if by is None else _by_level(compared, by, main, bounds[main]),
+        by=None if by is None else by_level(compared, by, main, bounds[main]),
         ranges={name: (_finite(low), _finite(high)) for name, (low, high) in limits.items()},
         partners=_partners(rows, policies),
         baseline=baseline,
@@ -399,12 +403,6 @@ def _finite(end: float) -> float | None:
 def _constants(rows: Sequence[SeatResult], metrics: Iterable[str]) -> tuple[tuple[str, float], ...]:
     values = {metric: {row.values[metric] for row in rows if metric in row.values} for metric in metrics}
     return tuple((metric, next(iter(distinct))) for metric, distinct in values.items() if len(distinct) == 1)
-
-
-def _by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
-    result = by_level(rows, factor, metric, bounds)
-    q_values = adjusted([None if c.estimate is None else c.estimate.p for c in result.contrasts])
-    return replace(result, contrasts=tuple(replace(c, q=q) for c, q in zip(result.contrasts, q_values, strict=True)))
 
 
 def _in_common(rows: Sequence[SeatResult], seats: ComparedSeats) -> list[SeatResult]:

@@ -170,15 +170,16 @@ def _levels(comparisons: Sequence[Comparison]) -> tuple[Sheet, Sheet]:
     )
     contrasts = _joined(
         f"by_{factor}_differences",
-        ("difference", "policy", ESTIMATE, "p", "q", "paired_by"),
+        ("difference", "policy", ESTIMATE, "p", "q", "left_out", "paired_by"),
         comparisons,
         lambda item: (
-            (c.name, c.policy, c.estimate or Missing(c.missing), *_test(c.estimate, c.q), c.paired_by)
+            (c.name, c.policy, c.estimate or Missing(c.missing), *_test(c.estimate, c.q), c.left_out, c.paired_by)
             for c in (item.by.contrasts if item.by else ())
         ),
     )
-    labels = {ESTIMATE: metric, "level": factor, "difference": f"difference by {factor}", "paired_by": "paired by"}
-    folding = ("policy", "paired_by")
+    labels = {ESTIMATE: metric, "level": factor, "difference": f"difference by {factor}"}
+    labels |= {"paired_by": "paired by", "left_out": "units left out"}
+    folding = ("policy", "left_out", "paired_by")
     return replace(means, labels=labels, folding=folding), replace(contrasts, labels=labels, folding=folding)
 
 
@@ -284,7 +285,8 @@ def _level_parts(comparison: Comparison) -> list[str | Sheet]:
         return []
     left_out = comparison.by.left_out
     note = f"({left_out} seats have no {comparison.by.factor} and are left out of these two)" if left_out else ""
-    return [*(sheet.where(evaluator=comparison.evaluator or "") for sheet in _levels([comparison])), note]
+    notes = [note, f"({comparison.by.note})" if comparison.by.note else ""]
+    return [*(sheet.where(evaluator=comparison.evaluator or "") for sheet in _levels([comparison])), *notes]
 
 
 def common_note(comparison: Comparison) -> str:

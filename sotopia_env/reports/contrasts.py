@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sotopia_env.foundation.errors import UnknownNameError
-from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Bounds, Estimate
+from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Bounds, Estimate, adjusted
 from sotopia_env.reports.seat_results import FACTORS, SeatResult
 from sotopia_env.reports.seats.units import (
     Side,
@@ -35,13 +35,18 @@ from sotopia_env.reports.seats.units import (
 )
 
 CONDITION, TAG = "condition", "tag"
+_NOT_SHARED = "no seat, partner and rules in common; play all levels with the same partners and rules"
 MOST_PAIRS = 6
 """The maximum number of levels whose pairs are all compared; with more levels, and for tags, each level is compared
 with all others together."""
 OTHERS = "all others"
 FEWEST = 4
 """The least number of units at each level of a contrast."""
-NOTHING, PARTICIPANT = "nothing", "participant"
+NOTHING, PARTICIPANT, SCENARIO = "nothing", "participant", "scenario"
+_ONE_BY_ONE = (
+    "scenarios are not tested against one another, because a test is over scenarios and each level is one; to find out "
+    "what makes them differ, give scenarios tags and use the factor tag"
+)
 
 _Groups = Mapping[str, Sequence[SeatResult]]
 
@@ -64,7 +69,10 @@ class Contrast:
         policy: the policy in the scored seat.
         paired_by: the kind of unit within which levels are compared; ``nothing`` for independent groups.
         estimate: the difference; ``None`` if it cannot be computed.
-        missing: why it cannot be computed.
+        missing: why it cannot be computed, and what would make it possible.
+        left_out: the number of units (such as castings) with seats at one of the levels that are not in the difference:
+            those without all levels if levels are compared within units, those with several levels if not, and those
+            without the partner and rules of all levels.
         q: the Benjamini-Hochberg adjusted p-value over all contrasts of the comparison.
     """
 
@@ -73,6 +81,7 @@ class Contrast:
     paired_by: str
     estimate: Estimate | None
     missing: str = ""
+    left_out: int = 0
     q: float | None = None
 
 
@@ -86,6 +95,7 @@ class ByLevel:
         left_out: the number of seats that do not belong to any level.
         means: the mean of each policy at each level.
         contrasts: the differences between levels, for each policy.
+        note: why no differences are computed at all; empty if there are.
     """
 
     factor: str
@@ -93,6 +103,7 @@ class ByLevel:
     left_out: int
     means: tuple[LevelMean, ...]
     contrasts: tuple[Contrast, ...]
+    note: str = ""
 
 
 def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bounds) -> ByLevel:
@@ -120,7 +131,12 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
         weighted = _in_design(design, groups) if factor == CONDITION else _pairs(factor, groups, own)
         contrasts += [_contrast(name, policy, weights, of, metric, bounds, people) for name, weights, of in weighted]
     left_out = sum(not row.levels[factor] for row in valued)
-    return ByLevel(factor, metric, left_out, tuple(means), tuple(contrasts))
+    if factor == SCENARIO and len({row.vignette for row in valued}) > 1:
+        # A level would have one unit, however many episodes are played.
+        return ByLevel(factor, metric, left_out, tuple(means), (), _ONE_BY_ONE)
+    q_values = adjusted([None if c.estimate is None else c.estimate.p for c in contrasts])
+    tested = (replace(c, q=q) for c, q in zip(contrasts, q_values, strict=True))
+    return ByLevel(factor, metric, left_out, tuple(means), tuple(tested))
 
 
 def _mean(seats: Sequence[SeatResult], metric: str, bounds: Bounds, people: bool) -> Estimate:
@@ -182,11 +198,13 @@ def _contrast(
 ) -> Contrast:
     empty = [level for level in weights if not groups[level]]
     if empty:
-        return Contrast(name, policy, NOTHING, None, f"no seats of {empty[0]}")
+        return Contrast(name, policy, NOTHING, None, f"no seats of {empty[0]}; play tasks that have it")
+    every_unit = unit_of(list(itertools.chain.from_iterable(groups[level] for level in weights)))[1]
+    played = {every_unit(seat) for level in weights for seat in groups[level]}
     groups = _with_common_seats({level: groups[level] for level in weights})
     every = list(itertools.chain.from_iterable(groups.values()))
     if not every:
-        return Contrast(name, policy, NOTHING, None, "no seat, partner and rules in common")
+        return Contrast(name, policy, NOTHING, None, _NOT_SHARED, len(played))
     over, unit = unit_of(every)
     units = {level: {unit(seat) for seat in seats} for level, seats in groups.items()}
     common = set.intersection(*units.values())
@@ -198,13 +216,14 @@ def _contrast(
         for level, weight in weights.items()
     ]
     paired_by = over.removesuffix("s") if within else NOTHING
+    left_out = len(played - {every_unit(seat) for _, seats in sides for seat in seats})
     few = _too_few(weights, sides, over, unit, people)
     if few:
-        return Contrast(name, policy, paired_by, None, few)
+        return Contrast(name, policy, paired_by, None, few, left_out)
     if people:
-        return Contrast(name, policy, paired_by, among_people(sides, metric, bounds))
+        return Contrast(name, policy, paired_by, among_people(sides, metric, bounds), left_out=left_out)
     test = seat_difference if within else independent
-    return Contrast(name, policy, paired_by, test(sides, metric, bounds, unit, over))
+    return Contrast(name, policy, paired_by, test(sides, metric, bounds, unit, over), left_out=left_out)
 
 
 def _too_few(levels: Iterable[str], sides: Sequence[Side], over: str, unit: Unit, people: bool) -> str:

@@ -86,9 +86,11 @@ class Estimate:
 
     @property
     def missing(self) -> str:
-        """Why there is no interval or no p-value; empty if both exist."""
+        """Why there is no interval or no p-value, and what would make it possible; empty if both exist."""
         if self.low is None:
-            return f"one {self.over.removesuffix('s')}" if self.clusters < 2 else "no variation, and no closed range"
+            if self.clusters < 2:
+                return f"one {self.over.removesuffix('s')}; 2 or more are needed"
+            return f"no variation, and no closed range; {self.over} that differ are needed"
         return "no test" if self.p is None else ""
 
 

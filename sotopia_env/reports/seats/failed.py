@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.seat_results import SeatResult, with_labels
 from sotopia_env.reports.turn_counts import TurnCounts
-from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.directory import read_failures, read_run
 from sotopia_env.storage.manifest import FailureRecord
+from sotopia_env.world.episode import Episode
 
 
 def with_failed_seats(rows: Sequence[SeatResult], paths: Sequence[Path]) -> list[SeatResult]:
@@ -34,6 +37,29 @@ def with_failed_seats(rows: Sequence[SeatResult], paths: Sequence[Path]) -> list
             templates[failure.task] = _unfinished(failure, rows)
     failed = [seat for failure in failures.values() for seat in _seats(failure, templates[failure.task], variants)]
     return with_labels([*rows, *failed])
+
+
+def finished_episodes(paths: Sequence[Path]) -> Iterator[Episode]:
+    """Yields the finished episodes of runs one by one, because a run may not fit into memory.
+
+    Raises:
+        InvalidValueError: there are none, but there are episodes that failed.
+    """
+    empty = True
+    for episode in itertools.chain.from_iterable(map(read_run, paths)):
+        empty = False
+        yield episode
+    failures = [(path, failure) for path in paths if path.is_dir() for failure in read_failures(path)]
+    if failures and empty:
+        path, last = failures[-1]
+        raise InvalidValueError(
+            f"all {len(failures)} failed",
+            field="episodes",
+            expected="at least one that was finished",
+            got=f"{last.kind}: {last.message}",
+            where=path,
+            hint="`sotopia show RUN` lists the failures; the command that played the run plays these episodes again",
+        )
 
 
 def _unfinished(failure: FailureRecord, rows: Sequence[SeatResult]) -> dict[int, SeatResult]:

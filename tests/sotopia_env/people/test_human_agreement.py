@@ -186,7 +186,7 @@ def test_statistics_by_hand(tmp_path: Path) -> None:
     assert result.spearman.value == pytest.approx(0.6)
     # Without any one of the scenarios, r is 0.65 each time.
     assert (result.pearson.low, result.pearson.p) == (None, None)
-    assert result.pearson.no_interval == "no variation between scenarios"
+    assert result.pearson.no_interval == "no variation between scenarios; others are needed"
     assert result.mean_difference.value == 0
     assert result.sd_difference.value == pytest.approx(math.sqrt(4 / 3))
     assert result.sd_human.value == pytest.approx(math.sqrt(5 / 3))
@@ -207,7 +207,10 @@ def test_a_lenient_and_a_strict_judge(tmp_path: Path) -> None:
     # The human scores 2.5, 4.5, 6.5, 7.5 deviate by 2.22: nothing 2.5 away lies within.
     assert lenient.within_sd.value == strict.within_sd.value == 0.0
     assert lenient.pearson.value == pytest.approx(1.0)
-    assert (lenient.pearson.p, lenient.pearson.no_interval) == (None, "no variation between scenarios")
+    assert (lenient.pearson.p, lenient.pearson.no_interval) == (
+        None,
+        "no variation between scenarios; others are needed",
+    )
 
 
 def test_a_standard_deviation_off_is_still_within(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_an_interval_by_hand() -> None:
     ("value", "without", "reason"),
     [
         (0.5, [0.4, 0.5, 0.6], "3 scenarios, at least 4 are needed for an interval"),
-        (0.5, [0.5] * 5, "no variation between scenarios"),
-        (1.0, [1.0] * 5, "no variation between scenarios"),
-        (0.5, [0.4, None, 0.5, 0.6], "undefined without one of the scenarios"),
+        (0.5, [0.5] * 5, "no variation between scenarios; others are needed"),
+        (1.0, [1.0] * 5, "no variation between scenarios; others are needed"),
+        (0.5, [0.4, None, 0.5, 0.6], "undefined without one of the scenarios; more are needed"),
     ],
 )
 def test_there_is_no_interval_of_width_zero(value: float, without: list[float | None], reason: str) -> None:

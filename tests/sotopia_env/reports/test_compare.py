@@ -300,7 +300,7 @@ def test_no_custom_dimension_has_the_name_of_a_metric() -> None:
 def test_one_task_has_no_interval_says_why_and_shows_no_nan(tmp_path: Path) -> None:
     result = compare([scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))])
     text = comparison_report(result).text()
-    assert "7.00 [n/a: one casting] 1" in text
+    assert "7.00 [n/a: one casting; 2 or more are needed] 1" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
     assert not re.search(r"n/a(?!:)", text)  # every one has its reason
     assert "NaN" not in comparison_report(result).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Sequence
@@ -10,14 +11,14 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.reports.compare import Comparison, compare
 from sotopia_env.reports.comparison_charts import metric_label
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.contrasts import Contrast
 from sotopia_env.reports.intervals import CASTINGS, contrast_estimate
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns, total
-from sotopia_env.runs import plan_episodes
+from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan, all_matchups
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Turn
@@ -149,6 +150,36 @@ def test_every_factor_has_means_for_each_policy(factor: str) -> None:
     assert {mean.policy for mean in result.by.means} == {"a", "b"}
     assert all(item.estimate is not None or item.missing for item in result.by.contrasts)
     assert {f"by_{factor}", f"by_{factor}_differences"} <= set(comparison_report(result).csv())
+
+
+def test_units_without_all_levels_are_left_out_of_a_difference_and_counted() -> None:
+    lost = {("warm", 0), ("cold", 1)}
+    episodes = [
+        e
+        for e in experiment(castings=6)
+        if (e.task.scenario.conditions["tone"], int(e.task.id[-1])) not in lost or "low" in e.task.scenario.id
+    ]
+    result = compare(episodes, metrics=["goal"], by="condition")
+    main, simple = contrast(result, "tone: cold - warm"), contrast(result, "tone: cold - warm, stakes=low")
+    assert main.estimate is not None
+    assert (main.estimate.clusters, main.left_out, simple.left_out) == (4, 2, 0)
+    assert "units left out" in comparison_report(result).text()
+
+
+def test_scenarios_are_not_tested_against_one_another_and_the_report_says_so() -> None:
+    result = compare(experiment(("oven", "fridge")), metrics=["goal"], by="scenario")
+    assert result.by is not None
+    assert (result.by.contrasts, len(result.by.means)) == ((), 16)
+    assert result.by.note in comparison_report(result).text()
+
+
+def test_episodes_that_nothing_scored_have_no_levels_unless_a_metric_is_named() -> None:
+    episodes = asyncio.run(run_episodes([EpisodePlan(conditioned("oven", i), (A, B)) for i in range(4)])).episodes
+    with raises(InvalidValueError, field="by"):
+        compare(episodes, by="tag")
+    named = compare(episodes, metrics=["words_per_turn"], by="tag")
+    assert named.by is not None
+    assert named.by.metric == "words_per_turn"
 
 
 def test_an_unknown_factor_and_episodes_without_conditions_are_named() -> None:

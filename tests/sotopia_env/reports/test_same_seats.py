@@ -140,6 +140,15 @@ def test_failures_of_a_task_that_nobody_finished_are_counted(tmp_path) -> None: 
     assert gap.missing == 2
 
 
+def test_a_run_in_which_every_episode_failed_is_refused_with_its_failures(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    plans = plan_episodes([make_task("s0")], [(A, B)])
+    asyncio.run(run_episodes(plans, evaluator=FixedEvaluator(), run_dir=tmp_path))
+    count = lose(tmp_path, lambda _: True)
+    with raises(InvalidValueError, field="episodes", got="Timeout: late") as caught:
+        compare_runs([tmp_path])
+    assert str(count) in caught.value.problem
+
+
 def test_policies_that_never_met_the_same_partner_are_not_told_apart() -> None:
     met = [
         scored(EpisodePlan(make_task(f"s{i}"), (policy, Speaker(f"{policy.name}-partner"))), (score + 0.1 * i, 5.0))

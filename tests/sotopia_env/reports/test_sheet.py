@@ -42,7 +42,7 @@ def test_a_reader_gets_rounded_numbers_with_their_intervals():
     head, _, first, second, _ = cells(sheet(formats={"estimate": "{:.1f}".format}).markdown())
     assert head == ["policy", "partner", "estimate", "p"]
     assert first == ["a", "x", "0.2 [0.1, 0.5] 12", "<0.001"]
-    assert second[2:] == ["0.5 [n/a: one casting] 2", "n/a: one casting"]
+    assert second[2:] == ["0.5 [n/a: one casting; 2 or more are needed] 2", "n/a: one casting"]
 
 
 def test_values_are_crossed_and_sheets_split_and_filtered():

@@ -18,9 +18,9 @@ from sotopia_env.foundation.files import read_text
 from sotopia_env.foundation.records import read_record
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import EVALUATOR_NAMES, make_evaluator
-from sotopia_env.reports.seat_results import recorded_evaluator
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
+from sotopia_env.storage.evaluator_names import recorded_evaluator
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world import Rules
 from sotopia_env.world.episode import Episode, Evaluation
@@ -162,7 +162,8 @@ class _Selection:
 
     def _recorded(self, episode: Episode) -> str | None:
         try:
-            return recorded_evaluator(self.suite.evaluator, [item.evaluator for item in episode.evaluations])
+            parameters = {item.evaluator: item.parameters for item in episode.evaluations}
+            return recorded_evaluator(self.suite.evaluator, parameters, parameters)
         except UnknownNameError:
             return None
 

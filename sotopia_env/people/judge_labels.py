@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.storage.evaluator_names import evaluator_labels
 from sotopia_env.world.episode import Episode
 
 _TAG = re.compile(r"#([0-9a-f]{6})\b")
@@ -31,16 +31,4 @@ def judge_labels(episodes: Iterable[Episode], names: Sequence[str]) -> Mapping[s
         episodes: the evaluated episodes.
         names: the names of the judges.
     """
-    settings = {e.evaluator: e.parameters for episode in episodes for e in episode.evaluations}
-    labels = {}
-    for name in names:
-        others = [item for item in names if item != name and _TAG.sub("", item) == _TAG.sub("", name)]
-        own = settings.get(name, {})
-        texts = {key: canonical_json(value) for key, value in own.items() if key != "prompt"}
-        differing = [
-            f"{key}={text}"
-            for key, text in texts.items()
-            if any(canonical_json(settings.get(other, {}).get(key)) != text for other in others)
-        ]
-        labels[name] = f"{name} ({', '.join(differing)})" if differing else name
-    return labels
+    return evaluator_labels(names, {e.evaluator: e.parameters for episode in episodes for e in episode.evaluations})

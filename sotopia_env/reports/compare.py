@@ -97,6 +97,7 @@ class Comparison:
 
     Attributes:
         evaluator: the evaluator of the scores; ``None`` if no episode has been evaluated.
+        scored_by: its name, with the options that tell it from other evaluators of the episodes.
         outcomes_by: the evaluators that computed the verified outcomes.
         policies: the policies' labels, in alphabetical order.
         metrics: the metrics of :data:`~sotopia_env.reports.seat_results.METRICS` and the custom dimensions that have
@@ -145,6 +146,7 @@ class Comparison:
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     partners: tuple[str, ...] = ()
     baseline: str | None = None
+    scored_by: str = ""
 
     @property
     def main(self) -> str:
@@ -387,6 +389,7 @@ def _comparison(
         ranges={name: (_finite(low), _finite(high)) for name, (low, high) in limits.items()},
         partners=_partners(rows, policies),
         baseline=baseline,
+        scored_by=rows[0].scored_by,
     )
 
 

@@ -35,7 +35,7 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
     first = comparisons[0]
     parts: list[str | Sheet] = [*notes, _summary(comparisons)]
     for item in comparisons:
-        by = f"Scores by {escape_line(str(item.evaluator))}" if len(comparisons) > 1 else ""
+        by = f"Scores by {escape_line(item.scored_by or str(item.evaluator))}" if len(comparisons) > 1 else ""
         parts += [by, *_ranking_parts(item), common_note(item) if item is first else "", *_level_parts(item)]
         parts += [*_policy_parts(item), *_family_parts(item)]
     parts += [
@@ -59,7 +59,7 @@ def _summary(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
     lines = [unit_line(first), f"{first.episodes} episodes, {len(first.policies)} policies"]
     for item in comparisons:
-        by = escape_line(item.evaluator or "no evaluator; the episodes have not been evaluated")
+        by = escape_line(item.scored_by or item.evaluator or "no evaluator; the episodes have not been evaluated")
         lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
     if first.outcomes_by:
         lines.append(f"verified outcomes by: {escape_line(', '.join(first.outcomes_by))}")

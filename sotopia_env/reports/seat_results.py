@@ -7,17 +7,17 @@ Scores by different evaluators are different quantities, so all rows of a call h
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
+from sotopia_env.foundation.errors import InvalidValueError, Where
 from sotopia_env.foundation.json_text import canonical_json, decode_json
 from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.reports.intervals import UNBOUNDED, Bounds
 from sotopia_env.reports.turn_counts import TurnCounts, count_turns
+from sotopia_env.storage.evaluator_names import Parameters, evaluator_labels, recorded_evaluator
 from sotopia_env.storage.recordings import PlayKey, recordings
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import participant_of, settings_of
@@ -63,6 +63,7 @@ class SeatResult:
             ``None`` for a task without an outcome.
         values: the value of each metric; a metric that does not apply or was not scored is absent.
         custom: the ranges of the custom dimensions in ``values``.
+        scored_by: the label of the evaluator, with the options that tell it from others of its name.
         unscored: why the seat has no scores; ``None`` if it has.
         outcome_by: the evaluator that computed the verified outcome; ``None`` without one.
         verified: whether the GOAL in ``values`` was computed from the moves.
@@ -104,6 +105,7 @@ class SeatResult:
     participant: str = ""
     people: tuple[str, ...] = ()
     failed: bool = False
+    scored_by: str = ""
     counts: TurnCounts = TurnCounts()  # noqa: RUF009 - frozen
 
 
@@ -143,24 +145,26 @@ def choose_evaluator(
     defaults: Iterable[str] = (),
     setting: str = "--evaluator",
     members: Collection[str] = (),
+    parameters: Parameters | None = None,
 ) -> str | None:
     """Returns the one evaluator whose scores are compared; ``None`` if no episode has been evaluated.
 
     Args:
         counts: the number of episodes with an evaluation by each evaluator.
         episodes: the total number of episodes.
-        evaluator: the user's choice, by its recorded name or the name in the run's configuration (``judge:MODEL``
-            without options); by default one that all episodes share.
+        evaluator: the user's choice, by its recorded name or the name in the run's configuration (``judge:MODEL``,
+            with options to choose among several of one model); by default one that all episodes share.
         defaults: the evaluators of the runs' configurations, preferred if all episodes share several.
         setting: the name of the user's setting, for the error message.
         members: evaluators whose scores another one combines; the combining evaluator is preferred to them.
+        parameters: the parameters of the evaluators, by which options are matched and named.
 
     Raises:
         UnknownNameError: no episode has an evaluation by ``evaluator``.
         InvalidValueError: the episodes share no evaluator, or several and no default decides.
     """
     if evaluator is not None:
-        return recorded_evaluator(evaluator, counts)
+        return recorded_evaluator(evaluator, counts, parameters)
     if not counts:
         return None
     common = sorted(name for name, count in counts.items() if count == episodes)
@@ -168,33 +172,14 @@ def choose_evaluator(
     for names in (common, sorted(set(common) & set(defaults)), sorted(set(common) - set(members))):
         if len(names) == 1:
             return names[0]
-    listing = ", ".join(f"{name!r} ({count} of {episodes} episodes)" for name, count in sorted(counts.items()))
+    labels = evaluator_labels(sorted(counts), parameters or {})
+    listing = ", ".join(f"{label!r} ({counts[name]} of {episodes} episodes)" for name, label in labels.items())
     many = "several evaluators" if common else "no evaluator"
     raise InvalidValueError(
         f"scores by different evaluators cannot be mixed, and the episodes share {many}: {listing}",
         field="evaluator",
         hint=f"name one with {setting}, or evaluate the rest with `sotopia evaluate RUN --evaluator NAME`",
     )
-
-
-# A judge's recorded name ends with a hash of its options.
-_TAG = re.compile("#[0-9a-f]{6}")
-
-
-def recorded_evaluator(name: str, recorded: Collection[str]) -> str:
-    """Returns the recorded name for the name in a configuration, such as ``judge(MODEL)#217f3f`` for ``judge:MODEL``.
-
-    Raises:
-        UnknownNameError: no recorded name matches, or several match that differ by their options.
-    """
-    if name in recorded:
-        return name
-    parts = (part.partition(":") for part in name.split("+"))
-    short = "+".join(f"{kind}({model})" if colon else kind for kind, colon, model in parts)
-    matches = [item for item in recorded if _TAG.sub("", item) == short]
-    if len(matches) == 1:
-        return matches[0]
-    raise UnknownNameError(field="evaluator", got=name, valid=sorted(matches or recorded))
 
 
 def seat_results(episodes: Iterable[Episode], evaluator: str | None = None) -> list[SeatResult]:
@@ -224,17 +209,21 @@ def rows_by_one(
     plays: dict[PlayKey, dict[str | None, tuple[SeatResult, ...]]] = {}
     counts: Counter[str] = Counter()
     members: set[str] = set()
+    parameters: dict[str, Mapping[str, Any]] = {}
     for play, episode, _, names in recordings(episodes):
         counts.update(names)
         members.update(name for evaluation in episode.evaluations for name in evaluation.members)
+        parameters.update({evaluation.evaluator: evaluation.parameters for evaluation in episode.evaluations})
         # If no recorded name equals the user's, any of them may match it without its options.
         candidates: Iterable[str | None] = names if evaluator is None else names & {evaluator} or names
         rows = plays.setdefault(play, {None: tuple(_seats(episode, evaluator))})
         rows.update({name: tuple(_seats(episode, name)) for name in candidates})
     if not plays:
         raise InvalidValueError(field="episodes", expected="at least one to compare")
-    choice = choose_evaluator(counts, len(plays), evaluator, defaults(), members=members)
-    return choice, with_labels([row for rows in plays.values() for row in rows.get(choice, rows[None])])
+    choice = choose_evaluator(counts, len(plays), evaluator, defaults(), members=members, parameters=parameters)
+    label = evaluator_labels(counts, parameters).get(choice or "", "")
+    own = (row for rows in plays.values() for row in rows.get(choice, rows[None]))
+    return choice, with_labels([replace(row, scored_by=label) for row in own])
 
 
 def with_labels(rows: Sequence[SeatResult]) -> list[SeatResult]:

@@ -23,9 +23,10 @@ from sotopia_env.reports.compare import Comparison, compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.reports.intervals import METHOD, show_number
-from sotopia_env.reports.seat_results import METRICS, recorded_evaluator, seat_results
+from sotopia_env.reports.seat_results import METRICS, seat_results
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan, all_matchups
+from sotopia_env.storage.evaluator_names import recorded_evaluator
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
@@ -404,11 +405,39 @@ def test_an_evaluator_has_one_name_from_the_run_to_the_comparison() -> None:
             recorded_evaluator(name, recorded)
     with raises(UnknownNameError, field="evaluator", nearest="judge(local/m)#217f3f"):  # which of the two is not said
         recorded_evaluator("judge:local/m", [*recorded, "judge(local/m)#0144f8"])
+    options = {
+        "judge(local/m:8b)#217f3f": {"model": "local/m:8b", "bands": False, "per": "episode"},
+        "judge(local/m:8b)#0144f8": {"model": "local/m:8b", "bands": True, "per": "episode"},
+    }
+    both = "verified+judge(local/m:8b)#0144f8"
+    nested = {**options, both: {"aggregate": "first", "members": dict(list(options.items())[1:])}}
+    for name, expected in (("bands=true", "#0144f8"), ("bands=false,per=episode", "#217f3f")):
+        assert recorded_evaluator(f"judge:local/m:8b:{name}", nested, nested).endswith(f"(local/m:8b){expected}")
+    assert recorded_evaluator("verified+judge:local/m:8b:bands=true", nested, nested) == both
+    for name in ("judge:local/m:8b:per=agent", "judge:local/m:8b", "verified+judge:local/m:8b:bands=false"):
+        with raises(UnknownNameError, field="evaluator") as caught:
+            recorded_evaluator(name, nested, nested)
+        assert ("bands=true" in caught.value.hint) is (name == "judge:local/m:8b")
     (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
     (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
     judged = scored(plan, (1.0, 1.0)).with_evaluation(evaluation.model_copy(update={"evaluator": recorded[0]}))
     result = compare([judged], evaluator="judge:local/m", metrics=["goal"])
     assert (result.evaluator, mean(result, "a")) == (recorded[0], 8.0)
+
+
+def test_judges_of_one_model_are_named_by_their_options_where_these_differ() -> None:
+    (plan,) = plan_episodes([make_task("s0")], [(A, B)], both_seats=False)
+    (evaluation,) = scored(plan, (8.0, 2.0)).evaluations
+    judged = scored(plan, (1.0, 1.0))
+    for digits, bands in (("217f3f", True), ("0144f8", False)):
+        update = {"evaluator": f"judge(local/m)#{digits}", "parameters": {"model": "local/m", "bands": bands}}
+        judged = judged.with_evaluation(evaluation.model_copy(update=update))
+    result = compare([judged], evaluator="judge:local/m:bands=true")
+    assert (result.evaluator, "bands=true" in result.scored_by) == ("judge(local/m)#217f3f", True)
+    assert result.scored_by in comparison_report(result).text()
+    with raises(InvalidValueError, field="evaluator") as caught:
+        compare([judged])
+    assert "bands=false" in str(caught.value)
 
 
 def test_the_evaluator_of_the_run_decides_between_several(tmp_path: Path) -> None:

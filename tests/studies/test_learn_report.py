@@ -245,7 +245,8 @@ def test_the_page_has_every_claim_with_its_verdict(report):
     ran = [claim for claim in CLAIMS if {claim.better, claim.worse} <= STAGES.keys()]
     assert [(cells[0], cells[1] == "required") for cells in body] == [(c.text, c.required) for c in ran]
     of = {cells[0]: cells for cells in body}["multi-turn > single-turn GRPO"]
-    assert of[2] == of[6] == of[7] == of[8] == "2.00 [1.99, 2.01]"
+    assert of[2] == "2.00 [1.99, 2.01]"
+    assert of[6] == of[7] == of[8] == "2.00 [2.00, 2.00]"  # the seeds differ by 0.001
     assert of[5] == "2.00, 2.00"
 
 

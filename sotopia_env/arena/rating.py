@@ -12,12 +12,13 @@ cluster-robust sandwich over tasks (Liang and Zeger 1986), times G / (G - 1), an
 degrees of freedom. G is the effective number of tasks of the contrast (Carter, Schnepel and Steigerwald 2017, for equal
 variances): all of them if every policy played all, and few for a policy that played few. In simulation
 (``tests/sotopia_env/arena/test_rating.py``) such intervals cover the true strength as often as they promise, unlike
-those of least squares. Every task has the same weight, whatever the number of its seats.
+those of least squares. Every task has the same weight, whatever the number of its seats. The interval of a **mean**
+contains what tasks differ by for all policies, too, and is wider where a policy lacks an opponent.
 
-Policies are **ranked** only as far as the differences allow: the intervals of all differences between ranked policies
-hold together (Bonferroni), so that the probability of any wrong rank is at most 5 %. Seats without a payoff are rarely
-a random sample, so two rules protect the ranks: a policy with a payoff in less than 95 % of its seats has none, and two
-policies are told apart only if they also are when their failures count as the worst payoff
+Policies are **ranked** only as far as the differences of all ranked policies hold together, as in a comparison
+(:func:`~sotopia_env.reports.differences.told_apart`), so that the probability of any wrong rank is at most 5 %. Seats
+without a payoff are rarely a random sample, so two rules protect the ranks: a policy with a payoff in less than 95 % of
+its seats has none, and two policies are told apart only if they also are when their failures count as the worst payoff
 (:mod:`sotopia_env.arena.missing`).
 """
 
@@ -27,14 +28,14 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports.differences import Rank, ranking
+from sotopia_env.reports.differences import Rank, ranking, told_apart
 from sotopia_env.reports.intervals import Estimate, critical_value, estimate, two_sided_p
 
 TASKS = "tasks"
@@ -55,12 +56,11 @@ class Rating:
         means: the mean payoff of each policy, with equal weights for opponents, tasks, seats and orders.
         strengths: the strength of each policy: its mean minus that of all rated policies.
         gaps: the difference of every two policies, the first minus the second.
-        ranks: the ranks and ties that the simultaneous intervals of the differences leave open; without the policies
-            that have too few payoffs, and without a policy that no other can be ranked with.
+        ranks: the ranks and ties that the differences leave open which hold together; without the policies that have
+            too few payoffs, and without a policy that no other can be ranked with.
         groups: the number of the group of each ranked policy, from 1. A group ends before the first policy that is
             worse than the first policy of the group.
         tasks: the number of tasks.
-        simultaneous: the differences of ranked policies, in both directions, with the intervals that decide the ranks.
     """
 
     policies: tuple[str, ...]
@@ -70,7 +70,15 @@ class Rating:
     ranks: Mapping[str, Rank]
     groups: Mapping[str, int]
     tasks: int
-    simultaneous: Mapping[tuple[str, str], Estimate] = field(default_factory=dict, repr=False)
+
+
+    def gap(self, first: str, second: str) -> Estimate:
+        """Returns the difference of two rated policies, the first minus the second."""
+        if (first, second) in self.gaps:
+            return self.gaps[first, second]
+        item = self.gaps[second, first]
+        low, high = (None if end is None else -end for end in (item.high, item.low))
+        return replace(item, mean=-item.mean, low=low, high=high)
 
 
 def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, second: Rating | None = None) -> Rating:
@@ -95,30 +103,27 @@ def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, sec
     shares = {p: n[p] / total[p] for p in policies} if shares is None else shares
     fit, contrasts = _fitted(scored, policies)
     strengths = {
-        p: fit.estimate(contrasts[p] - sum(contrasts.values()) / len(policies), n[p], _LEVEL) for p in policies
+        p: fit.estimate(contrasts[p] - sum(contrasts.values()) / len(policies), n[p]) for p in policies
     }
     order = sorted(policies, key=lambda p: (-round(strengths[p].mean, _DIGITS), p))
     ranked = [p for p in order if shares.get(p, 1.0) >= LEAST_SCORED]
     if len(ranked) == 1 < len(order):
         ranked = []  # a rank is a place among others
 
-    def gap(first: str, second: str, level: float) -> Estimate:
-        return fit.estimate(contrasts[first] - contrasts[second], n[first] + n[second], level)
-
-    level = _simultaneous(len(ranked))
-    strict = {pair: gap(*pair, level) for pair in itertools.permutations(ranked, 2)}
+    pairs = list(itertools.combinations(order, 2))
+    gaps = {(a, b): fit.estimate(contrasts[a] - contrasts[b], n[a] + n[b]) for a, b in pairs}
+    own = {pair: gap for pair, gap in gaps.items() if set(pair) <= set(ranked)}
     if second is not None:
-        strict = {pair: _hull(item, second.simultaneous[pair]) for pair, item in strict.items()}
-    ranks = {rank.policy: rank for rank in ranking({p: strengths[p] for p in ranked}, strict)}
+        own = {pair: _hull(gap, second.gap(*pair)) for pair, gap in own.items()}
+    ranks = {rank.policy: rank for rank in ranking({p: strengths[p] for p in ranked}, told_apart(own))}
     return Rating(
         policies=tuple(order),
-        means={p: _mean(scored, p, float(contrasts[p] @ fit.beta)) for p in policies},
+        means={p: fit.estimate(contrasts[p], n[p], beside=fit.circumstances) for p in policies},
         strengths=strengths,
-        gaps={pair: gap(*pair, _LEVEL) for pair in itertools.combinations(order, 2)},
+        gaps=gaps,
         ranks=ranks,
         groups=_groups(ranked, ranks),
         tasks=count,
-        simultaneous=strict,
     )
 
 
@@ -144,11 +149,12 @@ def _fitted(rows: Sequence[CardRow], policies: Sequence[str]) -> tuple[_Fit, dic
     together = Counter((row.policy, row.opponent, row.task) for row in rows)
     weights = np.array([1 / together[row.policy, row.opponent, row.task] for row in rows])
     y = np.array([row.payoff for row in rows], dtype=float)
-    fit = _fit(np.hstack([played, around]), y, task.argmax(axis=1), weights)
-    # The average circumstances, the same for all policies: each task once, with the seats and orders it has.
+    # The circumstances, the same for all policies: each task once, with the mean of the seats and orders it has.
     cells = np.unique(around, axis=0)
-    shares = 1 / (cells[:, : len(tasks)] @ cells[:, : len(tasks)].sum(axis=0))
-    average = np.tile(shares @ cells / len(tasks), (len(policies), 1))
+    of_task = cells[:, : len(tasks)]
+    circumstances = (of_task / of_task.sum(axis=0)).T @ cells  # tasks × columns
+    fit = _fit(np.hstack([played, around]), y, task.argmax(axis=1), weights, circumstances)
+    average = np.tile(circumstances.mean(axis=0), (len(policies), 1))
     contrasts = np.hstack([_over_opponents(pairs, policies), average])
     centred = contrasts - contrasts.mean(axis=0)
     if not np.allclose(centred @ fit.estimable, centred, atol=1e-6):
@@ -176,15 +182,6 @@ def _apart(reason: str) -> InvalidValueError:
     return InvalidValueError(reason, field="results", hint="play all of them against the pool of the suite")
 
 
-def _mean(rows: Sequence[CardRow], policy: str, mean: float) -> Estimate:
-    """The mean with the interval of the plain mean, which differs where a member of the pool did not meet itself."""
-    own = [row for row in rows if row.policy == policy]
-    plain = estimate([row.payoff or 0.0 for row in own], [row.task for row in own], over=TASKS)
-    if plain.low is None or plain.high is None:
-        return replace(plain, mean=mean)
-    return replace(plain, mean=mean, low=plain.low + mean - plain.mean, high=plain.high + mean - plain.mean)
-
-
 def _groups(order: Sequence[str], ranks: Mapping[str, Rank]) -> dict[str, int]:
     groups: dict[str, int] = {}
     first = ""
@@ -205,6 +202,8 @@ class _Fit:
         scores: of each cluster on each coefficient; clusters × columns.
         estimable: the projection on estimable contrasts.
         clusters: the cluster of each row.
+        circumstances: what each cluster adds to the mean of all policies, beyond what clusters add on average, divided
+            by the number of clusters.
     """
 
     beta: Matrix
@@ -212,9 +211,10 @@ class _Fit:
     scores: Matrix
     estimable: Matrix
     clusters: NDArray[np.intp]
+    circumstances: Matrix
 
-    def estimate(self, contrast: Matrix, n: int, level: float) -> Estimate:
-        """The interval of a contrast at ``1 - level``."""
+    def estimate(self, contrast: Matrix, n: int, beside: Matrix | float = 0.0) -> Estimate:
+        """The 95 % interval of a contrast; ``beside`` are deviations of the clusters that it does not contain."""
         # Equal payoffs differ by rounding errors, which without this would be a difference without variance.
         mean = round(float(contrast @ self.beta), _DIGITS)
         weights = np.bincount(self.clusters, (self.influence @ contrast) ** 2)
@@ -222,24 +222,43 @@ class _Fit:
         effective = round(float(weights.sum() ** 2 / (weights**2).sum()), 6) if weights.any() else len(self.scores)
         if effective < _FEWEST:
             return Estimate(n, 1, mean, None, None, None, TASKS)
-        error = float(((self.scores @ contrast) ** 2).sum() * effective / (effective - 1)) ** 0.5
+        error, freedom = _error(self.scores @ contrast, beside * np.ones(len(self.scores)), effective)
         if error < 10**-_DIGITS:
             # Payoffs have no lowest value, so nothing bounds what other tasks would show.
-            return Estimate(n, round(effective), mean, None, None, None, TASKS)
-        half = critical_value(level, effective - 1) * error
-        p = two_sided_p(mean / error, effective - 1)
-        return Estimate(n, round(effective), mean, mean - half, mean + half, p, TASKS)
+            return Estimate(n, round(freedom + 1), mean, None, None, None, TASKS)
+        half = critical_value(_LEVEL, freedom) * error
+        p = two_sided_p(mean / error, freedom)
+        return Estimate(n, round(freedom + 1), mean, mean - half, mean + half, p, TASKS)
 
 
-def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], weights: Matrix) -> _Fit:
-    """Weighted least squares. The sandwich is the sum over clusters of the squares of their scores."""
+def _error(scores: Matrix, beside: Matrix, effective: float) -> tuple[float, float]:
+    """The standard error of the sum of both over clusters, and its degrees of freedom.
+
+    ``scores`` come from few clusters if they are concentrated in them, and ``beside`` from all.
+    """
+    count = len(scores)
+    few, all_ = effective / (effective - 1), count / (count - 1)
+    concentrated, common = float((scores**2).sum()) * few, float((beside**2).sum()) * all_
+    square = float(((scores + beside) ** 2).sum()) * all_ + concentrated * (1 - all_ / few)
+    # Satterthwaite's, and not more than the clusters allow, because the two are not independent.
+    parts = concentrated**2 / (effective - 1) + common**2 / (count - 1)
+    freedom = (concentrated + common) ** 2 / parts if parts else count - 1
+    return square**0.5, min(freedom, count - 1)
+
+
+def _fit(x: Matrix, y: Matrix, clusters: NDArray[np.intp], weights: Matrix, around: Matrix) -> _Fit:
+    """Weighted least squares. The sandwich is the sum over clusters of the squares of their scores.
+
+    ``around`` are the circumstances of each cluster, as values of the last columns of ``x``.
+    """
     x, y = x * np.sqrt(weights)[:, None], y * np.sqrt(weights)
     gram = x.T @ x
     inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     beta, influence = inverse @ (x.T @ y), x @ inverse
     scores = np.zeros((clusters.max() + 1, x.shape[1]))
     np.add.at(scores, clusters, influence * (y - x @ beta)[:, None])
-    return _Fit(beta, influence, scores, inverse @ gram, clusters)
+    added = around @ beta[-around.shape[1] :]
+    return _Fit(beta, influence, scores, inverse @ gram, clusters, (added - added.mean()) / len(added))
 
 
 def _one_hot(values: Sequence[object], levels: Sequence[object] | None = None) -> Matrix:
@@ -329,8 +348,8 @@ def needs(
 ) -> list[RequiredTasks]:
     """Returns how many tasks differences need to separate two of the ranked policies.
 
-    It is the power of the test that decides ranks: simultaneous over all pairs of ranked policies. The standard error
-    is the median of those of the rated differences.
+    It is the least power of the test that decides ranks: that of a difference which is the first to be told apart, of
+    all pairs of ranked policies. The standard error is the median of those of the rated differences.
 
     Args:
         rating: the rating of at least two policies.
@@ -357,7 +376,7 @@ def needs(
 
 
 def _simultaneous(count: int) -> float:
-    """The level of one difference at which those of all pairs of ``count`` policies hold together."""
+    """The level at which the first of all pairs of ``count`` policies is told apart (Holm)."""
     return _LEVEL / max(1, math.comb(count, 2))
 
 

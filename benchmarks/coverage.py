@@ -16,6 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.measure import Figure
+from sotopia_env.arena.rating import rate
+from sotopia_env.arena.rows import CardRow
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking, ranking, told_apart
 from sotopia_env.reports.intervals import UNBOUNDED, contrast_estimate, crossed_estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import SeatResult
@@ -148,6 +150,26 @@ def wrong_ranks_beside_failures(share: float, repeats: int, sets: int = SETS, se
     return wrong / sets
 
 
+def arena_coverage(lacking: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of an arena's mean payoff covers it, of a policy without ``lacking`` opponents.
+
+    Three policies and three opponents in 8 tasks, in which policies and opponents differ; all are equal on average.
+    """
+    generator, covered, size = np.random.default_rng(seed), 0, (3, 3, 8)
+    for _ in range(sets):
+        opponents, tasks = generator.normal(0, 0.3, (1, 3, 1)), generator.normal(0, 0.3, (1, 1, 8))
+        payoffs = tasks - opponents + generator.normal(0, 0.25, (3, 1, 8)) + generator.normal(0, 0.2, (1, 3, 8))
+        payoffs = payoffs + generator.normal(0, 0.3, size)
+        rows = [
+            CardRow(key=f"{p}-{o}-{t}", task=f"t{t}", seat=0, first=True, seed=0, policy=f"p{p}", opponent=f"o{o}",
+                    payoff=float(payoffs[p, o, t]), opponent_payoff=None)
+            for p, o, t in np.ndindex(size) if p or o >= lacking
+        ]  # fmt: skip
+        mean = rate(rows).means["p0"]
+        covered += mean.low is not None and mean.high is not None and mean.low <= -opponents.mean() <= mean.high
+    return covered / sets
+
+
 def seat_result(policy: str, scenario: int, repeat: int, value: float, failed: bool) -> SeatResult:
     """Returns the result of a policy in the first of two seats, beside a partner that all policies meet."""
     name = f"s{scenario}"
@@ -179,6 +201,9 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
         covered = people_with_people_coverage(people, scenarios, each, sets // 2)
         design = f"{people} people with people × {scenarios}, {each} each"
         yield Figure(f"mean covered, {design}", covered, "of .95", LEAST_COVERAGE, False)
+    for lacking in (0, 1, 2):
+        covered = arena_coverage(lacking, sets // 2)
+        yield Figure(f"mean payoff covered, without {lacking} of 3 opponents", covered, "of .95", LEAST_COVERAGE, False)
     for scenarios, tagged in ((40, 4), (40, 20), (200, 6)):
         rejected = permuted_tags(scenarios, tagged, sets)
         yield Figure(f"tag at random found, {tagged} of {scenarios} scenarios", rejected, "of .05", MOST_REJECTED)

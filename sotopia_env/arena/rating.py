@@ -71,7 +71,6 @@ class Rating:
     groups: Mapping[str, int]
     tasks: int
 
-
     def gap(self, first: str, second: str) -> Estimate:
         """Returns the difference of two rated policies, the first minus the second."""
         if (first, second) in self.gaps:
@@ -102,9 +101,7 @@ def rate(rows: Sequence[CardRow], shares: Mapping[str, float] | None = None, sec
     n, total = Counter(row.policy for row in scored), Counter(row.policy for row in rows)
     shares = {p: n[p] / total[p] for p in policies} if shares is None else shares
     fit, contrasts = _fitted(scored, policies)
-    strengths = {
-        p: fit.estimate(contrasts[p] - sum(contrasts.values()) / len(policies), n[p]) for p in policies
-    }
+    strengths = {p: fit.estimate(contrasts[p] - sum(contrasts.values()) / len(policies), n[p]) for p in policies}
     order = sorted(policies, key=lambda p: (-round(strengths[p].mean, _DIGITS), p))
     ranked = [p for p in order if shares.get(p, 1.0) >= LEAST_SCORED]
     if len(ranked) == 1 < len(order):

@@ -12,11 +12,14 @@ from sotopia_env.arena.process import PROCESS
 from sotopia_env.arena.rating import LEAST_SCORED, TASKS, bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import HUMAN, CardRow, policy_name
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports.intervals import Estimate, estimate
+from sotopia_env.reports.intervals import UNBOUNDED, Estimate, estimate
+from sotopia_env.reports.seat_results import metric_bounds
 from sotopia_env.reports.sheet import Missing, Sheet, Value
 
 _DILIGENCE = ("outcome_optimality", "due_diligence")
 _MOST_PAIRS = 28  # eight policies
+_AGREED = "agreement rate [95 %] n"
+_BY_TASK = "Each task counts once, whatever the number of its seats; the CSV has 95 % intervals over tasks."
 
 
 class PoolTables:
@@ -87,19 +90,18 @@ class PoolTables:
 
     def matrix(self) -> Sheet:
         """The mean payoff beside each opponent of the pool."""
-        rows = [
-            (self.label[policy], *(_mean([r for r in self.rows if (r.policy, r.opponent) == (policy, opponent)])
-                                   for opponent in self.pool))
+        lines = {
+            self.label[policy]: [
+                clustered([row for row in self._own(policy) if row.opponent == opponent]) for opponent in self.pool
+            ]
             for policy in self.order
-        ]  # fmt: skip
-        columns = ("policy", *(self.label[opponent] for opponent in self.pool))
-        return Sheet("matrix", columns, rows, title="Mean payoff by opponent")
+        }
+        return _task_means("matrix", "Mean payoff by opponent", [self.label[o] for o in self.pool], lines)
 
     def _means(self, name: str, title: str, names: Sequence[str], notes: tuple[str, ...] = ()) -> Sheet:
         used = [item for item in names if any(item in row.values for row in self.rows)]
-        rows = [(self.label[p], *(_mean(self._own(p), item) for item in used)) for p in self.order]
-        labels = {item: item.replace("_", " ") for item in used}
-        return Sheet(name, ("policy", *used), rows if used else [], title=title, labels=labels, notes=notes)
+        lines = {self.label[p]: [clustered(self._own(p), item) for item in used] for p in self.order if used}
+        return _task_means(name, title, used, lines, *notes)
 
     def _own(self, policy: str) -> list[CardRow]:
         return [row for row in self.rows if row.policy == policy]
@@ -138,7 +140,11 @@ class PoolTables:
             ("policy", "exploiter", "takes", "leaves"),
             rows,
             title="Exploitability",
-            labels={"exploiter": "best opponent of the pool", "takes": "it gets", "leaves": "the policy gets"},
+            labels={
+                "exploiter": "best opponent of the pool",
+                "takes": "it gets [95 %] n",
+                "leaves": "the policy gets [95 %] n",
+            },
             notes=(
                 "The opponent that gets most is chosen on one half of the tasks and measured on the other, both ways: "
                 "the greatest of several means would be too great.",
@@ -176,7 +182,12 @@ class PoolTables:
         """The numbers of tasks and episodes that differences need."""
         own = self._own(self.order[0])
         per_task = len({row.key for row in own}) / self.rating.tasks
-        rows = [(need.difference, need.tasks, need.episodes) for need in needs(self.rating, per_task)]
+        rows: list[tuple[Value, ...]] = [
+            (need.difference, need.tasks, need.episodes) for need in needs(self.rating, per_task)
+        ]
+        if not rows:
+            reason = "needs two rated policies whose difference varies between tasks: play another, or more tasks"
+            rows = [(Missing(reason), None, None)]
         return Sheet(
             "power",
             ("difference", "tasks", "episodes"),
@@ -184,8 +195,8 @@ class PoolTables:
             title="Power",
             labels={"episodes": "episodes per policy"},
             notes=(
-                "For a power of 80 % of the test that decides ranks, at 5 % for all pairs together; from the median "
-                "standard error of the differences here.",
+                "For a power of at least 80 % of the test that decides ranks, at 5 % for all pairs together; from the "
+                "median standard error of the differences here.",
             ),
         )
 
@@ -310,8 +321,8 @@ def _plain(name: str, title: str, rows: Sequence[CardRow], label: Mapping[str, s
     for policy in sorted({row.policy for row in rows}, key=label.__getitem__):
         own = [row for row in rows if row.policy == policy]
         clean = [row for row in own if not row.opponent_failed]
-        lines.append((label[policy], clustered(own), clustered(clean), _mean(own, "success")))
-    headings = {"payoff": "payoff [95 %] n", "clean": "without opponents' failures", "agreed": "agreement rate"}
+        lines.append((label[policy], clustered(own), clustered(clean), clustered(own, "success")))
+    headings = {"payoff": "payoff [95 %] n", "clean": "without opponents' failures", "agreed": _AGREED}
     return Sheet(name, ("policy", "payoff", "clean", "agreed"), lines, title=title, labels=headings, notes=notes)
 
 
@@ -322,13 +333,13 @@ def _people(card: Card, label: Mapping[str, str]) -> Sheet:
     for other in sorted({_other(row) for row in rows}, key=label.__getitem__):
         people = [row for row in rows if policy_name(row.policy) == HUMAN and row.opponent == other]
         policy = [row for row in rows if row.policy == other and policy_name(row.opponent) == HUMAN]
-        lines.append((label[other], clustered(people), clustered(policy), _mean(people or policy, "success")))
+        lines.append((label[other], clustered(people), clustered(policy), clustered(people or policy, "success")))
     return Sheet(
         "human",
         ("partner", "people", "payoff", "agreed"),
         lines,
         title="Play with people",
-        labels={"people": "people get [95 %] n", "payoff": "the partner gets [95 %] n", "agreed": "agreement rate"},
+        labels={"people": "people get [95 %] n", "payoff": "the partner gets [95 %] n", "agreed": _AGREED},
         notes=(
             "All people count as one policy. Their partners need not be rated. Intervals are over tasks: they hold for "
             "these people, and not for other people.",
@@ -341,21 +352,46 @@ def _other(row: CardRow) -> str:
     return row.opponent if policy_name(row.policy) == HUMAN else row.policy
 
 
-def clustered(rows: Sequence[CardRow]) -> Estimate | None:
-    """Returns the mean payoff with an interval over tasks; ``None`` without scored rows."""
-    scored = [(row.payoff, row.task) for row in rows if row.payoff is not None]
-    return estimate([payoff for payoff, _ in scored], [task for _, task in scored], over=TASKS) if scored else None
+def clustered(rows: Sequence[CardRow], name: str = "") -> Estimate | None:
+    """Returns the mean over tasks of the payoff, or of a measure, with its interval; ``None`` without values."""
+    values = [(row.values.get(name) if name else row.payoff, row.task) for row in rows]
+    return _over_tasks([(value, task) for value, task in values if value is not None], name)
 
 
-def _mean(rows: Sequence[CardRow], name: str = "") -> float | None:
-    values = [row.values.get(name) if name else row.payoff for row in rows]
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
+def _over_tasks(values: Sequence[tuple[float, str]], name: str = "") -> Estimate | None:
+    # Payoffs have no bounds here, because their metric may be an open one.
+    bounds = metric_bounds(()).get(name, UNBOUNDED)
+    return estimate([value for value, _ in values], [task for _, task in values], bounds, TASKS) if values else None
+
+
+def _task_means(
+    name: str, title: str, columns: Sequence[str], lines: Mapping[str, Sequence[Estimate | None]], *notes: str
+) -> Sheet:
+    """Means in the text; the CSV also has the ends of their intervals."""
+    ends = tuple(f"{column}_{end}" for column in columns for end in ("low", "high"))
+    rows: list[tuple[Value, ...]] = [
+        (
+            policy,
+            *(None if item is None else item.mean for item in items),
+            *(end for item in items for end in ((None, None) if item is None else (item.low, item.high))),
+        )
+        for policy, items in lines.items()
+    ]
+    labels = {column: column.replace("_", " ") for column in columns} if name != "matrix" else {}
+    return Sheet(
+        name,
+        ("policy", *columns, *ends),
+        rows,
+        title=title,
+        labels=labels,
+        notes=(*notes, _BY_TASK),
+        hidden=ends,
+    )
 
 
 def _elo(points: Estimate) -> str:
     if points.low is None or points.high is None:
-        return f"{points.mean:.0f}"
+        return f"{points.mean:.0f} [n/a: {'one task' if points.clusters < 2 else 'the same in every task'}]"
     return f"{points.mean:.0f} [{points.low:.0f}, {points.high:.0f}]"
 
 
@@ -363,25 +399,24 @@ def _total(values: Sequence[Any]) -> Any:
     return None if not values or None in values else sum(values)
 
 
-def _best_response(rows: Sequence[CardRow]) -> tuple[str, float | None, float | None]:
+def _best_response(rows: Sequence[CardRow]) -> tuple[str, Estimate | None, Estimate | None]:
     """The opponent that gets most, its payoff and the policy's own, by cross-validation over halves of the tasks."""
     tasks = sorted({row.task for row in rows})
     halves = [set(tasks[::2]), set(tasks[1::2])]
-    takes, leaves = [], []
+    held_out: list[CardRow] = []
     for chosen_on, measured_on in (halves, halves[::-1]):
         best = _greatest([row for row in rows if row.task in chosen_on])
-        held_out = [row for row in rows if row.task in measured_on and row.opponent == best]
-        takes += [row.opponent_payoff for row in held_out if row.opponent_payoff is not None]
-        leaves += [row.payoff for row in held_out if row.payoff is not None]
-    means = [sum(values) / len(values) if values else None for values in (takes, leaves)]
-    return _greatest(rows), means[0], means[1]
+        held_out += [row for row in rows if row.task in measured_on and row.opponent == best]
+    takes = [(row.opponent_payoff, row.task) for row in held_out if row.opponent_payoff is not None]
+    return _greatest(rows), _over_tasks(takes), clustered(held_out)
 
 
 def _greatest(rows: Sequence[CardRow]) -> str:
-    by_opponent: dict[str, list[float]] = {}
+    by_opponent: dict[str, list[tuple[float, str]]] = {}
     for row in rows:
         if row.opponent_payoff is not None:
-            by_opponent.setdefault(row.opponent, []).append(row.opponent_payoff)
+            by_opponent.setdefault(row.opponent, []).append((row.opponent_payoff, row.task))
+    means = {name: _over_tasks(values) for name, values in sorted(by_opponent.items())}
     # Policies of the pool that move alike are equal but for rounding: the first name is shown.
-    means = {name: round(sum(values) / len(values), 9) for name, values in sorted(by_opponent.items())}
-    return max(means, key=means.__getitem__, default="")
+    rounded = {name: round(item.mean, 9) for name, item in means.items() if item is not None}
+    return max(rounded, key=rounded.__getitem__, default="")

@@ -9,6 +9,7 @@ import pytest
 from sotopia_env.arena.rating import bradley_terry, needs, rate, superiority
 from sotopia_env.arena.rows import CardRow
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.reports.intervals import estimate, holm
 from tests.errors import raises
 
 STRENGTHS = (0.3, 0.2, 0.12, 0.1, 0.0, -0.1, -0.2, -0.42)
@@ -136,6 +137,35 @@ def test_opponents_weigh_the_same_however_many_seats_are_lost(tasks):
             covered += strengths[f"policy-{p}"].low <= truth <= strengths[f"policy-{p}"].high
     # With the weight of their rows, it would be 0.87 with 20 tasks, and less with more.
     assert 0.93 <= covered / (arenas * len(means)) <= 0.98
+
+
+def test_means_of_whole_arenas_have_the_interval_of_their_tasks_means():
+    rows = arena(3, 8, STRENGTHS[:3], 2)
+    for policy, mean in rate(rows).means.items():
+        own = [row for row in rows if row.policy == policy]
+        plain = estimate([row.payoff for row in own], [row.task for row in own])
+        assert (mean.low, mean.mean, mean.high) == pytest.approx((plain.low, plain.mean, plain.high))
+
+
+def test_a_mean_without_an_opponent_is_less_certain():
+    rows = arena(3, 24, STRENGTHS[:3], 3)
+    lost = [row for row in rows if (row.policy, row.opponent) != ("policy-0", "opponent-2")]
+    whole, partly = rate(rows).means, rate(lost).means
+    assert partly["policy-0"].high - partly["policy-0"].low > whole["policy-0"].high - whole["policy-0"].low
+    assert partly["policy-1"].mean == pytest.approx(whole["policy-1"].mean, abs=0.03)
+
+
+def test_ranks_hold_together_by_holm_as_in_a_comparison():
+    """After the clearest difference the others are tested at a higher level than with a third of it for each."""
+    seeds = range(60)
+    ratings = [rate(arena(seed, 12, (0.5, 0.15, 0.0), 2)) for seed in seeds]
+    apart = sum("policy-2" not in rating.ranks["policy-1"].ties for rating in ratings)
+    bonferroni = sum(3 * rating.gap("policy-1", "policy-2").p < 0.05 for rating in ratings)
+    assert apart > bonferroni
+    for rating in ratings:
+        p_values = holm([gap.p for gap in rating.gaps.values()])
+        for pair, p in zip(rating.gaps, p_values, strict=True):
+            assert (pair[1] not in rating.ranks[pair[0]].ties) == (p < 0.05)
 
 
 def test_rows_lost_beside_one_opponent_do_not_move_a_mean():

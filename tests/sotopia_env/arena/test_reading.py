@@ -129,7 +129,7 @@ def test_episodes_of_an_experiment_elsewhere_are_evaluated(suite: Suite, tmp_pat
     file = tmp_path / "people.jsonl"
     file.write_text(to_line(with_a_person(Rules(max_turns=20))), encoding="utf-8")
     table = people(card_of_runs([file], suite))
-    assert table["conceder"]["agreed"] == 0.0
+    assert table["conceder"]["agreed_mean"] == 0.0
 
 
 def test_what_is_not_of_the_suite_is_left_out_with_the_reason(folder: Path, suite: Suite, tmp_path: Path) -> None:

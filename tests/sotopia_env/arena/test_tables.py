@@ -93,6 +93,49 @@ def test_clean_means_are_absent_where_they_are_not_determined():
         assert all(line["mean_mean"] is not None for line in ratings)
 
 
+def test_every_table_counts_each_task_once():
+    """Three tasks of two seats and three of five: rows would count the latter more than twice as much."""
+    rows = [
+        row(
+            policy,
+            opponent,
+            task,
+            seat,
+            payoff=(0.8 if task < 3 else 0.2) + 0.01 * ((task * 7 + seat) % 5),
+            opponent_payoff=(0.6 if task < 3 else 0.1) + 0.01 * (task % 3),
+            values={"success": float(task < 3)},
+        )
+        for policy in ("good", "fair")
+        for opponent in POOL
+        for task in range(6)
+        for seat in range(2 if task < 3 else 5)
+    ]
+    suite = SUITE.model_copy(update={"seats": (2, 2, 2, 5, 5, 5)})
+    report = card_report(Card(suite=suite, code=("0",), rows=tuple(rows)))
+    tables = {sheet.name: {line["policy"]: line for line in sheet.records()} for sheet in report.sheets}
+    mean = tables["ratings"]["good"]["mean_mean"]
+    matrix, agreed = tables["matrix"]["good"], tables["dimensions"]["good"]
+    assert [matrix[name] for name in POOL] == pytest.approx([mean, mean])
+    assert all(matrix[f"{name}_low"] < mean < matrix[f"{name}_high"] for name in POOL)
+    assert agreed["success"] == 0.5
+    assert 0 < agreed["success_low"] < 0.5 < agreed["success_high"] < 1
+    exploited = tables["exploitability"]["good"]
+    assert exploited["takes_mean"] == pytest.approx(0.36)
+    assert exploited["takes_clusters"] == exploited["leaves_clusters"] == 6
+    assert exploited["leaves_mean"] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    "rows", [against_pool("good"), [r.model_copy(update={"payoff": 0.5}) for r in against_pool("good", "fair")]]
+)
+def test_power_and_elo_say_why_they_are_missing(rows):
+    report = card_report(Card(suite=SUITE, code=("0",), rows=tuple(rows)), power=True)
+    shown = {sheet.name: sheet.text() for sheet in report.sheets}
+    assert "n/a: needs two rated policies" in shown["power"]
+    elo = [cell for cell in shown["ratings"].splitlines() if cell.startswith(("good", "fair"))]
+    assert all("[n/a: the same in every task]" in line or "n/a: one policy" in line for line in elo)
+
+
 def test_people_are_apart_and_their_partners_need_not_be_rated():
     beside = [row("human", "poor", task, payoff=0.3) for task in range(3)]
     beside += [row("poor", "human", task, 1, payoff=0.7) for task in range(3)]

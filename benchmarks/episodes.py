@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from pettingzoo.classic import tictactoe_v3
 
 from benchmarks.measure import Figure, cpu_rounds
-from sotopia_env import sotopia_v0, tasks
+from sotopia_env import sotopia_moves_v0, sotopia_v0, tasks
+from sotopia_env.envs.moves_env import SotopiaMovesEnv
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpace
 from sotopia_env.runs import plan_episodes, run_episodes
@@ -118,6 +120,30 @@ def negotiation(turns: int) -> Callable[[], int]:
     return episode
 
 
+def numeric(env: Any, all_seats: bool) -> Callable[[], int]:
+    """Episodes of bargaining in numbers with uniformly drawn open actions; counts the turns of all seats."""
+    rng = np.random.default_rng(1)
+
+    def draw(mask: Any) -> int:
+        return int(rng.choice(np.flatnonzero(mask)))
+
+    def alone() -> int:
+        _, info = env.reset()
+        over = False
+        while not over:
+            _, _, over, _, info = env.step(draw(info["action_mask"]))
+        return len(env.episode().turns)
+
+    def together() -> int:
+        env.reset()
+        for _ in env.agent_iter():
+            observation, _, over, _, _ = env.last()
+            env.step(None if over else draw(observation["action_mask"]))
+        return len(env.unwrapped.episode().turns)
+
+    return together if all_seats else alone
+
+
 class Reader:
     """Reads its whole prompt and says a new sentence."""
 
@@ -156,6 +182,8 @@ def figures() -> list[Figure]:
             "moves 20": negotiation(20),
             "moves 400": negotiation(400),
             "rollout": rollouts(Reader(), VerifiedOutcome()),
+            "numbers, one seat": numeric(SotopiaMovesEnv(partner="linear"), all_seats=False),
+            "numbers, all seats": numeric(sotopia_moves_v0.env(), all_seats=True),
         }
     )
     base = cost["tictactoe"]
@@ -173,4 +201,11 @@ def figures() -> list[Figure]:
         turn("run_episodes, 20 turns of talk", rollout),
         Figure("AEC, talk: cost per turn at 400 turns / at 20", cost["talk 400"] / talk, "x", 1.5, note=costs),
         Figure("AEC, moves: cost per turn at 400 turns / at 20", cost["moves 400"] / trade, "x", 1.5),
+        Figure(
+            "agreements in numbers: CPU per turn, all seats / one seat",
+            cost["numbers, all seats"] / cost["numbers, one seat"],
+            "x",
+            2,
+            note=f"{cost['numbers, all seats']:.0f} and {cost['numbers, one seat']:.0f} µs",
+        ),
     ]

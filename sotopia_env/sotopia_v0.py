@@ -62,12 +62,16 @@ def mo_parallel_env(**options: Unpack[PettingZooOptions]) -> SotopiaParallelEnv:
 
 
 def _read(options: PettingZooOptions) -> EnvOptions:
-    own: dict[str, Any] = {**options}
+    return with_defaults(cast(EnvOptions, with_rounds({**options})))
+
+
+def with_rounds(own: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options with ``max_cycles`` as ``max_rounds``; raises :class:`InvalidValueError` if both are set."""
     if (cycles := own.pop("max_cycles", None)) is not None:
         if own.get("max_rounds") is not None:
             raise InvalidValueError(field="max_cycles", expected="max_rounds or max_cycles, not both", got=cycles)
         own["max_rounds"] = cycles
-    return with_defaults(cast(EnvOptions, own))
+    return own
 
 
 def _simultaneous(options: EnvOptions) -> EnvOptions:
@@ -75,19 +79,20 @@ def _simultaneous(options: EnvOptions) -> EnvOptions:
 
 
 def register_environments() -> None:
-    """Registers ``sotopia_env/sotopia_v0`` in PettingZoo and ``Sotopia(Moves)-v0`` in Gymnasium; idempotent."""
+    """Registers ``sotopia_env/sotopia(_moves)_v0`` in PettingZoo and ``Sotopia(Moves)-v0`` in Gymnasium; idempotent."""
     # PettingZoo's ids take an underscore when they are registered, but are listed with a hyphen.
     forms = (
-        ("aec", "sotopia", "env"),
-        ("aec", "mo_sotopia", "mo_env"),
-        ("parallel", "sotopia", "parallel_env"),
-        ("parallel", "mo_sotopia", "mo_parallel_env"),
+        ("aec", "sotopia", "sotopia_v0:env"),
+        ("aec", "mo_sotopia", "sotopia_v0:mo_env"),
+        ("aec", "sotopia_moves", "sotopia_moves_v0:env"),
+        ("parallel", "sotopia", "sotopia_v0:parallel_env"),
+        ("parallel", "mo_sotopia", "sotopia_v0:mo_parallel_env"),
+        ("parallel", "sotopia_moves", "sotopia_moves_v0:parallel_env"),
     )
     for form, name, constructor in forms:
         registry = pettingzoo.aec_registry if form == "aec" else pettingzoo.parallel_registry
         if f"sotopia_env/{name}-v0" not in registry:
-            entry = f"sotopia_env.sotopia_v0:{constructor}"
-            pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=entry)
+            pettingzoo.register(form, f"sotopia_env/{name}_v0", entry_point=f"sotopia_env.{constructor}")
     if "sotopia_env/Sotopia-v0" not in gymnasium.registry:
         gymnasium.register(
             id="sotopia_env/Sotopia-v0",

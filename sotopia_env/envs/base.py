@@ -16,9 +16,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
+from sotopia_env.envs.actions import read_action
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment, outcome_on
 from sotopia_env.envs.options import RENDER_MODES, CheckedOptions, EnvOptions, read_seed
-from sotopia_env.envs.spaces import action_space, observation_space, state_space
+from sotopia_env.envs.spaces import ActionSpace, action_space, observation_space, state_space
 from sotopia_env.foundation.errors import FATAL, EvaluationError, InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.quoting import escape, escape_line
@@ -140,7 +141,8 @@ class EpisodeEnv:
         self.__dict__.update(state)
         # A copied space has no menu (see MoveSpace.__getstate__).
         for agent, space in state.get("action_spaces", {}).items():
-            space.bind(partial(self._menu, agent))
+            if isinstance(space, ActionSpace):
+                space.bind(partial(self._menu, agent))
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """Returns the agent's observation space: the same object at every call."""
@@ -262,6 +264,10 @@ class EpisodeEnv:
 
     def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
         return EpisodeReward.of(task, evaluator, self.options.scalarisation, self.vector)
+
+    def _read_action(self, agent: str, action: object) -> Action | str:
+        """Reads an agent's argument of ``step``."""
+        return read_action(action, agent, self.task)
 
     def _answer(self, agent: str, action: Action | str) -> None:
         """Takes an agent's action, and notes whether it was allowed; text without an action counts as silence."""

@@ -1,13 +1,17 @@
-"""A numeric form of the environment, for learners that read no text: worths and offers in a box, moves by index.
+"""Numeric forms of the environment, for learners that read no text: worths and offers in a box, moves by index.
 
-``gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner="boulware")``. Rules, partners, records and
-rewards are those of :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`; only the focal
-agent's observations and actions are numbers, and each of its moves comes with scripted words.
+``gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner="boulware")`` for one seat;
+``sotopia_moves_v0.env()`` and ``parallel_env()`` for all of them. Rules, partners, records and rewards are those of the
+environments with texts; only observations and actions are numbers (:class:`~sotopia_env.envs.moves.NumericForm`), and
+each move comes with scripted words.
+
+In reactive order the time of an agent's next turn is left to the order. A move that is not open is a turn in which
+nothing is done. The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -16,43 +20,26 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sotopia_env.envs.base import EpisodeEnv, InfoDict
+from sotopia_env.envs.base import EpisodeEnv, InfoDict, StepResult
+from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
-from sotopia_env.envs.options import EnvOptions
-from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, check_whole
-from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.policies.negotiators.bidding import Bids
-from sotopia_env.policies.negotiators.concession import FixedDemand
-from sotopia_env.tasks import phrase
-from sotopia_env.world.action import NO_ACTION, Action, ActionType
-from sotopia_env.world.episode import Episode
+from sotopia_env.envs.moves import DEFAULT_OFFERS, DEFAULT_TASK, NumericForm, check_agreement
+from sotopia_env.envs.options import EnvOptions, choice
+from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
+from sotopia_env.world.action import Action
+from sotopia_env.world.episode import Episode, Evaluator
 from sotopia_env.world.scenario import Task
 
-WAIT, ACCEPT, LEAVE, FIRST_OFFER = 0, 1, 2, 3
-"""Actions: do nothing, accept the best open offer, leave; from ``FIRST_OFFER`` on, offers, the most demanding first."""
-DEFAULT_TASK, DEFAULT_PARTNER = "bargaining", "boulware"
-REMEMBERED = 4
-"""The number of latest offers of each side in an observation."""
+DEFAULT_PARTNER = "boulware"
 
 
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, played by one focal agent whose observations and actions are numbers.
 
-    *Utilities* are the agent's own: 0 for no agreement, 1 for its best outcome in the space (often out of reach). In
-    observations a loss ``u`` is ``u / (1 - u)``, so that all losses are above -1 and distinct. Offer ``k`` of
-    ``offers`` is the outcome at or just above the utility ``1 - k / offers``; among equally good ones, the one nearest
-    to the partners' positions.
-
-    Observation, float32, shape ``(3 + 2 * REMEMBERED + offers,)``: the share of the agent's turns that is left; whether
-    an offer is open to it, and the utility of the best one; the partners' latest offers, the newest first, then the
-    agent's own (-1 if there are fewer); the utility of each offer it can make.
-
-    The turn limit *terminates*: it is part of the game, and the turns left are in the observation.
-
-    In reactive order the time of the next turn is left to the order.
+    Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`.
 
     ``info["action_mask"]`` (int8) says which actions are open; :meth:`action_masks` returns the mask as truth values,
-    as sb3-contrib's MaskablePPO expects. A move that is not open is a turn in which nothing is done.
+    as sb3-contrib's MaskablePPO expects.
 
     Args:
         task: as in :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
@@ -72,22 +59,17 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         *,
         partner: PartnerSpec | Mapping[int, PartnerSpec] = DEFAULT_PARTNER,
         focal_seat: int = 0,
-        offers: int = 10,
+        offers: int = DEFAULT_OFFERS,
         **options: Unpack[EnvOptions],
     ) -> None:
-        check_whole("offers", offers, 2)
+        self.form = NumericForm(offers)
         options.setdefault("task", DEFAULT_TASK)
         self.game = SotopiaSingleAgentEnv(partner=partner, focal_seat=focal_seat, **options)
         for task in self.game.samples:
-            _check(task)
-        self._bidders = tuple(FixedDemand(demand=1 - k / offers) for k in range(offers))
+            check_agreement(task)
         self.metadata, self.render_mode = self.game.metadata, self.game.render_mode
-        self.observation_space = spaces.Box(-1.0, 1.0, (3 + 2 * REMEMBERED + offers,), np.float32)
-        self.action_space: spaces.Space[Any] = spaces.Discrete(FIRST_OFFER + offers)
-
-    @cached_property
-    def _shape(self) -> tuple[int, ...]:
-        return (int(self.action_space.n),)  # type: ignore[attr-defined]
+        self.observation_space = self.form.observation_space()
+        self.action_space: spaces.Space[Any] = self.form.action_space()
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -95,7 +77,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         """Starts an episode; arguments and exceptions are those of :meth:`SotopiaSingleAgentEnv.reset`."""
         super().reset(seed=seed)
         _, info = self.game.reset(seed=seed, options=options)
-        _check(self.game.episode().task)
+        check_agreement(self.game.episode().task)
         return self._observe(), self._with_mask(info)
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, InfoDict]:
@@ -104,22 +86,13 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         Raises:
             InvalidActionError: ``action`` is out of range, or no episode is running.
         """
-        if not self.action_space.contains(action):
-            raise InvalidActionError(field="action", expected=f"0 to {self._shape[0] - 1}", got=action)
-        _, reward, terminated, truncated, info = self.game.step(self._action(int(action)))
+        _, reward, terminated, truncated, info = self.game.step(self.form.action(self.game.observation(), action))
         # A learner that bootstraps at truncations would value a missed deal as one that may still be reached.
         return self._observe(), reward, terminated or truncated, False, self._with_mask(info)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Returns which actions are open now; bool, shape (actions,)."""
-        mask = np.zeros(self._shape, dtype=np.bool_)
-        observation = self.game.observation()
-        menu = observation.moves
-        mask[WAIT] = True
-        mask[ACCEPT] = menu is not None and bool(menu.accept)
-        mask[LEAVE] = ActionType.LEAVE in observation.available
-        mask[FIRST_OFFER:] = menu is not None and menu.propose
-        return mask
+        return self.form.mask(self.game.observation())
 
     def render(self) -> str | None:
         """Shows the episode as :meth:`sotopia_env.envs.base.EpisodeEnv.render` does."""
@@ -136,49 +109,94 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     def _with_mask(self, info: InfoDict) -> InfoDict:
         return {**info, "action_mask": self.action_masks().astype(np.int8)}
 
-    def _action(self, action: int) -> Action:
-        observation = self.game.observation()
-        if action == LEAVE:
-            return Action(ActionType.LEAVE)
-        move = self._move(action)
-        return NO_ACTION if move is None else Action(argument=phrase(observation, move, observation.turn), move=move)
-
-    def _move(self, action: int) -> Move | None:
-        if action == WAIT:
-            return None
-        bids = Bids(self.game.observation(), 0)
-        if action == ACCEPT:
-            best = bids.best_open()
-            return None if best is None else Move(MoveKind.ACCEPT, best[0].offer.number)
-        row = self._bidders[action - FIRST_OFFER].next_offer(bids)
-        return Move(MoveKind.PROPOSE, bids.ranking.terms(row))
-
     def _observe(self) -> NDArray[np.float32]:
-        numbers = np.fromiter(self._numbers(), np.float32)
-        # Opening offers of partners are far below 0; clipping would make them all equal.
-        losses = np.maximum(-numbers, 0)
-        return np.where(losses > 0, -1 + 1 / (1 + losses), numbers).astype(np.float32)
-
-    def _numbers(self) -> Iterator[float]:
-        observation = self.game.observation()
-        bids = Bids(observation, 0)
-        best, left = bids.best_open(), observation.own_turns_left()
-        # The order is that of the class's docstring: time, best open offer, offers of both sides, own options.
-        yield left / max(1, left + observation.own_turns)
-        yield from (0.0, 0.0) if best is None else (1.0, best[1])
-        partners = [terms for offers in bids.partners.values() for terms in offers]
-        for offers in (partners, bids.own):
-            # Newest first; missing offers are infinite losses, which ``_observe`` maps to -1.
-            latest = [bids.ranking.utility(terms) for terms in offers[: -REMEMBERED - 1 : -1]]
-            yield from (*latest, *[-np.inf] * (REMEMBERED - len(latest)))
-        for bidder in self._bidders:
-            yield float(bids.ranking.utilities[bids.ranking.cheapest(bidder.demand)])
+        return self.form.numbers(self.game.observation())
 
 
-def _check(task: Task) -> None:
-    spec = task.scenario.outcome
-    if spec is None or spec.protocol.kind != "agreement":
-        kind = "one without an outcome" if spec is None else f"a task of {spec.protocol.kind}"
-        raise InvalidValueError(
-            field="task", expected="agreements, such as 'bargaining'", got=Verbatim(f"{kind}, {task.id!r}")
-        )
+class NumericEpisodeEnv(EpisodeEnv):
+    """What the multi-agent numeric environments share: the spaces of all agents, and the reading of their actions.
+
+    Each agent observes ``{"observation": …, "action_mask": …}``: the numbers of
+    :class:`~sotopia_env.envs.moves.NumericForm`, and int8, shape (actions,), which actions are open to it now; only
+    waiting is open to an agent that is not to act.
+
+    Args:
+        offers: the number of offers to choose from.
+        action_masks: where the mask is: in each ``"observation"``; or in each ``"info"`` under ``action_mask``, so that
+            an observation is the array alone, as wrappers such as SuperSuit's need it.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
+
+    Raises:
+        InvalidValueError: an argument has an invalid value, or a task is not an agreement.
+    """
+
+    metadata = {**EpisodeEnv.metadata, "name": "sotopia_moves_v0"}  # noqa: RUF012 - as in the class above
+
+    def __init__(
+        self, *, offers: int = DEFAULT_OFFERS, action_masks: str = "observation", **options: Unpack[EnvOptions]
+    ) -> None:
+        self.form = NumericForm(offers)
+        self.masks_in_infos = choice("action_masks", action_masks, ("observation", "info")) == "info"
+        options.setdefault("task", DEFAULT_TASK)
+        super().__init__(**options)
+
+    @cached_property
+    def observation_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of observations, one object per agent."""
+        return {agent: self._observation_space() for agent in self.possible_agents}
+
+    @cached_property
+    def action_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of actions, one object per agent."""
+        return {agent: self.form.action_space() for agent in self.possible_agents}
+
+    @cached_property
+    def state_space(self) -> spaces.Space[Any]:
+        """The space of :meth:`state`."""
+        return spaces.Box(-1.0, 1.0, (len(self.possible_agents) * self.form.size,), np.float32)
+
+    def observe(self, agent: str) -> Any:
+        """Returns the agent's observation: a new dictionary, or the array alone where masks are in the infos."""
+        observation = self.observation(agent)
+        numbers = self.form.numbers(observation)
+        if self.masks_in_infos:
+            return numbers
+        return {"observation": numbers, "action_mask": self.form.mask(observation).astype(np.int8)}
+
+    def state(self) -> NDArray[np.float32]:  # type: ignore[override]
+        """Returns the numbers of all agents, one after another, for centralised critics."""
+        return np.concatenate([self.form.numbers(self.observation(agent)) for agent in self.possible_agents])
+
+    def _observation_space(self) -> spaces.Space[Any]:
+        if self.masks_in_infos:
+            return self.form.observation_space()
+        mask = spaces.Box(0, 1, (self.form.actions,), np.int8)
+        return spaces.Dict({"observation": self.form.observation_space(), "action_mask": mask})
+
+    def _read_action(self, agent: str, action: object) -> Action:
+        return self.form.action(self.observation(agent), action)
+
+    def _infos(self) -> dict[str, InfoDict]:
+        infos = super()._infos()
+        if self.masks_in_infos:
+            for agent, info in infos.items():
+                info["action_mask"] = self.form.mask(self.observation(agent)).astype(np.int8)
+        return infos
+
+    def _final_result(self, payments: Mapping[str, Payment]) -> StepResult:
+        result, agents = super()._final_result(payments), self.possible_agents
+        # A learner that bootstraps at truncations would value a missed deal as one that may still be reached.
+        return result._replace(terminations=dict.fromkeys(agents, True), truncations=dict.fromkeys(agents, False))
+
+    def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
+        # Called for every task before it is played.
+        check_agreement(task)
+        return super()._reward_in(task, evaluator)
+
+
+class SotopiaMovesAECEnv(NumericEpisodeEnv, SotopiaEnv):
+    """An agreement in numbers as a PettingZoo AEC environment; arguments as in :class:`NumericEpisodeEnv`."""
+
+
+class SotopiaMovesParallelEnv(NumericEpisodeEnv, SotopiaParallelEnv):
+    """An agreement in numbers as a PettingZoo parallel environment; arguments as in :class:`NumericEpisodeEnv`."""

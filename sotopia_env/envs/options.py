@@ -127,9 +127,9 @@ class CheckedOptions:
             _read_evaluator(options["evaluator"]) if "evaluator" in options else None,
             _read_rules(options, seats),
             None if options.get("scalarisation") is None else Scalarisation.of(options["scalarisation"]),
-            _choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES), RenderModeError),
-            _choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
-            _choice("infos", options.get("infos", "full"), ("full", "flags")),
+            choice("render_mode", options.get("render_mode"), (None, *RENDER_MODES), RenderModeError),
+            choice("on_unscored", options.get("on_unscored", "raise"), ("raise", "zero")),
+            choice("infos", options.get("infos", "full"), ("full", "flags")),
         )
 
     def of_reset(self, options: Mapping[str, Any] | None) -> ResetOptions:
@@ -234,7 +234,8 @@ def _read_rules(options: Mapping[str, Any], seats: int) -> Rules:
     return rules
 
 
-def _choice(field: str, value: Any, valid: Sequence[Any], error: type[UnknownNameError] = UnknownNameError) -> Any:
+def choice(field: str, value: Any, valid: Sequence[Any], error: type[UnknownNameError] = UnknownNameError) -> Any:
+    """Returns ``value``; raises ``error`` unless it is one of the ``valid`` ones."""
     if value not in valid:
         raise error(field=field, got=value, valid=[str(name) for name in valid])
     return value

@@ -17,7 +17,6 @@ from typing import Any
 from pettingzoo.utils.env import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper  # type: ignore[import-untyped]
 
-from sotopia_env.envs.actions import read_action
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, ObservationDict, StepResult
 from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.world.action import Action
@@ -80,7 +79,7 @@ class SotopiaEnv(EpisodeEnv, AECEnv[str, ObservationDict, Any]):  # type: ignore
                 )
             self._was_dead_step(None)
             return None
-        self._answer(agent, read_action(action, agent, self.task))
+        self._answer(agent, self._read_action(agent, action))
         return self._after_turn()
 
     async def play(self, policies: Mapping[str, Policy]) -> None:
@@ -176,17 +175,17 @@ class SotopiaParallelEnv(EpisodeEnv, ParallelEnv[str, ObservationDict, Any]):  #
 
     def _read(self, actions: Mapping[str, object]) -> dict[str, Action | str]:
         """Reads the actions of all acting agents before any of them is taken."""
-        acting, task = self.table.acting, self.task
+        acting = self.table.acting
         for agent in acting:
             if agent not in actions:
                 raise InvalidActionError(
                     field="actions", expected=f"one for {agent}, whose turn it is", got=list(actions)
                 )
-        parsed = {agent: read_action(actions[agent], agent, task) for agent in acting}
+        parsed = {agent: self._read_action(agent, actions[agent]) for agent in acting}
         # Also checked before the first action is taken, so that an error leaves the episode as it was.
         for action in parsed.values():
             if isinstance(action, Action):
-                check_recipients(task, action)
+                check_recipients(self.task, action)
         return parsed
 
     def _observations(self) -> dict[str, ObservationDict]:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from sotopia_env.envs.moves_env import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, WAIT, SotopiaMovesEnv
+from sotopia_env.envs.moves import ACCEPT, FIRST_OFFER, LEAVE, REMEMBERED, WAIT
+from sotopia_env.envs.moves_env import SotopiaMovesEnv
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, SotopiaError
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.testing import FixedEvaluator

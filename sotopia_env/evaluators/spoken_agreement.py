@@ -49,7 +49,7 @@ def protocol_of(task: Task) -> AnyProtocol:
 
 def read_agreement(text: str, episode: Episode) -> SpokenAgreement | Refusal:
     """Returns the agreement in a model's answer, or the reason why the answer is refused."""
-    answer = read_object(text)
+    answer = read_object(text, [turn.action.argument for turn in episode.plain_turns])
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []

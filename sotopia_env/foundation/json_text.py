@@ -51,11 +51,14 @@ def read_json(path: str | Path, error: type[FieldError] = InvalidValueError, *, 
     return parse_json(read_text(path, error), path, error, finite=finite)
 
 
-def decode_json(text: str | bytes, *, finite: bool = True) -> Any:
-    """Does the same as :func:`parse_json`; raises a :class:`ValueError` with the problem only."""
+def decode_json(text: str | bytes, *, finite: bool = True, strict: bool = True) -> Any:
+    """Does the same as :func:`parse_json`; raises a :class:`ValueError` with the problem only.
+
+    Without ``strict``, raw line breaks inside strings are taken, as in models' texts.
+    """
     numbers = _FINITE if finite else {}
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys, **numbers)
+        value = json.loads(text, object_pairs_hook=_unique_keys, strict=strict, **numbers)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RefusedError):
@@ -207,6 +210,8 @@ _NEAR_END = 64  # characters; longer than any token that may be cut off, except 
 _FINITE: dict[str, Any] = {"parse_float": _finite, "parse_constant": _no_number}
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, **_FINITE)
 """Reads one value inside a text (``raw_decode``), by the rules of :func:`parse_json`."""
+ANSWER_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, strict=False, **_FINITE)
+"""Does the same for models' texts: a raw line break inside a string, which has only one reading, is taken."""
 
 
 _MISSING = object()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,7 +57,10 @@ async def judge_goals(
         data = document(episode, omitted=omitted, questions=goals)
         return Prompt(system, data, closing, verdicts_schema(len(goals)))
 
-    return await ask(model, prompt, len(episode.turns), partial(read_verdicts, len(goals)), manner, label)
+    utterances = [turn.action.argument for turn in episode.plain_turns]
+    return await ask(
+        model, prompt, len(episode.turns), partial(read_verdicts, len(goals), utterances=utterances), manner, label
+    )
 
 
 def _system(about: str, goals: int) -> str:
@@ -71,9 +75,12 @@ def verdicts_schema(goals: int) -> dict[str, Any]:
     return closed_object({"answers": closed_object({str(number): entry for number in range(1, goals + 1)})})
 
 
-def read_verdicts(goals: int, text: str) -> tuple[GoalVerdict, ...] | Refusal:
-    """Returns the verdicts in a judge's text, one for each of ``goals`` goals, or the reason of the refusal."""
-    answer = read_object(text)
+def read_verdicts(goals: int, text: str, utterances: Sequence[str] = ()) -> tuple[GoalVerdict, ...] | Refusal:
+    """Returns the verdicts in a judge's text, one for each of ``goals`` goals, or the reason of the refusal.
+
+    An object that one of the ``utterances`` contains is refused.
+    """
+    answer = read_object(text, utterances)
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []

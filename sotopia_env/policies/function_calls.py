@@ -125,7 +125,7 @@ def action_text(calls: Iterable[FunctionCall]) -> str:
 def _action_json(call: FunctionCall) -> str:
     # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask.
     try:
-        arguments = decode_json(call.arguments or "{}")
+        arguments = decode_json(call.arguments or "{}", strict=False)
     except ValueError:
         return f"{call.name} {call.arguments}"
     if not isinstance(arguments, dict):

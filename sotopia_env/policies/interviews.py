@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from sotopia_env.foundation.answer_text import UnclearError, cut_off_problem, read_answer
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line, quote
 from sotopia_env.policies.small_talk import long_words
-from sotopia_env.world.action import ParseFailure, json_objects
+from sotopia_env.world.action import ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Observation
 
@@ -44,11 +45,20 @@ def request_text(observation: Observation, question: InterviewQuestion) -> str:
     return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
 
 
-def read_choice(text: str, keys: Sequence[str]) -> int | ParseFailure:
-    """Returns the index of the key in a model's answer, or why the text is not an answer; nothing is guessed."""
-    items = json_objects(text)
-    if isinstance(items, ParseFailure):
-        return items
+def read_choice(text: str, keys: Sequence[str], finish_reason: str = "") -> int | ParseFailure:
+    """Returns the index of the key in a model's answer, or why the text is not an answer; nothing is guessed.
+
+    Args:
+        text: the model's output.
+        keys: the keys of the options.
+        finish_reason: why the server ended the text.
+    """
+    if problem := cut_off_problem(text, finish_reason):
+        return ParseFailure(problem)
+    try:
+        items = read_answer(text).objects
+    except UnclearError as error:
+        return ParseFailure(str(error))
     if len(items) != 1:
         return ParseFailure(f'one JSON object {{"{_KEY}": …}} is needed, there are {len(items)}')
     if set(items[0]) != {_KEY}:

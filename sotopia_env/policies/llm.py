@@ -180,7 +180,7 @@ class LLMPolicy:
         """
 
         def read(reply: ChatReply) -> tuple[int | None, str]:
-            choice = read_choice(reply.text, question.keys)
+            choice = read_choice(reply.text, question.keys, reply.finish_reason)
             return (choice, "") if isinstance(choice, int) else (None, _writable(brief(choice.reason)))
 
         frame = replace(
@@ -266,11 +266,8 @@ def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFail
 
     Whether its move is open is checked separately; see :func:`problem_of`.
     """
-    answer = observation.parse(reply.text)
-    if isinstance(answer, Action):
-        return answer
-    cut = "; the answer was cut off at its limit of tokens" if reply.finish_reason == "length" else ""
-    return ParseFailure(_writable(brief(answer.reason + cut)))
+    answer = observation.parse(reply.text, reply.finish_reason)
+    return answer if isinstance(answer, Action) else ParseFailure(_writable(brief(answer.reason)))
 
 
 def problem_of(answer: Action | ParseFailure, observation: Observation) -> str:

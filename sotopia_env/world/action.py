@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import json
 import operator
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from sotopia_env.foundation.answer_text import (
+    QUOTATION,
+    Answer,
+    UnclearError,
+    cut_off_problem,
+    is_cut_off,
+    is_quotation,
+    read_answer,
+    why_unreadable,
+)
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
-from sotopia_env.foundation.json_text import DECODER, RefusedError
+from sotopia_env.foundation.json_text import ANSWER_DECODER
 from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.outcomes import InvalidMoveError, Move
+from sotopia_env.outcomes.amounts import fold
 from sotopia_env.outcomes.move import read_move
 
 MAX_ARGUMENT_LENGTH = 16_384
@@ -159,31 +169,23 @@ class ParseFailure:
     reason: str
 
 
-_CLOSINGS = {name: re.compile(f"</{name}>", re.IGNORECASE) for name in ("think", "thinking", "reasoning")}
-_THINKING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
-_THINKING_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _KEYS = ("action_type", "argument", "to", "move", "wait")
-_OBJECT_START = re.compile(r'\{\s*"')
-# Runaway output must not slow a turn down: each opening brace may cost an attempt to decode all that follows it.
-_MAX_TEXT = 262_144
-_MAX_OBJECTS = 256
+_LONGEST_NAME = 400  # a huge text is cut before it is normalised
 
 
-class _UnreadableError(ValueError):
-    """Something that was meant as JSON but cannot be read without guessing; the message says why."""
-
-
-def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | ParseFailure:
+def parse(text: str, recipients: Mapping[str, str] | None = None, finish_reason: str = "") -> Action | ParseFailure:
     """Reads the one action object ``{"action_type", "argument", "to", "move", "wait"}`` from model text.
 
-    The object may be bare, in a code fence, after a thinking block, or amid prose. Nothing is repaired and nothing
-    is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason. A move may
-    be an object, the JSON text of one, or ``null`` for no move; the protocol decides whether it is open.
+    The object may be bare, in a code fence, or after thoughts and words; only a close may follow it
+    (:mod:`sotopia_env.foundation.answer_text` has the rule, and how thoughts are marked). Nothing is repaired and
+    nothing is guessed: two different actions, an unknown type or key, a missing argument are failures with a reason. A
+    move may be an object, the JSON text of one, or ``null`` for no move; the protocol decides whether it is open.
 
     Args:
         text: the model's output.
         recipients: every name that may appear in ``to`` (agent ids and character names) to its agent id; ``None``
-            keeps the names as written.
+            keeps the names as written. Names match whatever their case, blanks and Unicode form.
+        finish_reason: why the server ended the text; nothing is taken from one that was cut off inside or after words.
 
     Returns:
         The action, or the reason why the text is not one.
@@ -191,27 +193,15 @@ def parse(text: str, recipients: Mapping[str, str] | None = None) -> Action | Pa
     Raises:
         InvalidValueError: ``text`` is not a string; a model's text that is not an action raises nothing.
     """
-    if not isinstance(text, str):
-        raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
-    items = json_objects(text)
-    return items if isinstance(items, ParseFailure) else _parse(text, items, recipients)
-
-
-def json_objects(text: str) -> list[dict[str, Any]] | ParseFailure:
-    """Returns the JSON objects in a model's text after its thinking blocks, or the reason why they cannot be read."""
-    if len(text) > _MAX_TEXT:
-        return ParseFailure(f"the text has {len(text)} characters; at most {_MAX_TEXT} are read")
-    try:
-        visible = _without_thinking(text)
-        if visible is None:
-            return ParseFailure("the thinking block is not closed and no JSON object follows it")
-        return [item for _, _, item in _scan(visible)]
-    except _UnreadableError as error:
-        return ParseFailure(str(error))
+    return _parse(text, recipients, finish_reason)
 
 
 def parse_possible(
-    text: str, available: Collection[ActionType], recipients: Mapping[str, str]
+    text: str,
+    available: Collection[ActionType],
+    recipients: Mapping[str, str],
+    finish_reason: str = "",
+    utterances: Iterable[str] = (),
 ) -> Action | ParseFailure:
     """Reads an action as :func:`parse` does; an action that the seat could not take now is a failure with a reason.
 
@@ -219,9 +209,12 @@ def parse_possible(
         text: the model's output.
         available: the action types the seat may use.
         recipients: every name that may appear in ``to``, to its agent id; empty where private actions are not possible.
+        finish_reason: why the server ended the text.
+        utterances: the words of others. An object that one of them contains is a quotation and no action, unless the
+            text is this object alone and was not cut off: others must not forbid a seat an action by naming it.
     """
     # ``None`` keeps names as written, so that the refusal below can say that none are possible.
-    action = parse(text, recipients or None)
+    action = _parse(text, recipients or None, finish_reason, utterances)
     if isinstance(action, ParseFailure):
         return action
     if action.action_type not in available:
@@ -232,10 +225,26 @@ def parse_possible(
     return action
 
 
-def _parse(text: str, items: Sequence[dict[str, Any]], recipients: Mapping[str, str] | None) -> Action | ParseFailure:
+def _parse(
+    text: str, recipients: Mapping[str, str] | None, finish_reason: str, utterances: Iterable[str] = ()
+) -> Action | ParseFailure:
+    if not isinstance(text, str):
+        raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
+    if problem := cut_off_problem(text, finish_reason):
+        return ParseFailure(problem)
+    try:
+        answer = read_answer(text)
+    except UnclearError as error:
+        return ParseFailure(str(error))
+    if answer.objects and not (answer.alone and not is_cut_off(finish_reason)) and is_quotation(answer, utterances):
+        return ParseFailure(QUOTATION)
+    return _one_action(answer, recipients)
+
+
+def _one_action(answer: Answer, recipients: Mapping[str, str] | None) -> Action | ParseFailure:
     actions: list[Action] = []
     reasons: list[str] = []
-    for item in items:
+    for item in answer.objects:
         if "action_type" not in item:
             keys = ", ".join(quote(key[:40]) for key in list(item)[:6])
             reasons.append(f'a JSON object without the key "action_type" (keys: {keys or "none"})')
@@ -251,65 +260,7 @@ def _parse(text: str, items: Sequence[dict[str, Any]], recipients: Mapping[str, 
         return actions[0]
     if actions:
         return ParseFailure(f"{len(actions)} different actions were given; exactly one is expected")
-    return ParseFailure(reasons[0] if reasons else _why_no_object(_without_thinking(text) or ""))
-
-
-def _without_thinking(text: str) -> str | None:
-    """The text after the thinking blocks that precede the first object; ``None`` when a block is left open."""
-    position = 0
-    while True:
-        start = _THINKING_START.search(text, position)
-        brace = text.find("{", position)
-        if start is None or 0 <= brace < start.start():
-            # An utterance may well contain "<think>", so only blocks before the first object count.
-            break
-        # Only its own tag closes a block: the reasoning may mention the others.
-        closing = _CLOSINGS[start.group()[1:-1].lower()].search(text, start.end())
-        if closing is None:
-            return None
-        position = closing.end()
-    if start is None and position == 0:
-        end = _THINKING_END.search(text)
-        if end is not None and _outside_object(text, end.start()):
-            # Some chat templates open the block in the prompt, so the output holds only its end.
-            return text[end.end() :]
-    return text[position:]
-
-
-def _outside_object(text: str, position: int) -> bool:
-    """Whether ``position`` is outside every JSON object that can be read from ``text``."""
-    return all(not start < position < end for start, end, _ in _scan(text))
-
-
-def _scan(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Top-level JSON objects in ``text`` with their positions, at most :data:`_MAX_OBJECTS` attempts."""
-    position = 0
-    for _ in range(_MAX_OBJECTS):
-        start = text.find("{", position)
-        if start < 0:
-            return
-        try:
-            item, end = DECODER.raw_decode(text, start)
-        except RefusedError as error:
-            raise _UnreadableError(_why_unreadable(error)) from None
-        except (ValueError, RecursionError) as error:
-            # Prose may contain braces, but a broken object may contain a whole one: reading on inside it is a guess.
-            closing, opening = text.find("}", start), text.find("{", start + 1)
-            if _OBJECT_START.match(text, start) or 0 <= opening < (closing if closing >= 0 else len(text)):
-                raise _UnreadableError(_why_unreadable(error)) from None
-            position = start + 1
-            continue
-        yield start, end, item
-        position = end
-
-
-def _why_unreadable(error: ValueError | RecursionError) -> str:
-    if isinstance(error, RecursionError):
-        return "the JSON object is nested too deeply"
-    if isinstance(error, json.JSONDecodeError):
-        return f"the JSON object is not valid: {error.msg} at character {error.pos}"
-    reason = error if isinstance(error, RefusedError) else "it holds a number with too many digits"
-    return f"the JSON object is not valid: {reason}"
+    return ParseFailure(reasons[0] if reasons else _why_no_object(answer.before))
 
 
 def _why_no_object(text: str) -> str:
@@ -317,9 +268,9 @@ def _why_no_object(text: str) -> str:
     if start < 0:
         return 'no JSON object was found; expected {"action_type": …, "argument": …}'
     try:
-        DECODER.raw_decode(text, start)
+        ANSWER_DECODER.raw_decode(text, start)
     except (ValueError, RecursionError) as error:
-        return _why_unreadable(error)
+        return why_unreadable(error)
     return "no JSON object was found"
 
 
@@ -382,11 +333,16 @@ def _read_recipients(value: Any, recipients: Mapping[str, str] | None) -> tuple[
         return _failure(field="to", expected=f"at most {MAX_RECIPIENTS} names", got=len(names))
     if recipients is None:
         return tuple(dict.fromkeys(names))
-    for name in names:
-        if name not in recipients:
-            return _failure(field="to", got=name, valid=recipients)
+    agents = [recipients.get(name) or _by_fold(recipients).get(fold(name[:_LONGEST_NAME])) for name in names]
+    if None in agents:
+        return _failure(field="to", got=names[agents.index(None)], valid=recipients)
     # An id and a name may mean the same agent; each agent is addressed once, in the order of the list.
-    return tuple(dict.fromkeys(recipients[name] for name in names))
+    return tuple(dict.fromkeys(agent for agent in agents if agent is not None))
+
+
+def _by_fold(recipients: Mapping[str, str]) -> dict[str, str]:
+    # Tasks have no two people whose names have one normal form.
+    return {fold(name): agent for name, agent in recipients.items()}
 
 
 def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:

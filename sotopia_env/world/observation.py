@@ -164,9 +164,10 @@ class Observation:
         assert outlook is not None
         return outlook.menu.accept
 
-    def parse(self, text: str) -> Action | ParseFailure:
+    def parse(self, text: str, finish_reason: str = "") -> Action | ParseFailure:
         """Reads an action that this seat could take now from a model's text; see :func:`.action.parse_possible`."""
-        return parse_possible(text, self.available, self.briefing.recipients)
+        others = (turn.action.argument for turn in self.turns if turn.actor != self.agent)
+        return parse_possible(text, self.available, self.briefing.recipients, finish_reason, others)
 
     def move_problem(self, action: Action) -> str | None:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""

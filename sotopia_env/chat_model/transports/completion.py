@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
+from sotopia_env.foundation.answer_text import UnclearError, UnclosedError, divide, is_cut_off
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world.observation import FunctionCall
 
-_OPENING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
-_CLOSING = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
+"""Fields of messages: most servers; vLLM, Ollama, OpenRouter; OpenRouter; litellm; Ollama's own protocol."""
+_MESSAGE_FIELDS = ("content", *_REASONING_FIELDS)
+_THOUGHTS = ("thinking", "reasoning", "reasoning.text", "reasoning.summary", "summary_text", "reasoning_text")
+"""Kinds of parts: Mistral and Anthropic; OpenRouter and others; parts of these."""
+_PART_FIELDS = ("text", "thinking", "reasoning", "content", "summary")
 _MOST_TOKENS = 10**9
 _LONGEST_LABEL = 200
 _TOKEN_ID = re.compile(r"token_id:(\d+)$")  # vLLM's return_tokens_as_token_ids
@@ -44,15 +50,13 @@ def _joined_events(text: str) -> dict[str, Any]:
         events = [decode_json(line) for line in lines if line and line != "[DONE]"]
         choices = [event["choices"][0] for event in events if event.get("choices")]
         deltas = [choice.get("delta") or {} for choice in choices]
+        message = {name: [part for delta in deltas for part in _parts(delta.get(name))] for name in _MESSAGE_FIELDS}
         reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise FailedAttempt("malformed", f"the answer is not a stream of JSON ({error})", doubtful=True) from None
     if reason is None and "[DONE]" not in lines:
         raise_if_error(next((event for event in events if "error" in event), None))
         raise FailedAttempt("malformed", "the answer is a stream of events without an end", doubtful=True)
-    message = {
-        name: "".join(str(delta.get(name) or "") for delta in deltas) for name in ("content", "reasoning_content")
-    }
     merged = {key: value for event in events for key, value in event.items() if value is not None}
     return {**merged, "choices": [{"message": message, "finish_reason": reason}]}
 
@@ -81,7 +85,8 @@ def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
     message = choice["message"]
     text, thinking = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
-    reasoning = (_text(message.get("reasoning_content")) or _text(message.get("reasoning"))).strip()
+    marked = [_text(message.get(name), _THOUGHTS) for name in _REASONING_FIELDS]
+    reasoning = next(filter(None, [*marked, _thinking(message.get("content"))]), "").strip()
     token_ids, logprobs = _tokens(choice)
     calls = _calls(message)
     prompt_tokens, completion_tokens = _usage(body.get("usage") or {}, bool(text or thinking or reasoning or calls))
@@ -133,10 +138,28 @@ def label_of(value: Any) -> str:
     return escape_line(text.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return "".join(part["text"] for part in value if part.get("type") == "text")  # content in parts
+def _parts(value: Any) -> list[Any]:
+    """Returns content as parts: text is one part, of the kind ``text``."""
+    if isinstance(value, str):
+        return [{"type": "text", "text": value}]
+    return list(value or ())
+
+
+def _text(value: Any, kinds: Collection[str] = ("text",)) -> str:
+    """Returns the text of the parts of these kinds; a part may have parts itself."""
+    if isinstance(value, str):
+        return value
+    parts = [part for part in _parts(value) if part.get("type") in ("text", *kinds)]
+    return "".join(part["text"] if part["type"] == "text" else _text(_inside(part), kinds) for part in parts)
+
+
+def _inside(part: Any) -> Any:
+    return next((part[name] for name in _PART_FIELDS if part.get(name)), "")
+
+
+def _thinking(content: Any) -> str:
+    """Returns the parts of content that are thoughts, as Mistral and Anthropic send them."""
+    return _text([part for part in _parts(content) if part.get("type") != "text"], _THOUGHTS)
 
 
 def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
@@ -160,24 +183,18 @@ def _token_id(entry: Any) -> int | None:
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
-    """Returns the utterance, and the reasoning before it.
+    """Returns the utterance, and the thoughts before it (:mod:`sotopia_env.foundation.answer_text` has the rule).
 
-    Leading ``<think>…</think>`` blocks are reasoning; if a block is never closed, the utterance is empty. Some
-    templates open the block in the prompt, so that the text contains only the closing tag. Everything before that tag
-    is then reasoning, unless the text begins with JSON or a code fence: the tag is then part of the utterance.
+    If a thought is not closed, the utterance is empty. A text whose thoughts are unclear stays whole, for the reader
+    of the answer to refuse.
     """
-    if "<" not in text:
+    try:
+        answer, thinking, _ = divide(text)
+    except UnclosedError as error:
+        return "", error.thinking
+    except UnclearError:
         return text, ""
-    opening = _OPENING.match(text)
-    closing = _CLOSING.search(text)
-    if opening is None and (closing is None or text.lstrip()[:1] in "{[`"):
-        return text, ""
-    start = opening.end() if opening else 0
-    if closing is None:
-        return "", text[start:].strip()
-    thinking = text[start : closing.start()].strip()
-    rest, more = split_reasoning(text[closing.end() :]) if opening else (text[closing.end() :], "")
-    return rest.lstrip(), f"{thinking}\n{more}".strip()
+    return (text, "") if answer == text else (answer.lstrip(), thinking)
 
 
 _FILTERED = ("content_filter", "safety", "refusal", "sensitive")  # OpenAI and Azure; Gemini; Anthropic; Zhipu
@@ -188,7 +205,7 @@ def empty_reason(reply: ChatReply) -> str:
     reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
     if reply.finish_reason.lower() in _FILTERED:
         return f"{reason}: the provider's content filter withheld it; use another model, or change the filter there"
-    if reply.reasoning and reply.finish_reason == "length":
+    if reply.reasoning and is_cut_off(reply.finish_reason):
         return f"{reason}: max_tokens was spent on reasoning; raise max_tokens, or lower the model's reasoning effort"
     if reply.reasoning:
         return f"{reason}: only reasoning came; check the server's reasoning parser, or switch the reasoning off"

@@ -270,7 +270,7 @@ def unwrapped(text: str, request: ChatRequest, form: RequestForm) -> str:
     # The text inside is kept as the model wrote it, since a record holds the model's own words.
     inner = text.rstrip()[match.end() : -1].strip()
     try:
-        decode_json(inner)  # fails if the answer was cut off, or if the object has other keys, too
+        decode_json(inner, strict=False)  # fails if the answer was cut off, or if the object has other keys, too
     except ValueError:
         return text
     return inner

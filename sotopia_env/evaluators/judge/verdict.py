@@ -1,23 +1,19 @@
 """The parser of a judge's answer, which returns the complete verdict or the reason why the answer is refused.
 
-Nothing is repaired or guessed. The answer is a JSON object, optionally after a thinking block or in one code fence. A
-judge's verdict may also be in a sentence, if it is the only object in the answer. An object that an agent wrote is
-never a verdict, wherever it is in the answer: the answer of a judge that quotes an utterance is refused.
+Nothing is repaired or guessed. The answer is a JSON object, optionally after thoughts or in one code fence. A judge's
+verdict may also end a sentence, if it is the only object in the answer. An object that an agent wrote is never a
+verdict, wherever it is in the answer: the answer of a judge that quotes an utterance is refused.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sotopia_env.foundation.answer_text import QUOTATION, UnclearError, is_quotation, read_answer
 from sotopia_env.foundation.errors import FieldError, Verbatim, json_excerpt
-from sotopia_env.foundation.json_text import DECODER
 
-MAX_ANSWER = 262_144
-"""The maximum length of an answer, in characters."""
 MAX_PROBLEMS = 5
 """The maximum number of problems that a refusal lists."""
 
@@ -56,76 +52,33 @@ class Refusal:
     reason: str
 
 
-_THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_TAG = re.compile(r"</?(?:think|thinking|reasoning)>", re.IGNORECASE)
-_FENCE = re.compile(r"```(?:json)?[ \t]*\r?\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
 _OPENING_QUOTES = tuple("\"'“‘„«[")
 
 
-def read_object(text: str, utterances: Sequence[str] | None = None) -> dict[str, Any] | Refusal:
-    """Returns the JSON object of an answer.
+def read_object(text: str, utterances: Sequence[str] = (), *, words: bool = False) -> dict[str, Any] | Refusal:
+    """Returns the JSON object of an answer (:mod:`sotopia_env.foundation.answer_text` has the rule).
 
-    A thinking block before it and one code fence around it are allowed. Duplicate keys, ``NaN`` and infinities are
-    refused.
+    Thoughts before it and a code fence around it are allowed. Duplicate keys, ``NaN`` and infinities are refused.
 
     Args:
         text: the answer.
-        utterances: the texts that the answer may quote; an object that one of them contains is refused. With them,
-            other text around the object is allowed, if it contains no further object and the object is not in quotes
-            or in a list. ``None`` refuses any other text.
+        utterances: the texts that the answer may quote; an object that one of them contains is refused.
+        words: whether other text may precede the object, if it contains no brace and the object is not in quotes or
+            in a list.
     """
-    if len(text) > MAX_ANSWER:
-        return Refusal(f"the answer has {len(text)} characters; at most {MAX_ANSWER} are read")
-    thinking = _THINKING.match(text)
-    # Each match ends at the first closing tag, so that a block cannot hide text between two verdicts.
-    while thinking:
-        text = text[thinking.end() :]
-        thinking = _THINKING.match(text)
-    body = text.strip()
-    fence = _FENCE.fullmatch(body)
-    body = fence.group(1).strip() if fence else body
-    start = body.find("{")
-    if start < 0 or (start and utterances is None):
-        return _refusal(expected="one JSON object and nothing before it", got=body)
     try:
-        item, end = DECODER.raw_decode(body, start)
-    except RecursionError:
-        return Refusal("the JSON object is nested too deeply")
-    except json.JSONDecodeError as error:
-        return Refusal(f"the JSON object is not valid: {error.msg} at character {error.pos}")
-    # Raised by our decoder for duplicate keys and ``NaN``, and by Python for a number of thousands of digits.
-    except ValueError as error:
-        return Refusal(f"the JSON object cannot be read: {error}")
-    before, after = body[:start].strip(), body[end:].strip()
-    if after and utterances is None:
-        return _refusal(expected="nothing after the JSON object", got=after)
-    # A quotation is refused even if it is all that is left: a closing tag in the quotation makes a server, or our own
+        answer = read_answer(text)
+    except UnclearError as error:
+        return Refusal(str(error))
+    if len(answer.objects) > 1:
+        return Refusal("nothing after the JSON object may be another one; give one JSON object and nothing else")
+    if not answer.objects or not (words or answer.alone):
+        return _refusal(expected="one JSON object and nothing before it", got=answer.before)
+    if "{" in answer.before or answer.before.endswith(_OPENING_QUOTES):
+        return Refusal("the JSON object is after a brace, in quotes or in a list; give it and nothing before it")
+    # A quotation is refused even if it is all that is left: a closing mark in the quotation makes a server, or our own
     # reading of completions, take everything before it for thinking.
-    problem = _quotation(body[start:end], utterances or ()) or _around(before, after)
-    if problem:
-        return Refusal(problem)
-    result: dict[str, Any] = item
-    return result
-
-
-def _around(before: str, after: str) -> str:
-    """Returns why an object in a sentence is refused; empty if it is the only one and not in quotes."""
-    if "{" in after:
-        return "nothing after the JSON object may be another one; give one JSON object and nothing else"
-    if _TAG.search(before) or _TAG.search(after):
-        return "a thinking block is not complete; give one JSON object and nothing else"
-    if before.endswith(_OPENING_QUOTES):
-        return "the JSON object is in quotes or in a list; give one JSON object and nothing before it"
-    return ""
-
-
-def _quotation(source: str, utterances: Sequence[str]) -> str:
-    """Returns why an object that an utterance contains is refused; empty if no utterance does."""
-    # Without spaces, because a quotation may have other line breaks than the utterance.
-    bare = "".join(source.split())
-    if any(bare in "".join(utterance.split()) for utterance in utterances):
-        return "the JSON object is a quotation of an utterance; give one JSON object and nothing else"
-    return ""
+    return Refusal(QUOTATION) if is_quotation(answer, utterances) else answer.objects[0]
 
 
 def _refusal(expected: str, got: str) -> Refusal:
@@ -146,7 +99,7 @@ def read_verdict(
     Returns:
         A judgement for every agent and axis, or a refusal with up to :data:`MAX_PROBLEMS` problems.
     """
-    answer = read_object(text, utterances)
+    answer = read_object(text, utterances or (), words=utterances is not None)
     if isinstance(answer, Refusal):
         return answer
     problems: list[str] = []

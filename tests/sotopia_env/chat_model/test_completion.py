@@ -36,6 +36,9 @@ def test_token_ids_of_the_prompt_are_read_from_every_servers_field(answer):
     assert read_completion(answer, 0.0).prompt_token_ids == (1, 2)
 
 
+MISTRAL = [{"type": "thinking", "thinking": [{"type": "text", "text": "s"}, {"type": "text", "text": "o"}]}]
+
+
 @pytest.mark.parametrize(
     ("message", "text", "reasoning"),
     [
@@ -47,6 +50,13 @@ def test_token_ids_of_the_prompt_are_read_from_every_servers_field(answer):
         ({"content": "hi", "reasoning": "so"}, "hi", "so"),
         ({"content": "hi", "reasoning_content": None, "reasoning": None}, "hi", ""),
         ({"content": "<think>so</think>hi"}, "hi", "so"),
+        ({"content": "hi", "reasoning_details": [{"type": "reasoning.text", "text": "so"}]}, "hi", "so"),
+        ({"content": "hi", "thinking_blocks": [{"type": "thinking", "thinking": "so", "signature": "x"}]}, "hi", "so"),
+        ({"content": [*MISTRAL, {"type": "text", "text": "hi"}]}, "hi", "so"),
+        ({"content": [{"type": "thinking", "thinking": "so"}, {"type": "text", "text": "hi"}]}, "hi", "so"),
+        ({"content": [{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "hi"}]}, "hi", ""),
+        ({"content": [{"type": "reasoning", "text": "so"}, {"type": "text", "text": "hi"}]}, "hi", "so"),
+        ({"content": MISTRAL}, "", "so"),
     ],
 )
 def test_text_and_reasoning(message, text, reasoning):
@@ -106,7 +116,8 @@ def test_an_answer_that_is_not_a_completion_is_malformed(answer):
         ("a\n</think>\nb", "b", "a"),  # the template opened the block in the prompt
         ('{"argument": "</think> he said"}', '{"argument": "</think> he said"}', ""),
         ('```json\n{"argument": "</think>"}\n```', '```json\n{"argument": "</think>"}\n```', ""),
-        ("I <think>so</think> too", "too", "I <think>so"),
+        ("I <think>so</think> too", "I  too", "so"),
+        ('{"x": 1}</think>{"x": 2}', '{"x": 1}</think>{"x": 2}', ""),
         ('<think>a</think>{"x": "<think>b</think>"}', '{"x": "<think>b</think>"}', "a"),
         ("a <thinking", "a <thinking", ""),
     ],
@@ -159,6 +170,12 @@ def test_an_unrequested_stream_is_put_together():
     reply = read_completion(decode_answer(raw), 0.0)
     assert (reply.text, reply.reasoning, reply.model) == ("hi", "so", "m")
     assert (reply.prompt_tokens, reply.completion_tokens, reply.finish_reason) == (7, 2, "stop")
+
+
+def test_parts_in_a_stream_are_put_together():
+    raw = events({"content": MISTRAL}, {"content": "h"}, {"content": [{"type": "text", "text": "i"}]})
+    reply = read_completion(decode_answer(raw), 0.0)
+    assert (reply.text, reply.reasoning) == ("hi", "so")
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,11 @@ def test_re_asks_are_bounded(reasks):
 
 
 def test_an_answer_cut_off_is_never_taken_for_a_verdict():
-    cut = ChatReply(verdict(), finish_reason="length")
-    assert "cut off" in evaluate(LLMJudge(ScriptedChatModel(lambda _: cut), reasks=0)).unscored
+    for text in (verdict()[:-1], f"{verdict()} But", f"It could be {verdict()}"):
+        cut = ScriptedChatModel([ChatReply(text, finish_reason="length")])
+        assert "cut off" in evaluate(LLMJudge(cut, reasks=0)).unscored
+    whole = ScriptedChatModel([ChatReply(verdict(), finish_reason="length")])
+    assert evaluate(LLMJudge(whole, reasks=0)).unscored is None
 
 
 def test_one_agent_without_a_verdict_leaves_all_unscored():

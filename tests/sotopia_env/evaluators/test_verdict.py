@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sotopia_env.evaluators.judge.verdict import MAX_ANSWER, Axis, Judgement, Refusal, read_object, read_verdict
+from sotopia_env.evaluators.judge.verdict import Axis, Judgement, Refusal, read_object, read_verdict
+from sotopia_env.foundation.answer_text import LONGEST_ANSWER
 
 AGENTS, AXES = ("agent_0", "agent_1"), (Axis("goal", 0, 10), Axis("secret", -10, 0))
 
@@ -48,6 +49,11 @@ def test_one_object_is_read_however_it_is_wrapped(text):
     )
 
 
+def test_a_raw_line_break_in_a_reasoning_is_taken():
+    [first, *_] = read_verdict(VALID.replace("Because.", "Because\nof it.", 1), AGENTS, AXES)
+    assert first.reasoning == "Because\nof it."
+
+
 def test_s7_scores_are_matched_by_agent_id_whatever_their_order():
     """Guards S7: scores were taken in the order of the dictionary's values."""
     verdicts = {
@@ -71,18 +77,18 @@ WRONG = {
     "two": (f"{VALID}\n{VALID}", "nothing after"),
     "two fences": (f"```json\n{VALID}\n```\n```json\n{VALID}\n```", "nothing after"),
     "fence left open": (f"```json\n{VALID}", "nothing before it"),
-    "thinking left open": (f"<think>{VALID}", "nothing before it"),
-    "quoted in thinking": (f"<think>It wrote </think>{VALID} how odd</think>{VALID}", "nothing after"),
+    "thinking left open": (f"<think>{VALID}", "not closed"),
+    "quoted in thinking": (f"<think>It wrote </think>{VALID} how odd</think>{VALID}", "not clear"),
+    "closed after it": (f"{VALID}</think>{VALID}", "not clear"),
     "a list": (f"[{VALID}]", "nothing before it"),
     "cut": (VALID[:-3], "not valid"),
     "single quotes": ("{'verdicts': {}}", "not valid"),
     "comment": ('{"verdicts": {} // all\n}', "not valid"),
-    "raw line end in a string": ('{"verdicts": "a\nb"}', "not valid"),
     "not a number": ('{"verdicts": NaN}', "JSON number"),
     "infinite": ('{"verdicts": -Infinity}', "-Infinity is no"),
-    "thousands of digits": ('{"verdicts": ' + "9" * 5_000 + "}", "cannot be read"),
+    "thousands of digits": ('{"verdicts": ' + "9" * 5_000 + "}", "too many digits"),
     "too deep": ('{"a":' * 40_000, "too deeply"),
-    "too long": ("{" + " " * MAX_ANSWER + "}", "at most"),
+    "too long": ("{" + " " * LONGEST_ANSWER + "}", "at most"),
     "agent twice": ('{"verdicts": {"agent_0": 1, "agent_0": 2}}', 'duplicate key "agent_0"'),
     "dimension twice": ('{"verdicts": {"agent_0": {"goal": 1, "goal": 2}}}', 'duplicate key "goal"'),
     "no verdicts": ("{}", "the key 'verdicts' is missing"),
@@ -136,8 +142,7 @@ def test_several_problems_are_named_at_once_and_not_without_end():
 
 IN_TEXT = {
     "sentence before": f"Here is my verdict: {VALID}",
-    "sentence after": f"{VALID} That is all.",
-    "fence in sentences": f"Here it is:\n```json\n{VALID}\n```\nI hope that this helps.",
+    "fence after a sentence": f"Here it is:\n```json\n{VALID}\n```",
     "fence left open": f"```json\n{VALID}",
     "after thinking": f"<think>Hm {{}}</think>Here: {VALID}",
 }
@@ -150,6 +155,8 @@ def test_a_verdict_in_a_sentence_is_read_when_it_is_the_only_object(text):
 
 
 NOT_IN_TEXT = {
+    "sentence after": f"{VALID} That is all.",
+    "fence in sentences": f"Here it is:\n```json\n{VALID}\n```\nI hope that this helps.",
     "two": f"{VALID}\n{VALID}",
     "two in sentences": f"First {VALID} then {VALID}",
     "a brace after it": f"{VALID} for {{agent_0}}",

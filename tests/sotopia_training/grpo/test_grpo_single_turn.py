@@ -60,15 +60,16 @@ def test_refused_answers_are_counted_and_not_scored_by_the_reward_model(
     """What the gate refuses has a reward, the penalty, that would hide what the model thinks of the others."""
     work = work_of(cloned, scored_by, expert_run, tokenizer, gate, tmp_path)
     cut = OFFER.replace("70", "80")
-    values, logged = rewards(work, tokenizer, [OFFER, "hm", cut], cut_off=[cut])
+    begun = f"Well. {OFFER.replace('70', '90')}"  # the object may be a draft: the text would have gone on
+    values, logged = rewards(work, tokenizer, [OFFER, "hm", cut, begun], cut_off=[cut, begun])
     assert logged.keys() == {"score", "valid", "unfinished", "refused"}
-    assert (logged["valid"], logged["unfinished"]) == ([1, 0, 1], [0, 0, 1])
+    assert (logged["valid"], logged["unfinished"]) == ([1, 0, 1, 0], [0, 0, 1, 1])
     if gate:
-        assert values[1:] == [-7, -7]
-        assert (logged["refused"], logged["score"]) == ([0, 1, 1], values[:1])
+        assert values[1:] == [-7, -7, -7]
+        assert (logged["refused"], logged["score"]) == ([0, 1, 1, 1], values[:1])
     else:
-        assert logged["refused"] == [0, 0, 0]
-        assert logged["score"] == [values[0], values[1] + 7, values[2]]
+        assert logged["refused"] == [0, 0, 0, 0]
+        assert logged["score"] == [values[0], values[1] + 7, values[2], values[3] + 7]
 
 
 def test_the_gate_refuses_the_same_actions_as_the_environment(cloned, scored_by, expert_run, tokenizer, tmp_path):

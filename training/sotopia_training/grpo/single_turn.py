@@ -125,8 +125,8 @@ class SingleTurn:
         # and a policy learns to write those that it happens to score highly.
         reward, end = self._settings.reward, self._tokenizer.eos_token_id
         answers = [completion[0]["content"] for completion in completions]
-        fine = [_possible(*row) for row in zip(answers, state, seat, strict=True)]
         whole = [bool(len(ids)) and ids[-1] == end for ids in completion_ids]
+        fine = [_possible(*row) for row in zip(answers, whole, state, seat, strict=True)]
         scored = [index for index in range(len(answers)) if not reward.gate or (fine[index] and whole[index])]
         opinions = self._scorer.opinions([(prompts[index], answers[index], whole[index]) for index in scored])
         values: list[float | None] = [reward.invalid] * len(answers)
@@ -183,10 +183,10 @@ def prompt_records(
         logger.warning("prompts: %s", lost)
 
 
-def _possible(answer: str, state: str, seat: str) -> bool:
+def _possible(answer: str, whole: bool, state: str, seat: str) -> bool:
     """Whether the environment would have accepted the answer and its move in the state of its prompt."""
     observation = _observation(state, seat)
-    action = observation.parse(answer)
+    action = observation.parse(answer, "stop" if whole else "length")
     return isinstance(action, Action) and observation.move_problem(action) is None
 
 

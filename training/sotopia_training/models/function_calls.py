@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sotopia_env.foundation.answer_text import UnclearError, read_answer
 from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.world.action import ParseFailure, json_objects
 from sotopia_env.world.observation import ChatMessage, FunctionCall
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ def _for_template(message: ChatMessage) -> dict[str, Any]:
 
 def calls_in(text: str) -> tuple[FunctionCall, ...]:
     """Returns the calls in a model's text: its JSON objects with a name and arguments, within any tags."""
-    objects = json_objects(text)
-    if isinstance(objects, ParseFailure):
+    try:
+        objects = read_answer(text).objects
+    except UnclearError:
         return ()
     calls = [(item.get("name"), item[key]) for item in objects for key in _ARGUMENTS if key in item]
     return tuple([FunctionCall(name, json.dumps(arguments)) for name, arguments in calls if isinstance(name, str)])

@@ -26,7 +26,7 @@ CUT_OFF = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"
 """The values of ``finish_reason``, in lower case, for a limit of tokens: OpenAI; Anthropic and Google; Mistral; the
 Responses API."""
 CUT_OFF_REASON = "the answer was cut off at its limit of tokens; be brief (the setting is max_tokens)"
-QUOTATION = "the JSON object is a quotation of an utterance; give one JSON object and nothing else"
+QUOTATION = "the JSON object is a quotation; give one JSON object and nothing else"
 # Runaway output must not take long: each opening brace may cost an attempt to decode all that follows it.
 _MOST_OBJECTS = 256
 
@@ -115,9 +115,7 @@ _CLOSING = [_pattern(row.closing) for row in SPELLINGS]
 _OPENED = {mark.casefold(): index for index, row in enumerate(SPELLINGS) for mark in row.opening}
 _MARK = _pattern(mark for row in SPELLINGS for mark in (*row.opening, *row.closing))
 # Ends of fences, lists, elements and turns, as models and templates write them. Kimi K3 names what its tokens close.
-_CLOSE = re.compile(
-    r"(?:\s|```|\]|</[\w:-]+>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>|<(?:end_of_turn|eos)>|\[/?[A-Z_]+\])*"
-)
+_CLOSE = re.compile(r"(?:\s|```|\]|</?[\w:-]+>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>|\[/?[A-Z_]+\])*")
 _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _OBJECT_START = re.compile(r'\{\s*"')
 
@@ -263,13 +261,12 @@ def read_answer(text: str) -> Answer:
     return Answer(tuple(item.value for item in items), answer[last.start : last.end], before, alone)
 
 
-def is_quotation(answer: Answer, utterances: Iterable[str]) -> bool:
-    """Whether one of the utterances contains the last object of an answer, in this or another spelling."""
-    # Without blanks, because a quotation may have other line breaks than the utterance.
+def is_quotation(answer: Answer, texts: Iterable[str]) -> bool:
+    """Whether one of the texts contains the last object of an answer, in this or another spelling."""
+    # Without blanks, because a quotation may have other line breaks than the text.
     bare = "".join(answer.source.split())
     return any(
-        "{" in utterance and (bare in "".join(utterance.split()) or answer.objects[-1] in _objects(utterance))
-        for utterance in utterances
+        "{" in text and (bare in "".join(text.split()) or answer.objects[-1] in _objects(text)) for text in texts
     )
 
 

@@ -18,7 +18,7 @@ from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
 from sotopia_env.outcomes.move import LONGEST_CLAIM
-from sotopia_env.world.action import MAX_WAIT, Action, ActionType, parse
+from sotopia_env.world.action import MAX_WAIT, WORDLESS, Action, ActionType, parse
 from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
 
 load = reader(__package__)
@@ -82,7 +82,7 @@ def _parameters(function: _Function, briefing: Briefing) -> dict[str, Any]:
     options: dict[str, Any] = {_WAIT: {"type": "integer", "minimum": 1, "maximum": MAX_WAIT}} if briefing.timing else {}
     if function.move is not None:
         properties[function.content] = _content(function.move, briefing)
-    if function.kind not in (ActionType.NONE, ActionType.LEAVE):
+    if function.kind not in WORDLESS:
         properties[_WORDS] = {"type": "string"}
         if briefing.recipients and function.move is None:  # a move goes to everybody
             names = [partner.name for partner in briefing.partners]
@@ -147,7 +147,7 @@ def call_of(text: str) -> FunctionCall | None:
         return None
     name = _NAMES[(action.action_type, None)] if action.move is None else action.move.kind.value
     arguments: dict[str, Any] = {} if action.move is None else {FUNCTIONS[name].content: action.move.content}
-    if action.action_type not in (ActionType.NONE, ActionType.LEAVE):
+    if action.argument or action.action_type not in WORDLESS:
         arguments[_WORDS] = action.argument
     if action.to:
         arguments[_TO] = [*action.to]

@@ -14,6 +14,7 @@ from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import MOST_CHARACTERS
 from sotopia_env.outcomes import Move
+from sotopia_env.outcomes.amounts import fold
 from sotopia_env.policies.interviews import question_text
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.world.action import WORDLESS, Action, ActionType
@@ -141,10 +142,10 @@ class HumanPolicy:
 
     def _recipients(self, recipients: Mapping[str, str]) -> tuple[str, ...]:
         """Asks for names and returns agent ids; empty for everyone, or if private actions are not possible."""
-        by_name = {name.casefold(): agent for name, agent in recipients.items()}
+        by_name = {fold(name): agent for name, agent in recipients.items()}
         while by_name:
             answer = self.read("To whom alone? (names with commas between; Enter for everybody) ")
-            names = [name.strip().casefold() for name in answer.split(",") if name.strip()]
+            names = [fold(name) for name in answer.split(",") if name.strip()]
             unknown = [name for name in names if name not in by_name]
             if not unknown:
                 return tuple(dict.fromkeys(by_name[name] for name in names))

@@ -58,7 +58,7 @@ class ActionType(StrEnum):
 ACTION_TYPES: tuple[ActionType, ...] = tuple(ActionType)
 _BY_VALUE: dict[str, ActionType] = {kind.value: kind for kind in ActionType}
 WORDLESS = (ActionType.NONE, ActionType.LEAVE)
-"""The types that carry neither words nor a move."""
+"""The types that need no words and carry no move; words with ``leave`` are spoken before leaving."""
 
 # On disk a move is JSON text, so that files that mix protocols keep one column type; both forms are read.
 MoveField = Annotated[
@@ -75,8 +75,9 @@ class Action:
     Attributes:
         action_type: which of the five kinds, as a member of :class:`ActionType` or its value.
         argument: the utterance, gesture or deed, never altered: any Unicode text up to
-            :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need no text; text passed with them is
-            dropped when the action is taken.
+            :data:`MAX_ARGUMENT_LENGTH` characters. ``none`` and ``leave`` need no text. Text with ``leave`` is spoken
+            to everybody before leaving; text with ``none``, or private text with ``leave``, is dropped when the action
+            is taken.
         to: agent ids of the recipients of a private action; empty means everybody.
         move: the commitment made along with the words, in a task with a protocol; ``argument`` may then be empty. A
             mapping such as ``{"accept": 1}`` is read as one.
@@ -129,7 +130,7 @@ class Action:
     @property
     def silent(self) -> bool:
         """Whether it has neither words nor a move; blank words count as silence, since no agent could perceive them."""
-        # ``leave`` carries no words either, but everybody notices it.
+        # Everybody notices that somebody leaves, with words or without.
         return self.action_type is not ActionType.LEAVE and self.move is None and not self.argument.strip()
 
 
@@ -305,7 +306,11 @@ def _read_object(item: dict[str, Any], recipients: Mapping[str, str] | None) -> 
     if wait is not None and (problem := _wait_problem(wait)):
         return ParseFailure(str(problem))
     to = _read_recipients(item.get("to"), recipients)
-    return to if isinstance(to, ParseFailure) else Action(action_type, argument, to, move, wait)
+    if isinstance(to, ParseFailure):
+        return to
+    if to and argument.strip() and action_type is ActionType.LEAVE:
+        return ParseFailure('to: everybody hears the words of somebody who leaves; leave out "to"')
+    return Action(action_type, argument, to, move, wait)
 
 
 def optional_move(value: object) -> Move | None:

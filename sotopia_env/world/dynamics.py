@@ -288,8 +288,7 @@ class _Consequence(NamedTuple):
 
 
 def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _Consequence:
-    violation = _violation(state, actor, action)  # before the move, which must not change the table then
-    if violation is not None:
+    if (violation := _violation(state, actor, action)) is not None:  # before the move, which must not count then
         return _Consequence(NO_ACTION, state.table, violation)
     if action.action_type in WORDLESS:
         return _Consequence(_wordless(action), _table_without(state, actor, action.action_type))
@@ -316,8 +315,10 @@ def _words(action: Action) -> Action:
 
 
 def _wordless(action: Action) -> Action:
-    """Doing nothing or leaving: any text and recipients that came with it are dropped and stay unread."""
-    return _WORDLESS[action.action_type] if action.wait is None else Action(action.action_type, wait=action.wait)
+    """Doing nothing or leaving: recipients are dropped, and so is any text except public words of leave."""
+    words = action.argument if action.action_type is _LEAVE and not action.to else ""
+    is_plain = action.wait is None and not words.strip()
+    return _WORDLESS[action.action_type] if is_plain else Action(action.action_type, words, wait=action.wait)
 
 
 def _audience(actor: str, action: Action) -> frozenset[str] | None:

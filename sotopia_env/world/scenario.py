@@ -34,6 +34,7 @@ from sotopia_env.foundation.records import (
     not_structural,
 )
 from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.amounts import fold
 from sotopia_env.outcomes.protocols.making import make_protocol
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.specification import check_seats
@@ -313,10 +314,11 @@ class Task(SourcedRecord):
         seats = len(self.scenario.seats)
         if len(self.characters) != seats:
             raise InvalidValueError(field="characters", expected=f"{seats}, one per seat", got=len(self.characters))
-        # Participants are addressed by name: two that differ only in case would be mistaken for each other.
-        names = [character.name.casefold() for character in self.characters]
+        # Participants are addressed by name, which is read in its normal form.
+        names = [fold(character.name) for character in self.characters]
         if len(set(names)) != seats:
-            raise InvalidValueError("names must differ", field="characters", got=[c.name for c in self.characters])
+            problem = "names must differ in more than case, blanks and Unicode form"
+            raise InvalidValueError(problem, field="characters", got=[c.name for c in self.characters])
         pairs = [relationship.seats for relationship in self.relationships]
         expected = list(itertools.combinations(range(seats), 2))
         # A missing pair is not a pair of strangers: the kind decides what each seat reads.

@@ -14,6 +14,7 @@ from sotopia_env.world.action import NO_ACTION, Action, ActionType
 
 _SPEECH = 'said: "'
 _NOTHING, _LEFT = "did nothing", "left the conversation"
+_AND_LEFT = f'" and {_LEFT}'  # ours: the reference code drops words of leave
 _FORMS: Mapping[str, ActionType] = {f"[{kind.value}] ": kind for kind in (ActionType.NON_VERBAL, ActionType.ACTION)}
 _PRIVATE, _PRIVATE_END = "[private to ", "] "
 UNKNOWN = "Unknown"
@@ -31,10 +32,12 @@ def action_of(text: str, ids: Mapping[str, str]) -> Action:
     """
     to, words = _recipients(text.removeprefix(" "), ids)
     if words.startswith(_SPEECH):
-        argument = words[len(_SPEECH) :]
+        argument, kind = words[len(_SPEECH) :], ActionType.SPEAK
+        if argument.endswith(_AND_LEFT):
+            argument, kind = argument.removesuffix(_AND_LEFT) + '"', ActionType.LEAVE
         # The last quote, as speech may contain quotes; speech without a closing quote is used as it is.
         end = argument.rfind('"')
-        return Action(ActionType.SPEAK, argument if end < 0 else argument[:end], to)
+        return Action(kind, argument if end < 0 else argument[:end], to)
     if words.strip() in (_NOTHING, _LEFT):
         return NO_ACTION if words.strip() == _NOTHING else Action(ActionType.LEAVE)
     for form, kind in _FORMS.items():
@@ -63,7 +66,7 @@ def action_text(action: Action, names: Mapping[str, str]) -> str:
         case ActionType.NONE:
             return _NOTHING
         case ActionType.LEAVE:
-            return _LEFT
+            return f"{_SPEECH}{action.argument}{_AND_LEFT}" if action.argument.strip() else _LEFT
         case ActionType.SPEAK:
             return f'{aside}{_SPEECH}{action.argument}"'
         case kind:

@@ -78,7 +78,8 @@ def _render_words(name: str, action: Action, names: Mapping[str, str]) -> str:
     if kind is ActionType.NONE:
         return f"{name}{aside} did nothing"
     if kind is ActionType.LEAVE:
-        return f"{name}{aside} left"
+        words = f" said: {quote(action.argument)} and" if action.argument.strip() else ""
+        return f"{name}{aside}{words} left"
     return f"{name}{aside} [{kind.value}]: {quote(action.argument)}"
 
 

@@ -1,5 +1,7 @@
 """Actions, quoting and parsing."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,7 @@ def test_the_one_action_is_found(text):
         ('{"action_type": "speak", "argument": "x", "to": 5}', "list of names"),
         ('{"action_type": "speak", "argument": "x", "to": ["Nobody"]}', 'got "Nobody"'),
         (HELLO + '{"action_type": "leave"}', "2 different actions"),
+        ('{"action_type": "leave", "argument": "Bye.", "to": ["Bo"]}', "everybody hears"),
         ("<think>I should " + HELLO, "not closed"),
         ('{"x": ' * 20_000 + "1" + "}" * 20_000, "nested too deeply"),
         ("{" * 5_000, "not valid"),
@@ -102,6 +105,17 @@ def test_thinking_tags_inside_an_argument_are_just_text():
     assert parse(text) == Action(ActionType.SPEAK, '<think>loud</think> {"action_type": "leave"}')
 
 
+@pytest.mark.parametrize("name", ["Zoé Ray", "Zoe\u0301 Ray", "zoé  ray", " ZOÉ RAY\n", "AGENT_1"])
+def test_names_match_by_their_normal_form(name):
+    text = json.dumps({"action_type": "speak", "argument": "psst", "to": [name]})
+    assert parse(text, {"agent_1": "agent_1", "Zoé Ray": "agent_1"}) == Action(ActionType.SPEAK, "psst", ("agent_1",))
+
+
+def test_words_beside_leave_are_read():
+    action = Action(ActionType.LEAVE, "Farewell.")
+    assert parse('{"action_type": "leave", "argument": "Farewell."}') == action
+
+
 def test_recipients_are_resolved_by_name_or_id_and_once():
     text = '{"action_type": "speak", "argument": "psst", "to": ["Bo", "agent_1"]}'
     assert parse(text, {"agent_1": "agent_1", "Bo": "agent_1"}) == Action(ActionType.SPEAK, "psst", ("agent_1",))
@@ -113,7 +127,7 @@ def test_recipients_are_resolved_by_name_or_id_and_once():
     st.lists(st.sampled_from(["agent_1", "agent_2"]), unique=True),
 )
 def test_every_action_round_trips(kind, argument, to):
-    action = Action(kind, argument, tuple(to))
+    action = Action(kind, argument, () if kind is ActionType.LEAVE else tuple(to))  # words of leave are public
     assert parse(to_json(action)) == action
     assert parse(f"Well.\n```json\n{to_json(action)}\n```") == action
 

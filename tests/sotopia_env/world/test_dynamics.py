@@ -13,6 +13,7 @@ from sotopia_env.world.dynamics import (
     initial_state,
     transition,
 )
+from sotopia_env.world.observation import observe
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario, task
 
@@ -50,6 +51,24 @@ def test_random_order_is_fair_per_round_and_fixed_by_the_seed():
         assert order == actors(play(Rules(turn_order="random"), [SPEAK] * 12, seats=3, seed=seed))
         assert all(sorted(order[i : i + 3]) == [0, 1, 2] for i in range(0, 12, 3))
     assert len({tuple(order) for order in orders.values()}) > 1
+
+
+@pytest.mark.parametrize(
+    ("action", "counted"),
+    [
+        (Action(ActionType.LEAVE, "Farewell."), Action(ActionType.LEAVE, "Farewell.")),
+        (Action(ActionType.LEAVE, " \n"), LEAVE),
+        (Action(ActionType.LEAVE, "Psst.", ("agent_1",)), LEAVE),  # private words cannot be in a turn that all notice
+        (Action(ActionType.NONE, "Farewell."), NONE),
+    ],
+)
+def test_words_beside_leave_are_spoken_before_leaving(action, counted):
+    state = play(Rules(), [action], seats=3, scenario=scenario(3, private_messages=True))
+    assert state.turns[0].action == counted
+    assert state.active == ("agent_0", "agent_1", "agent_2")[action.action_type is ActionType.LEAVE :]
+    line = observe(state, "agent_1").history
+    assert ("Farewell." in line) == ("Farewell." in counted.argument)
+    assert "Psst." not in line
 
 
 def test_an_agent_that_left_does_not_act_again():

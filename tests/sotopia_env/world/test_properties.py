@@ -230,7 +230,7 @@ def may_see(agent, turn, state) -> bool:
     """The rule of visibility, written a second time: own or addressed to it, present, and the round over if veiled."""
     for leave in (t for t in state.turns if t.actor == agent and t.action.action_type is ActionType.LEAVE):
         veiled = state.rules.turn_order.veiled
-        if turn.round >= leave.round if veiled else turn.index > leave.index:
+        if turn is not leave and (turn.round >= leave.round if veiled else turn.index > leave.index):
             return False
     over = not state.rules.turn_order.veiled or state.stop is not None or turn.round < state.round
     return over and (turn.actor == agent or not turn.action.to or agent in turn.action.to)
@@ -417,7 +417,7 @@ NAMES = "Ada Testa|Bram Testa|Chidi Testa"
 LINE = re.compile(
     rf"Turn #(?P<number>[1-9][0-9]*) \| (?P<name>{NAMES})"
     rf"(?: \[privately to (?P<to>(?:{NAMES})(?:, (?:{NAMES}))*)\])?"
-    r"(?: said: (?P<said>\".*\")| \[(?P<kind>non-verbal communication|action)\]: (?P<shown>\".*\")"
+    r"(?: said: (?P<said>\".*\")(?P<last> and left)?| \[(?P<kind>non-verbal communication|action)\]: (?P<shown>\".*\")"
     r"| (?P<bare>did nothing|left))"
 )
 KIND_OF = {"did nothing": ActionType.NONE, "left": ActionType.LEAVE}
@@ -430,7 +430,8 @@ def read_lines(text: str):
         match = LINE.fullmatch(line)
         assert match, f"not a turn: {line!r}"
         literal = match["said"] or match["shown"]
-        kind = KIND_OF.get(match["bare"]) or (ActionType.SPEAK if match["said"] else ActionType(match["kind"]))
+        spoken = ActionType.LEAVE if match["last"] else ActionType.SPEAK
+        kind = KIND_OF.get(match["bare"]) or (spoken if match["said"] else ActionType(match["kind"]))
         to = tuple((match["to"] or "").split(", ")) if match["to"] else ()
         history.append((int(match["number"]), match["name"], kind, json.loads(literal) if literal else None, to))
     return history
@@ -443,7 +444,7 @@ def as_lines(turns, names, by_round):
             (turn.round if by_round else turn.index) + 1,
             names[turn.actor],
             turn.action.action_type,
-            None if turn.action.action_type in KIND_OF.values() else turn.action.argument,
+            (turn.action.argument or None) if turn.action.action_type in KIND_OF.values() else turn.action.argument,
             tuple(names[agent] for agent in turn.action.to),
         )
         for turn in turns

@@ -13,6 +13,7 @@ from tests.sotopia_env.factories import character, scenario, task
     [
         (lambda: task(characters=(character("Ada"),)), "characters"),
         (lambda: task(characters=(character("Ada"), character("ADA"))), "characters"),
+        (lambda: task(characters=(character("Zoé"), character("Zoe\u0301"))), "characters"),
         (lambda: task(relationships=()), "relationships"),
         (lambda: Relationship(seats=(1, 0), kind="friend"), "seats"),
         (lambda: Relationship(seats=(0, 1), kind="stranger", backstory="Old pals."), "backstory"),

@@ -86,7 +86,7 @@ LEAKED = "The spare key lies hidden beneath the third flower pot."
 LEAKING = [{**side, "private_info": LEAKED} for side in situation(CONTEXT)["seats"]]
 REFUSED = [
     ("no JSON at all", "one JSON object"),
-    (json.dumps(situation(CONTEXT)) + " Here you are.", "after the JSON object"),
+    (json.dumps(situation(CONTEXT)) + " Here you are.", "nothing after it"),
     (json.dumps(situation("Too short.")), "context: .* at least 40"),
     (json.dumps(situation(CONTEXT, seats=situation(CONTEXT)["seats"][:1])), "seats: .*at least 2 entries"),
     (json.dumps(situation(CONTEXT, seats=[situation(CONTEXT)["seats"][0]] * 2)), "goals must be different"),
@@ -117,7 +117,7 @@ def test_refused_answers_are_asked_for_again_with_the_reason(text, reason, tmp_p
 
 
 def test_a_cut_off_answer_is_refused(tmp_path):
-    cut = ChatReply(json.dumps(situation(CONTEXT)), finish_reason="length")
+    cut = ChatReply(json.dumps(situation(CONTEXT))[:-1], finish_reason="length")
     (line,) = write(ScriptedChatModel([cut] * 3), ONE, 1, tmp_path)
     assert line.result is None
     assert "cut off" in line.refusal

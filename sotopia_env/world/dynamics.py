@@ -309,8 +309,7 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     return _Consequence(counted, table, None, effect)
 
 
-def _words(action: Action) -> Action:
-    """The action without its move."""
+def _words(action: Action) -> Action:  # without its move
     return Action(action.action_type, action.argument, action.to, wait=action.wait)
 
 

@@ -31,6 +31,7 @@ from sotopia_env.naming.models import with_directories
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.naming.recorded import interviewees
+from sotopia_env.naming.unbuilt import Unbuilt
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import COUNTS_OF_WORDS, Evaluator
 
@@ -45,7 +46,7 @@ _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
 EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)
 """The built-in evaluators without a model; names may be combined with ``+``."""
 
-EVALUATOR_PLUGINS: Plugins[Evaluator] = Plugins("evaluator", "sotopia.evaluators", Evaluator)
+EVALUATOR_PLUGINS: Plugins[Evaluator] = Plugins("evaluator", "sotopia.evaluators", Evaluator, Unbuilt)
 """The evaluators of other packages."""
 
 NO_EVALUATOR = "none"

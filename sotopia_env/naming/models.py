@@ -7,8 +7,9 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.naming.plugins import Plugins
+from sotopia_env.naming.unbuilt import Unbuilt
 
-MODEL_PLUGINS: Plugins[ChatModel] = Plugins("model", "sotopia.models", ChatModel)
+MODEL_PLUGINS: Plugins[ChatModel] = Plugins("model", "sotopia.models", ChatModel, Unbuilt)
 """The chat models of other packages, including models in directories."""
 
 

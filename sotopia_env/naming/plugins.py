@@ -29,7 +29,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ from sotopia_env.naming.grammar import JSON, parameters_of, read_options, reader
 
 logger = logging.getLogger(__name__)
 _INSTALLED_ONLY: ContextVar[bool] = ContextVar("installed_only", default=False)
+_UNBUILT: ContextVar[bool] = ContextVar("unbuilt", default=False)
 
 T = TypeVar("T")
 _IMPORT = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
@@ -82,6 +83,19 @@ def installed_only() -> Iterator[None]:
         _INSTALLED_ONLY.reset(token)
 
 
+@contextmanager
+def without_building() -> Iterator[None]:
+    """Within this context, names and options are checked, and stand-ins are returned in place of built objects.
+
+    Building a model in this process takes up to a minute, for which a process that answers requests has no time.
+    """
+    token = _UNBUILT.set(True)
+    try:
+        yield
+    finally:
+        _UNBUILT.reset(token)
+
+
 @dataclass(frozen=True, slots=True)
 class Plugins(Generic[T]):
     """A kind of object that other packages can provide.
@@ -90,16 +104,23 @@ class Plugins(Generic[T]):
         kind: name of the kind in messages, such as ``policy``.
         group: group of the entry points.
         protocol: protocol that objects of this kind implement.
+        stand_in: returns an object in place of one that is not built (:func:`without_building`), from its name without
+            options and from its options; ``None`` if objects of this kind are always built.
     """
 
     kind: str
     group: str
     protocol: type
+    stand_in: Callable[[str, Mapping[str, Any]], T] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the installed entry points."""
         return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
+
+    def has(self, name: str) -> bool:
+        """Whether ``name``, without options, is an entry point or a directory that one opens."""
+        return name in self.names or (self._is_openable(name) and self._opener(Path(name).expanduser()) is not None)
 
     def make(self, spec: str, arguments: Mapping[str, Any]) -> T | None:
         """Returns the object that ``spec`` names; ``None`` if ``spec`` has none of the three forms.
@@ -142,6 +163,9 @@ class Plugins(Generic[T]):
                 hint="a model is weights with config.json or adapter_config.json, or one .gguf file",
             )
         return True
+
+    def _is_openable(self, head: str) -> bool:
+        return not _INSTALLED_ONLY.get() and Path(head).expanduser().is_dir()
 
     def _check_unmarked(self, head: str) -> None:
         """Raises UnknownNameError for an unmarked directory that ``./`` in front of the name would open."""
@@ -239,6 +263,8 @@ class Plugins(Generic[T]):
         missing = _missing(parameters, keywords)
         if missing:
             raise InvalidValueError(field=missing[0], expected="a value", got=Verbatim("nothing"), where=where)
+        if self.stand_in is not None and _UNBUILT.get():
+            return self.stand_in(head, settings)
         try:
             return factory(**keywords)
         except TypeError as error:

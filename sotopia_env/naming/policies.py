@@ -19,8 +19,10 @@ from sotopia_env.naming.grammar import (
     split_call,
     split_options,
 )
+from sotopia_env.naming.models import MODEL_PLUGINS
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.scorers import make_scorer
+from sotopia_env.naming.unbuilt import Unbuilt
 from sotopia_env.policies.best_of_n import BestOfNPolicy
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
@@ -59,11 +61,19 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
 POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
 """The built-in policies without a language model."""
 
-POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy)
-"""The policies of other packages."""
-
 LLM_OPTIONS: Mapping[str, Reader] = readers_of(LLMPolicy)
 """The options of a language model's policy."""
+
+
+def _unbuilt(name: str, options: Mapping[str, Any]) -> Policy:
+    """In place of a policy that is not built: one that asks its model if the name is also a model's."""
+    if not MODEL_PLUGINS.has(name):
+        return Unbuilt(name, options)
+    return LLMPolicy(Unbuilt(name, options), **{key: value for key, value in options.items() if key in LLM_OPTIONS})
+
+
+POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy, _unbuilt)
+"""The policies of other packages."""
 
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"

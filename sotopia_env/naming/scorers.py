@@ -7,6 +7,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import UnknownNameError, check_members
 from sotopia_env.naming.plugins import Plugins
+from sotopia_env.naming.unbuilt import Unbuilt
 from sotopia_env.policies.best_of_n import OfferWorth, Scorer
 
 _BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
@@ -14,7 +15,7 @@ _BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
 SCORERS: tuple[str, ...] = tuple(_BUILT_IN)
 """The built-in scorers."""
 
-SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", Scorer)
+SCORER_PLUGINS: Plugins[Scorer] = Plugins("scorer", "sotopia.scorers", Scorer, Unbuilt)
 """The scorers of other packages."""
 
 

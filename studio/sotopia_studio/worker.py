@@ -15,7 +15,10 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, SotopiaError
 from sotopia_env.runs.play import attempt
+from sotopia_env.world import Evaluator
+from sotopia_env.world.play.policy import Policy
 from sotopia_studio import live
+from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
@@ -174,9 +177,11 @@ class Worker:
             episode = await live.LiveEpisode.load(connection, job.target)
         if episode.status in live.CLOSED:
             return
-        spec = episode.spec
+        policies, evaluator = await names.built(partial(self._players, episode.spec))
+        await live.advance(self.database, episode, policies, evaluator)
+
+    def _players(self, spec: LiveSpec) -> tuple[dict[str, Policy], Evaluator | None]:
         seats = {agent: name for agent, name in spec.policies.items() if agent not in spec.people}
         seated = names.policies(self.settings, self.models, seats.values(), spec.manner)
-        policies = dict(zip(seats, seated, strict=True))
         evaluator = names.evaluator(self.settings, self.models, spec.evaluator, seated)
-        await live.advance(self.database, episode, policies, evaluator)
+        return dict(zip(seats, seated, strict=True)), evaluator

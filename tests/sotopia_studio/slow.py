@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,3 +32,14 @@ class Pensive(Slow):
         """Returns a greeting after a minute."""
         await asyncio.sleep(3600)
         return await super().act(observation, seed)
+
+
+class Heavy(Slow):
+    """Takes as long to build as a model in the same process."""
+
+    name = "heavy"
+
+    def __init__(self, seconds: float = 4.0) -> None:
+        """Blocks its thread."""
+        self.parameters = {"seconds": seconds}
+        time.sleep(seconds)

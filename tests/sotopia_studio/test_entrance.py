@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 import websockets
 from sotopia_studio.entrance import connections, guard
@@ -21,51 +18,10 @@ from sotopia_studio.settings import ServiceSettings
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import settings_of
-from tests.sotopia_studio.conftest import free_port
+from tests.sotopia_studio.process import MB, Server, served
 from tests.sotopia_studio.serving import serving
 
-MB = 2**20
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="every loopback address answers on Linux")
-
-
-@dataclass
-class Server:
-    """A running server."""
-
-    port: int
-    process: psutil.Process
-    token: str
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def memory(self) -> int:
-        return int(self.process.memory_info().rss)
-
-    def page(self) -> httpx.Response:
-        return httpx.get(f"{self.address}/login", timeout=60)
-
-
-@contextmanager
-def served(folder: Path, *options: str) -> Iterator[Server]:
-    """A server without workers."""
-    port, database = free_port(), ["--database", f"sqlite:///{folder}/studio.db"]
-    line = [sys.executable, "-m", "sotopia_env.cli.app"]
-    token = subprocess.run([*line, "token", "t", *database], capture_output=True, text=True, check=True).stdout.strip()
-    command = [*line, "serve", "--workers", "0", "--port", str(port), *database, "--set", f"data={folder}", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        server = Server(port, psutil.Process(process.pid), token)
-        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=60) as http:
-            http.get(f"{server.address}/login")
-        yield server
-    finally:
-        process.terminate()
-        process.wait(60)
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 @pytest.fixture(scope="module")

@@ -99,11 +99,7 @@ def test_a_researcher_starts_an_episode(studio: Studio) -> None:
 
 
 def open_study(studio: Studio, **settings: Any) -> None:
-    async def work() -> None:
-        async with studio.database.write() as connection:
-            await opening.open_study(connection, ServiceSettings(), study_of(settings))
-
-    studio.do(work())
+    studio.do(opening.open_study(studio.database, ServiceSettings(), study_of(settings)))
 
 
 def join(studio: Studio, name: str) -> Page:

@@ -489,11 +489,10 @@ def test_a_wrong_setting_is_named_in_the_error(change: dict[str, object], field:
 def test_a_study_needs_a_unique_name_and_assignments(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         await opened(studio, PLAY)
-        async with studio.database.write() as connection:
-            with pytest.raises(ConflictError):
-                await opening.open_study(connection, ServiceSettings(), study_of(PLAY))
-            with pytest.raises(InvalidValueError):
-                await opening.open_study(connection, ServiceSettings(), study_of({**ANNOTATE, "runs": ["none"]}))
+        with pytest.raises(ConflictError):
+            await opening.open_study(studio.database, ServiceSettings(), study_of(PLAY))
+        with pytest.raises(InvalidValueError):
+            await opening.open_study(studio.database, ServiceSettings(), study_of({**ANNOTATE, "runs": ["none"]}))
 
     run(sqlite_url, work)
 

@@ -77,7 +77,7 @@ async def begin_run(
         path = (parts.settings.data / "tasks" / f"{identity}.jsonl").resolve()
         spec = await _with_tasks(connection, names.run_spec(parts.settings, spec), tasks, path)
     # Before the transaction: nobody else could write while thousands of tasks are generated.
-    planned = await asyncio.to_thread(_planned, parts, spec)
+    planned = await names.checked(parts.settings, lambda: len(spec.resolve(ModelPool(spec.models)).plans()))
     async with parts.database.write() as connection:
         await runs.add(
             connection,
@@ -102,11 +102,6 @@ async def _with_tasks(connection: AsyncConnection, spec: RunSpec, tasks: list[st
     return spec.model_copy(update={"tasks": str(path), "n": None})
 
 
-def _planned(parts: Services, spec: RunSpec) -> int:
-    with names.meaning(parts.settings):
-        return len(spec.resolve(ModelPool(spec.models)).plans())
-
-
 @router.post("/runs", status_code=202, responses={200: {"model": Forecast, "description": "With `dry_run`."}})
 async def add_run(
     parts: ServicesDep,
@@ -123,7 +118,7 @@ async def add_run(
             async with parts.database.read() as connection:
                 own = await _with_tasks(connection, own, body.tasks, Path(folder, "tasks.jsonl"))
             response.status_code = 200
-            return as_forecast(await asyncio.to_thread(_forecast, parts, own))
+            return as_forecast(await names.checked(parts.settings, lambda: _forecast(parts, own)))
     run, planned = await begin_run(parts, spec, name=body.name, owner=principal.id, tasks=body.tasks, tags=body.tag)
     response.headers["Location"] = f"/api/v1/runs/{run}"
     return RunBegun(run=run, planned=planned)
@@ -131,8 +126,7 @@ async def add_run(
 
 def _forecast(parts: Services, spec: RunSpec) -> RunForecast:
     models = StandInModels(spec.models)
-    with names.meaning(parts.settings):
-        return forecast(spec.resolve(models), models, parts.settings.data / "nothing")
+    return forecast(spec.resolve(models), models, parts.settings.data / "nothing")
 
 
 @router.get("/runs", response_model=Page[RunRow])

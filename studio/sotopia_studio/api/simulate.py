@@ -25,6 +25,7 @@ from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import LimitError
+from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episode_lists, episodes, events, jobs, library, studies
 from sotopia_studio.store.episode_lists import EpisodeFilter
 from sotopia_studio.store.episodes import PERSON
@@ -145,20 +146,29 @@ async def _dimensions(connection: AsyncConnection, key: str | None) -> tuple[Cus
     return () if not key else (await library.get(connection, DIMENSION_LISTS, key)).read().dimensions
 
 
-async def specs_of(parts: Services, connection: AsyncConnection, simulation: Simulation) -> list[LiveSpec]:
+async def specs_of(parts: Services, simulation: Simulation) -> list[LiveSpec]:
     """Returns the episodes of a simulation, after checking all names and lengths.
 
     Raises:
         MissingError: an item is not in the library.
         InvalidValueError: the lists do not match the seats, or a name is not known.
     """
-    settings, task = parts.settings, await task_of(connection, simulation)
+    async with parts.database.read() as connection:
+        task = await task_of(connection, simulation)
+        dimensions = await _dimensions(connection, simulation.dimensions)
+    # Before any transaction that writes: others would wait for as long as names take to resolve.
+    return await names.checked(parts.settings, lambda: _specs(parts.settings, simulation, task, dimensions))
+
+
+def _specs(
+    settings: ServiceSettings, simulation: Simulation, task: Task, dimensions: tuple[CustomDimension, ...]
+) -> list[LiveSpec]:
     seats = len(task.agents)
     chosen = simulation.policies * seats if len(simulation.policies) == 1 else simulation.policies
     if len(chosen) != seats:
         raise InvalidValueError(field="policies", expected=f"1 or {seats}, one for each seat", got=len(chosen))
     evaluator = settings.evaluator if simulation.evaluator is None else simulation.evaluator
-    evaluator = names.with_dimensions(settings, evaluator, await _dimensions(connection, simulation.dimensions))
+    evaluator = names.with_dimensions(settings, evaluator, dimensions)
     models = ModelPool(settings.models)
     chosen = [PERSON if name == LINK else name for name in chosen]
     seated = names.policies(settings, models, chosen, simulation.manner)
@@ -182,24 +192,25 @@ async def specs_of(parts: Services, connection: AsyncConnection, simulation: Sim
     ]
 
 
-async def begin_all(
-    parts: Services, principal: Principal, connection: AsyncConnection, simulation: Simulation
-) -> list[str]:
+async def begin_all(parts: Services, principal: Principal, simulation: Simulation) -> list[str]:
     """Starts the episodes of a simulation and returns their ids; also raises the errors of :func:`specs_of`.
 
     Raises:
         LimitError: the caller has the maximum number of live episodes.
     """
-    specs = await specs_of(parts, connection, simulation)
-    running = await episode_lists.count(connection, EpisodeFilter(owner=principal.id, status="open"))
-    most = parts.settings.live_episodes
-    if running + len(specs) > most:
-        raise LimitError(f"at most {most} live episodes at once; {running} are open: wait, stop some, or start a run")
-    begun = []
-    for spec in specs:
-        invited = [agent for agent, name in zip(spec.task.agents, cycle(simulation.policies)) if name == LINK]
-        guests = {agent: await studies.add_participant(connection, None) for agent in invited}
-        begun.append(await live.begin(connection, spec, owner=principal.id, participants=guests))
+    specs = await specs_of(parts, simulation)
+    async with parts.database.write() as connection:
+        running = await episode_lists.count(connection, EpisodeFilter(owner=principal.id, status="open"))
+        most = parts.settings.live_episodes
+        if running + len(specs) > most:
+            raise LimitError(
+                f"at most {most} live episodes at once; {running} are open: wait, stop some, or start a run"
+            )
+        begun = []
+        for spec in specs:
+            invited = [agent for agent, name in zip(spec.task.agents, cycle(simulation.policies)) if name == LINK]
+            guests = {agent: await studies.add_participant(connection, None) for agent in invited}
+            begun.append(await live.begin(connection, spec, owner=principal.id, participants=guests))
     return begun
 
 
@@ -223,12 +234,11 @@ async def simulate(
 ) -> Begun | Forecast:
     """Starts live episodes with any number of seats; a policy, a language model or a person takes each seat."""
     if dry_run:
-        async with parts.database.read() as connection:
-            specs = await specs_of(parts, connection, simulation)
+        specs = await specs_of(parts, simulation)
         response.status_code = 200
-        return as_forecast(await asyncio.to_thread(_forecast, parts, specs))
+        return as_forecast(await names.checked(parts.settings, lambda: _forecast(parts, specs)))
+    begun = await begin_all(parts, principal, simulation)
     async with parts.database.write() as connection:
-        begun = await begin_all(parts, principal, connection, simulation)
         links = [link for episode in begun for link in await links_of(request, connection, episode)]
     response.headers["Location"] = f"/api/v1/episodes/{begun[0]}"
     return Begun(episodes=begun, links=links)
@@ -247,9 +257,8 @@ def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:
     models = StandInModels(parts.settings.models)
     spec = specs[0]
     names_of_seats = [POLICY_NAMES[0] if name == PERSON else name for name in spec.policies.values()]
-    with names.meaning(parts.settings):
-        policies = names.policies(parts.settings, models, names_of_seats, spec.manner)
-        evaluator = names.evaluator(parts.settings, models, spec.evaluator, policies)
+    policies = names.policies(parts.settings, models, names_of_seats, spec.manner)
+    evaluator = names.evaluator(parts.settings, models, spec.evaluator, policies)
     plans = [EpisodePlan(one.task, tuple(policies), one.rules, one.seed) for one in specs]
     rows = asyncio.run(CallCounter(models).of_plans(plans, evaluator))
     return RunForecast(len(plans), len(plans), rows, models.options)
@@ -285,11 +294,11 @@ class NewEvaluation(Body):
 
 
 async def _evaluate(parts: Services, response: Response, evaluation: NewEvaluation, **target: str) -> JobBegun:
-    async with parts.database.write() as connection:
+    async with parts.database.read() as connection:
         own = await _dimensions(connection, evaluation.dimensions)
-        name = names.with_dimensions(parts.settings, evaluation.evaluator, own)
-        spec = EvaluationSpec(evaluator=name, **target)
-        return job_answer(response, await ask_to_evaluate(connection, parts.settings, spec))
+    name = names.with_dimensions(parts.settings, evaluation.evaluator, own)
+    spec = EvaluationSpec(evaluator=name, **target)
+    return job_answer(response, await ask_to_evaluate(parts.database, parts.settings, spec))
 
 
 @router.post("/episodes/{episode}/evaluations", status_code=202)
@@ -334,6 +343,5 @@ class NewDraft(Body):
 @router.post("/design", status_code=202)
 async def design(parts: ServicesDep, _: Runner, response: Response, body: NewDraft) -> JobBegun:
     """Drafts simulations from a sentence; the job's result has `drafts` and `refused`, and nothing is stored."""
-    async with parts.database.write() as connection:
-        spec = DraftSpec(text=body.text, model=body.model, n=body.n)
-        return job_answer(response, await ask_to_draft(connection, parts.settings, spec))
+    spec = DraftSpec(text=body.text, model=body.model, n=body.n)
+    return job_answer(response, await ask_to_draft(parts.database, parts.settings, spec))

@@ -36,8 +36,7 @@ def annotate_only(row: Any) -> AnnotateStudy:
 async def open_study(parts: ServicesDep, principal: Runner, response: Response, settings: Settings) -> dict[str, str]:
     """Opens a study; its settings are those of a YAML file."""
     study = study_of(settings)
-    async with parts.database.write() as connection:
-        identity = await opening.open_study(connection, parts.settings, study, principal.id)
+    identity = await opening.open_study(parts.database, parts.settings, study, principal.id)
     response.headers["Location"] = f"/api/v1/studies/{study.name}"
     return {"id": identity, "name": study.name}
 

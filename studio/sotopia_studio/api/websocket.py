@@ -136,8 +136,7 @@ class _Simulation:
             raise InvalidValueError(
                 field="repeats", expected="1: a connection shows one episode", got=simulation.repeats
             )
-        async with self.parts.database.write() as connection:
-            (self.episode,) = await begin_all(self.parts, self.principal, connection, simulation)
+        (self.episode,) = await begin_all(self.parts, self.principal, simulation)
         self._sender = asyncio.create_task(self._follow(self.episode))
 
     async def _stop(self) -> None:

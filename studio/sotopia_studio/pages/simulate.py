@@ -181,8 +181,7 @@ async def begin(request: Request, parts: ServicesDep, principal: Runner, fields:
             forecast = await api.simulate(parts, principal, request, Response(), simulation, dry_run=True)
             assert isinstance(forecast, Forecast)
             return await _page(request, parts, fields, forecast=forecast)
-        async with parts.database.write() as connection:
-            begun = await api.begin_all(parts, principal, connection, simulation)
+        begun = await api.begin_all(parts, principal, simulation)
     except SotopiaError as error:
         return await _page(request, parts, fields, error=error)
     if api.LINK in simulation.policies:
@@ -248,8 +247,7 @@ async def ask_for_drafts(
 ) -> Response:
     """Requests drafts."""
     try:
-        async with parts.database.write() as connection:
-            job = await ask_to_draft(connection, parts.settings, DraftSpec(text=text, model=model.strip()))
+        job = await ask_to_draft(parts.database, parts.settings, DraftSpec(text=text, model=model.strip()))
     except SotopiaError as error:
         return render(request, "design.html", 422, **await _draft_values(parts, "", problem=str(error), text=text))
     return RedirectResponse(f"/design?job={job}", 303)

@@ -84,8 +84,7 @@ async def open_study(
         if not isinstance(values, dict):
             raise InvalidValueError(expected="settings, such as `kind: play`", got=type(values))
         study = study_of(values)
-        async with parts.database.write() as connection:
-            await opening.open_study(connection, parts.settings, study, principal.id)
+        await opening.open_study(parts.database, parts.settings, study, principal.id)
     except (InvalidValueError, ConflictError) as error:
         return render(request, "study_new.html", 422, text=text, kinds=tuple(EXAMPLES), kind="", problem=str(error))
     return RedirectResponse(f"/studies/{study.name}", 303)

@@ -5,6 +5,7 @@ A personal link admits to a study, or to a seat of one episode.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from sotopia_studio import auth, live
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.store.engine import Database
 from sotopia_studio.studies import play, rating
 from sotopia_studio.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_studio.work import names
@@ -28,7 +30,7 @@ _LONGEST_ID = 200
 _USED = "this link was used before or is incomplete; ask for a new one"
 
 
-async def open_study(connection: AsyncConnection, settings: ServiceSettings, study: AnyStudy, owner: str = "") -> str:
+async def open_study(database: Database, settings: ServiceSettings, study: AnyStudy, owner: str = "") -> str:
     """Adds a study with all its assignments and returns its id.
 
     Raises:
@@ -36,6 +38,22 @@ async def open_study(connection: AsyncConnection, settings: ServiceSettings, stu
         InvalidValueError: the study has no assignments, or a name is not allowed in a service with accounts.
         UnknownNameError: a name is unknown.
     """
+    await names.checked(settings, lambda: _check(settings, study))
+    if isinstance(study, PlayStudy):
+        items = await asyncio.to_thread(play.plan, study)
+    else:
+        async with database.read() as connection:
+            items = await rating.plan(connection, study)
+    if not items:
+        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
+    async with database.write() as connection:
+        identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
+        await studies.add_assignments(connection, identity, items)
+    return identity
+
+
+def _check(settings: ServiceSettings, study: AnyStudy) -> None:
+    """Raises an error if a name is unknown or not allowed, or if there are too many tasks."""
     if not isinstance(study, AnnotateStudy):
         names.check_tasks(settings, study.tasks)
         repeats = study.repeats if isinstance(study, PlayStudy) else study.overlap
@@ -44,12 +62,6 @@ async def open_study(connection: AsyncConnection, settings: ServiceSettings, stu
         models = ModelPool(settings.models)
         partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})
         names.evaluator(settings, models, study.evaluator, partners)
-    items = play.plan(study) if isinstance(study, PlayStudy) else await rating.plan(connection, study)
-    if not items:
-        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
-    identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
-    await studies.add_assignments(connection, identity, items)
-    return identity
 
 
 async def add_links(connection: AsyncConnection, study: str, count: int) -> list[str]:

@@ -58,8 +58,8 @@ async def play_run(settings: ServiceSettings, database: Database, job: Job, stop
         await runs.change(connection, job.target, status="running", started=time.time(), finished=None, error="")
     models, count = ModelPool(spec.models), _Count()
     with names.meaning(settings):
-        resolved = spec.resolve(models)
-        plans = resolved.plans()
+        resolved = await names.built(lambda: spec.resolve(models))
+        plans = await names.built(resolved.plans)
 
     async def play() -> RunResult:
         directory = Path(row.directory)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
@@ -14,6 +12,7 @@ from sotopia_env.writing.drafting import Drafter
 from sotopia_env.writing.simulation import simulation_question
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import jobs, tables
+from sotopia_studio.store.engine import Database
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import names
 
@@ -36,7 +35,7 @@ class DraftSpec(Record):
     n: int = 1
 
 
-async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, spec: DraftSpec) -> str:
+async def ask_to_draft(database: Database, settings: ServiceSettings, spec: DraftSpec) -> str:
     """Requests drafts and returns the id of the job.
 
     Raises:
@@ -51,11 +50,11 @@ async def ask_to_draft(connection: AsyncConnection, settings: ServiceSettings, s
         hint = "name one, or set design_model"
         raise InvalidValueError("no language model is configured", field="model", hint=hint)
     names.check(settings, [model])
-    with names.meaning(settings):
-        # Resolves the name only, so that an unknown model is refused now and not in a job that fails later.
-        with_directories(ModelPool(settings.models))(model)
+    # Resolves the name only, so that an unknown model is refused now and not in a job that fails later.
+    await names.checked(settings, lambda: with_directories(ModelPool(settings.models))(model))
     target = tables.new_id()
-    await jobs.request(connection, DRAFT, target, spec.model_copy(update={"model": model}).model_dump_json())
+    async with database.write() as connection:
+        await jobs.request(connection, DRAFT, target, spec.model_copy(update={"model": model}).model_dump_json())
     return f"{DRAFT}:{target}"
 
 
@@ -66,7 +65,8 @@ async def draft(settings: ServiceSettings, job: Job, stop: Stop) -> str:
     drafts, refused = [], []
     try:
         with names.meaning(settings):
-            drafter = Drafter(with_directories(models)(spec.model), stop=stop)
+            model = await names.built(lambda: with_directories(models)(spec.model))
+        drafter = Drafter(model, stop=stop)
         for _ in range(spec.n):
             written = await drafter.ask(simulation_question(spec.text))
             if written is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
@@ -42,7 +40,7 @@ class EvaluationSpec(Record):
     evaluator: str
 
 
-async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings, spec: EvaluationSpec) -> str:
+async def ask_to_evaluate(database: Database, settings: ServiceSettings, spec: EvaluationSpec) -> str:
     """Requests an evaluation and returns the id of its job.
 
     Raises:
@@ -50,18 +48,21 @@ async def ask_to_evaluate(connection: AsyncConnection, settings: ServiceSettings
         InvalidValueError: the evaluator is unknown, or the run's directory is not there.
         ConflictError: the run was read from a file and has no directory.
     """
-    models = ModelPool(settings.models)
-    if names.evaluator(settings, models, spec.evaluator) is None:
+    checked = await names.checked(
+        settings, lambda: names.evaluator(settings, ModelPool(settings.models), spec.evaluator)
+    )
+    if checked is None:
         raise InvalidValueError(field="evaluator", expected="an evaluator other than none", got=spec.evaluator)
-    if spec.episode:
-        await episodes.line_of(connection, spec.episode)
-    else:
-        row = await runs.one(connection, spec.run)
-        if not row.directory:
-            raise ConflictError(f"run {spec.run} has no directory: evaluate its episodes one at a time")
-        check_run(Path(row.directory))  # an imported one may have been moved since
     target = tables.new_id()
-    await jobs.request(connection, EVALUATE, target, spec.model_dump_json())
+    async with database.write() as connection:
+        if spec.episode:
+            await episodes.line_of(connection, spec.episode)
+        else:
+            row = await runs.one(connection, spec.run)
+            if not row.directory:
+                raise ConflictError(f"run {spec.run} has no directory: evaluate its episodes one at a time")
+            check_run(Path(row.directory))  # an imported one may have been moved since
+        await jobs.request(connection, EVALUATE, target, spec.model_dump_json())
     return f"{EVALUATE}:{target}"
 
 
@@ -84,7 +85,7 @@ async def _evaluate_episode(
     async with database.read() as connection:
         row = await events.row_of(connection, spec.episode)
         episode = await episodes.record_of(connection, spec.episode)
-    evaluator = names.evaluator(settings, models, spec.evaluator, episode.policies)
+    evaluator = await names.built(lambda: names.evaluator(settings, models, spec.evaluator, episode.policies))
     assert evaluator is not None
     evaluated = await evaluate_episode(episode, evaluator)
     verdict = evaluated.evaluations[-1]
@@ -108,7 +109,7 @@ async def _evaluate_run(
         row = await runs.one(connection, spec.run)
     directory = Path(row.directory)
     seated = read_manifest(directory).config.policies
-    evaluator = names.evaluator(settings, models, spec.evaluator, seated)
+    evaluator = await names.built(lambda: names.evaluator(settings, models, spec.evaluator, seated))
     assert evaluator is not None
     # In a thread, because rules compute without a pause and would block the live episodes of this worker.
     await asyncio.to_thread(

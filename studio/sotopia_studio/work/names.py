@@ -7,12 +7,15 @@ any name.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model.options import ModelOptions
@@ -21,7 +24,7 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import replacement
 from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.naming.grammar import split, split_options
-from sotopia_env.naming.plugins import installed_only
+from sotopia_env.naming.plugins import installed_only, without_building
 from sotopia_env.runs.spec import RunSpec
 from sotopia_env.world import Evaluator
 from sotopia_env.world.answers import Configured
@@ -30,6 +33,8 @@ from sotopia_env.world.reward import CustomDimension
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.episodes import PERSON
 
+_T = TypeVar("_T")
+_BUILDER = ThreadPoolExecutor(1, "building")
 _OUTSIDE = re.compile(r"\b(api_base|custom|examples|template)\s*=|(://)")
 """The options that make a name read a file, or send prompts and keys to an address."""
 _FILES = frozenset({"examples", "template"})
@@ -41,6 +46,29 @@ _OF_A_RUN = frozenset({"max_cost", "max_tokens"})
 def meaning(settings: ServiceSettings) -> AbstractContextManager[None]:
     """Returns the context manager in which names must be resolved."""
     return installed_only() if settings.accounts else nullcontext()
+
+
+async def built(make: Callable[[], _T]) -> _T:
+    """Returns the result of a function that builds models, in a thread of its own: that takes up to a minute.
+
+    Meanwhile the event loop renews leases and carries out other jobs. Models are built one at a time, because those of
+    one directory share what was loaded.
+    """
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_BUILDER, copy_context().run, make)
+
+
+async def checked(settings: ServiceSettings, check: Callable[[], _T]) -> _T:
+    """Returns the result of a function that resolves names, without building what they name and outside the event loop.
+
+    For processes that answer requests; models are built in workers.
+    """
+
+    def work() -> _T:
+        with without_building(), meaning(settings):
+            return check()
+
+    return await asyncio.to_thread(work)
 
 
 def check(settings: ServiceSettings, names: Iterable[str], manner: Mapping[str, Any] | None = None) -> None:

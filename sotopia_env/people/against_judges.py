@@ -27,9 +27,8 @@ from sotopia_env.people.between_annotators import (
     Statistic,
     annotator_agreement,
     bin_of,
-    mean_of,
 )
-from sotopia_env.people.correlations import NO_SEAT, correlations, too_few
+from sotopia_env.people.correlations import NO_SEAT, correlations, mean_with_interval, too_few
 from sotopia_env.people.judge_labels import judge_labels, recorded_judges
 from sotopia_env.people.quality import LENIENT, QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
@@ -218,7 +217,8 @@ def human_agreement(
         scores, missing = _judge_scores(by_key, judge, people, scales)
         by_judge = {d: _pairs(d, scores, people, scenarios) for d in scales}
         all_scores, _ = _judge_scores(by_key, judge, everybody, scales)
-        rows = [_on_dimension(judge, d, *by_judge[d], _pairs(d, all_scores, everybody, scenarios)[0]) for d in scales]
+        all_pairs = {d: _pairs(d, all_scores, everybody, scenarios)[0] for d in scales}
+        rows = [_on_dimension(judge, d, *by_judge[d], all_pairs[d], scale) for d, scale in scales.items()]
         by_dimension += rows
         overall.append(_overall(judge, rows, missing))
         for d, (pairs, _) in by_judge.items():
@@ -330,9 +330,15 @@ def _pairs(
 
 
 def _on_dimension(
-    judge: str, dimension: str, pairs: Sequence[_ScoredSeat], unscored: int, all_pairs: Sequence[_ScoredSeat]
+    judge: str,
+    dimension: str,
+    pairs: Sequence[_ScoredSeat],
+    unscored: int,
+    all_pairs: Sequence[_ScoredSeat],
+    scale: tuple[int, int],
 ) -> JudgeOnDimension:
     humans, differences = [pair.human for pair in pairs], [pair.difference for pair in pairs]
+    width, scenarios = scale[1] - scale[0], [pair.scenario for pair in pairs]
     r, rho = _correlations(pairs)
     all_r, all_rho = _correlations(all_pairs)
     sd_human, with_range = _deviation(humans), [pair for pair in pairs if len(pair.people) > 1]
@@ -345,14 +351,14 @@ def _on_dimension(
         spearman=rho,
         all_pearson=all_r,
         all_spearman=all_rho,
-        mean_difference=mean_of(differences, NO_SEAT),
+        mean_difference=mean_with_interval(differences, scenarios, (-width, width), NO_SEAT),
         sd_difference=_deviation(differences),
         sd_human=sd_human,
-        within_sd=_within(differences, sd_human),
+        within_sd=_within(differences, sd_human, scenarios),
         n_range=len(with_range),
-        inside=_range_share((min(p.people) <= p.judge <= max(p.people) for p in with_range), len(pairs)),
-        above=_range_share((p.judge > max(p.people) for p in with_range), len(pairs)),
-        below=_range_share((p.judge < min(p.people) for p in with_range), len(pairs)),
+        inside=_range_share([min(p.people) <= p.judge <= max(p.people) for p in with_range], pairs),
+        above=_range_share([p.judge > max(p.people) for p in with_range], pairs),
+        below=_range_share([p.judge < min(p.people) for p in with_range], pairs),
     )
 
 
@@ -367,17 +373,22 @@ def _deviation(values: Sequence[float]) -> Statistic:
     return Statistic(statistics.stdev(values))
 
 
-def _within(differences: Sequence[float], sd: Statistic) -> Statistic:
+def _within(differences: Sequence[float], sd: Statistic, scenarios: Sequence[str]) -> Statistic:
     if sd.value is None:
         return Statistic(None, sd.reason)
     if sd.value < 1e-9:
         return Statistic(None, "the human scores are all the same")
     # The tolerance counts a difference of exactly one standard deviation despite rounding.
-    return Statistic(sum(abs(d) <= sd.value + 1e-9 for d in differences) / len(differences))
+    return _share([abs(d) <= sd.value + 1e-9 for d in differences], scenarios, NO_SEAT)
 
 
-def _range_share(hits: Iterable[bool], n: int) -> Statistic:
-    return mean_of([float(hit) for hit in hits], "no seat was scored by the judge and two annotators" if n else NO_SEAT)
+def _range_share(hits: Sequence[bool], pairs: Sequence[_ScoredSeat]) -> Statistic:
+    scenarios = [pair.scenario for pair in pairs if len(pair.people) > 1]
+    return _share(hits, scenarios, "no seat was scored by the judge and two annotators" if pairs else NO_SEAT)
+
+
+def _share(hits: Sequence[bool], scenarios: Sequence[str], reason: str) -> Statistic:
+    return mean_with_interval([float(hit) for hit in hits], scenarios, (0, 1), reason)
 
 
 def _overall(judge: str, rows: Sequence[JudgeOnDimension], missing: Counter[str]) -> JudgeOverall:

@@ -38,7 +38,7 @@ class Statistic:
         p: two-sided p-value against 0 over scenarios, for correlations.
         low: lower end of the 95 % interval over scenarios; ``None`` without an interval.
         high: upper end of the interval; ``None`` without an interval.
-        no_interval: why a correlation, kappa or alpha with a value has no interval.
+        no_interval: why a statistic with a value has no interval.
     """
 
     value: float | None

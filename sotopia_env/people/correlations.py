@@ -1,12 +1,15 @@
-"""Correlations of a judge's scores with human scores, with intervals and p-values over scenarios."""
+"""Correlations of a judge's scores with human scores, and means over seats, with intervals over scenarios."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 from sotopia_env.people.between_annotators import Statistic, with_interval
 from sotopia_env.people.jackknife import leave_one_out
 from sotopia_env.reports.agreement import Correlation, pearson, spearman, varies
+from sotopia_env.reports.intervals import Bounds, estimate
 
 NO_SEAT = "no seat was scored by both"
 
@@ -45,6 +48,33 @@ def _correlation(
         return Statistic(None)
     rest = (coefficient([judge[i] for i in kept], [human[i] for i in kept]) for kept in leave_one_out(scenarios))
     return with_interval(whole.value, [None if item is None else item.value for item in rest], test=True)
+
+
+def mean_with_interval(values: Sequence[float], scenarios: Sequence[str], ends: Bounds, reason: str) -> Statistic:
+    """Returns the mean over seats with its 95 % interval, or ``reason`` if there are no values.
+
+    Every seat has the same weight, as in the papers. Each scenario enters with the part by which it moves this mean, so
+    that the standard error is the cluster-robust one of the mean over seats (Cameron and Miller 2015, section II).
+
+    Args:
+        values: the values of the seats.
+        scenarios: the scenarios of these seats.
+        ends: the lowest and the highest possible value.
+        reason: why there may be no values.
+    """
+    if not values:
+        return Statistic(None, reason)
+    mean, sums, sizes = math.fsum(values) / len(values), defaultdict[str, list[float]](list), Counter(scenarios)
+    for value, scenario in zip(values, scenarios, strict=True):
+        sums[scenario].append(value)
+    parts = {
+        scenario: mean + (math.fsum(own) - sizes[scenario] * mean) * len(sums) / len(values)
+        for scenario, own in sums.items()
+    }
+    interval = estimate(list(parts.values()), list(parts), ends)
+    return Statistic(
+        mean, low=interval.low, high=interval.high, no_interval=interval.missing if interval.low is None else None
+    )
 
 
 def too_few(n: int, least: int) -> str:

@@ -13,8 +13,8 @@ from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, 
 from sotopia_env.people.between_annotators import MEAN, Statistic
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
 from sotopia_env.reports.comparison_tables import reason_lines
-from sotopia_env.reports.intervals import show_number
-from sotopia_env.reports.sheet import Missing, Report, Sheet, Value, show_percent
+from sotopia_env.reports.intervals import adjusted, show_number
+from sotopia_env.reports.sheet import Format, Missing, Report, Sheet, Value, show_p, show_percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,11 +24,13 @@ _PANELS_IN_A_ROW = 4
 _BINS_ON_SCREEN = (2, 3, 4, 5, 11)
 _SHARES = ("within_sd", "inside", "above", "below")
 _DIFFERENCES = ("mean_difference", "sd_difference", "sd_human")
+_WITH_ENDS = ("mean_difference", *_SHARES)
+_Q = "q: Benjamini-Hochberg over all judges and dimensions, for r and for rho separately."
 _LABELS = {
     "pearson": "r",
-    "pearson_p": "p",
+    "pearson_q": "q",
     "spearman": "rho",
-    "spearman_p": "p",
+    "spearman_q": "q",
     "mean_difference": "judge - human",
     "sd_difference": "sd",
     "within_sd": "within 1 sd %",
@@ -47,7 +49,7 @@ def agreement_report(result: HumanAgreement) -> Report:
         head = f"{result.labels[overall.judge]} and people; {overall.unscored} annotated seats unscored"
         title = "\n".join(map(escape_line, [head, *reason_lines(overall.reasons)]))
         parts.append(replace(sheet, title=title, rows=[*sheet.rows, _all(overall)]))
-        parts.append(_correlations_on_screen(result, overall.judge))
+        parts += [_correlations_on_screen(result, overall.judge), _shares_on_screen(result, overall.judge)]
     parts += [] if result.overall else ["(the annotated episodes are not evaluated)"]
     return Report(
         name="human_agreement",
@@ -79,13 +81,12 @@ def _cell(statistic: Statistic) -> Value:
     return Missing(statistic.reason or "") if statistic.value is None else statistic.value
 
 
-def _shown(statistic: Statistic) -> Value:
+def _shown(statistic: Statistic, show: Format = show_number) -> Value:
     """The cell of a statistic with its interval."""
     if statistic.value is None:
         return Missing(statistic.reason or "")
-    ends = statistic.low, statistic.high
-    interval = ", ".join(map(show_number, ends)) if None not in ends else "n/a"
-    return f"{show_number(statistic.value)} [{interval}]"
+    interval = ", ".join(show(end) for end in (statistic.low, statistic.high) if end is not None) or "n/a"
+    return f"{show(statistic.value)} [{interval}]"
 
 
 _AFTER_AND_BEFORE = (
@@ -104,6 +105,20 @@ def _correlations_on_screen(result: HumanAgreement, judge: str) -> Sheet:
     ]
     notes = _no_intervals({row.dimension: (row.pearson, row.all_pearson) for row in correlations})
     columns = ("correlation", "r after rules", "r before", "rho after rules", "rho before")
+    return Sheet("", columns, rows, notes=notes, footnotes=True)
+
+
+def _shares_on_screen(result: HumanAgreement, judge: str) -> Sheet:
+    """The mean difference and the shares of one judge, with intervals."""
+    own = [row for row in result.by_dimension if row.judge == judge]
+    names = _WITH_ENDS[:3]  # a screen has no room for more; the files have all
+    measures = {row.dimension: [getattr(row, name) for name in names] for row in own}
+    rows: list[tuple[Value, ...]] = [
+        (dimension, _shown(first), *(_shown(share, show_percent) for share in shares))
+        for dimension, (first, *shares) in measures.items()
+    ]
+    columns = ("mean over seats", *(_LABELS[name] for name in names))
+    notes = (*_no_intervals(measures), "Shares within 1 sd: for the standard deviation of these human scores.", _Q)
     return Sheet("", columns, rows, notes=notes, footnotes=True)
 
 
@@ -138,34 +153,66 @@ def _reliability_on_screen(result: HumanAgreement) -> Sheet:
 
 
 def _judges(result: HumanAgreement) -> Sheet:
-    correlations = ("pearson", "pearson_p", "spearman", "spearman_p")
-    hidden = tuple(f"{name}{part}" for name in ("pearson", "spearman") for part in ("_low", "_high"))
+    correlations = ("pearson", "pearson_q", "spearman", "spearman_q")
+    hidden = tuple(f"{name}{part}" for name in ("pearson", "spearman") for part in ("_p", "_low", "_high"))
     hidden += ("all_pearson", "all_spearman")
+    ends = tuple(f"{name}{part}" for name in _WITH_ENDS for part in ("_low", "_high"))
+    q_values = zip(*(adjusted([item.p for item in column]) for column in _tested(result)), strict=True)
     return Sheet(
         "judges",
-        ("judge", "dimension", "n", "unscored", *correlations, *hidden, *_DIFFERENCES, "n_range", *_SHARES, "reason"),
-        [_judge_row(row) for row in result.by_dimension],
+        (
+            "judge",
+            "dimension",
+            "n",
+            "unscored",
+            *correlations,
+            *hidden,
+            *_DIFFERENCES,
+            "n_range",
+            *_SHARES,
+            *ends,
+            "reason",
+        ),
+        [_judge_row(row, q) for row, q in zip(result.by_dimension, q_values, strict=True)],
         labels=_LABELS,
-        formats=dict.fromkeys(_SHARES, show_percent),
-        hidden=("unscored", *hidden, "sd_human", "n_range", "reason"),
+        formats=dict.fromkeys(_SHARES, show_percent) | dict.fromkeys(("pearson_q", "spearman_q"), show_p),
+        hidden=("unscored", *hidden, "sd_human", "n_range", *ends, "reason"),
         footnotes=True,
     )
 
 
-def _judge_row(row: JudgeOnDimension) -> tuple[Value, ...]:
+def _tested(result: HumanAgreement) -> tuple[list[Statistic], list[Statistic]]:
+    return [row.pearson for row in result.by_dimension], [row.spearman for row in result.by_dimension]
+
+
+def _judge_row(row: JudgeOnDimension, q_values: Sequence[float | None]) -> tuple[Value, ...]:
     differences, shares = ([getattr(row, name) for name in names] for names in (_DIFFERENCES, _SHARES))
-    correlations = [part for item in (row.pearson, row.spearman) for part in (_cell(item), item.p)]
-    correlations += [end for item in (row.pearson, row.spearman) for end in (item.low, item.high)]
+    tested = (row.pearson, row.spearman)
+    correlations = [part for item, q in zip(tested, q_values, strict=True) for part in (_cell(item), q)]
+    correlations += [end for item in tested for end in (item.p, item.low, item.high)]
     correlations += [_cell(row.all_pearson), _cell(row.all_spearman)]
     reasons = dict.fromkeys(item.reason for item in (row.pearson, row.spearman, *differences, *shares) if item.reason)
     counts = (row.judge, row.dimension, row.n, row.unscored)
-    return (*counts, *correlations, *map(_cell, differences), row.n_range, *map(_cell, shares), "; ".join(reasons))
+    return (
+        *counts,
+        *correlations,
+        *map(_cell, differences),
+        row.n_range,
+        *map(_cell, shares),
+        *_ends(row),
+        "; ".join(reasons),
+    )
+
+
+def _ends(row: JudgeOnDimension) -> list[Value]:
+    return [end for name in _WITH_ENDS for end in (getattr(row, name).low, getattr(row, name).high)]
 
 
 def _all(overall: JudgeOverall) -> tuple[Value, ...]:
     """The last row of a judge's sheet, which has neither correlations nor differences."""
     shares = [_cell(getattr(overall, name)) for name in _SHARES]
-    return ("all", overall.n, overall.unscored, *[""] * (10 + len(_DIFFERENCES)), overall.n_range, *shares, "")
+    gap = [""] * (12 + len(_DIFFERENCES))
+    return ("all", overall.n, overall.unscored, *gap, overall.n_range, *shares, *[""] * (2 * len(_WITH_ENDS) + 1))
 
 
 def _annotators_on_screen(result: HumanAgreement) -> Sheet:

@@ -23,11 +23,13 @@ from sotopia_env.people import human_agreement
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension
 from sotopia_env.people.answers import AnnotationSet
 from sotopia_env.people.between_annotators import BINS, bin_of, pairwise_agreement, randolph_kappa
+from sotopia_env.people.correlations import mean_with_interval
 from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
 from sotopia_env.people.quality import LENIENT
 from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationRequest
 from sotopia_env.reports.agreement import judge_agreement
+from sotopia_env.reports.intervals import UNBOUNDED, critical_value
 from sotopia_env.world.episode import Episode, Evaluation, Score, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
@@ -216,6 +218,36 @@ def test_a_lenient_and_a_strict_judge(tmp_path: Path) -> None:
 def test_a_standard_deviation_off_is_still_within(tmp_path: Path) -> None:
     result = row(agreement_of(tmp_path, [5, 6, 7], [(4, 4), (5, 5), (6, 6)]))
     assert (result.sd_human.value, result.mean_difference.value, result.within_sd.value) == (1.0, 1.0, 1.0)
+
+
+def test_a_mean_over_seats_has_the_cluster_robust_interval_over_scenarios() -> None:
+    import numpy as np
+    import statsmodels.api as sm
+
+    generator = np.random.default_rng(2)
+    scenarios = [f"s{i % 7}" for i in range(20)]
+    values = [float(generator.normal() + int(name[1]) % 3) for name in scenarios]
+    fit = sm.OLS(values, np.ones(20)).fit(cov_type="cluster", cov_kwds={"groups": [int(s[1]) for s in scenarios]})
+    result = mean_with_interval(values, scenarios, UNBOUNDED, "")
+    assert result.low is not None
+    assert result.high is not None
+    assert result.value == pytest.approx(float(np.mean(values)))
+    error = float(fit.bse[0])
+    assert (result.high - result.low) / 2 == pytest.approx(critical_value(0.05, 6) * error)
+
+
+def test_the_report_has_intervals_of_the_difference_and_the_shares_and_q(tmp_path: Path) -> None:
+    people: People = [(2, 3), (4, 5), (6, 7), (7, 8), (3, 4), (5, 6)]
+    result = agreement_of(tmp_path, [5, 6, 9, 10, 4, 8], people)
+    lenient = row(result)
+    for item in (lenient.mean_difference, lenient.within_sd, lenient.inside, lenient.above, lenient.below):
+        assert item.value is not None
+        assert item.low is not None
+        assert item.high is not None
+        assert item.low <= item.value <= item.high
+        assert item.low < item.high
+    columns = agreement_report(result).csv()["judges"].splitlines()[0].split(",")
+    assert {"mean_difference_low", "within_sd_high", "inside_low", "pearson_p", "pearson_q"} <= set(columns)
 
 
 def test_correlations_are_those_of_numpy(tmp_path: Path) -> None:
@@ -446,7 +478,7 @@ def test_the_report_counts_what_was_removed(whole: tuple[list[Episode], HumanAgr
     assert "\n  12 episodes have fewer annotations left than planned\n" in text
     assert "\nkind and people; 0 annotated seats unscored\n" in text
     assert "\nn/a in secret, goal: the human scores are all the same\n" in text
-    assert all(len(line) <= 132 for line in text.splitlines())
+    assert [line for line in text.splitlines() if len(line) > 132] == []
 
 
 def test_reports_hold_the_same_numbers(whole: tuple[list[Episode], HumanAgreement]) -> None:

@@ -180,14 +180,16 @@ def _ray_workers(name: str) -> int:
 
 
 def play_spec(spec: RunSpec, out: Path, workers: int = 0, verbose: bool = False, part: Part | None = None) -> bool:
-    """Plays a run or a part of it; returns whether an episode failed or is unscored."""
+    """Plays a run or a part of it; returns whether an episode failed or is unscored, or a policy wrote no action."""
     result, number = _run_on_ray(spec, out, workers) if workers else _run_here(spec, out, verbose, part)
     # The driver of a Ray cluster calls no models itself, so unscored episodes need another command.
     on_ray = f"`sotopia evaluate {out} --evaluator {shlex.quote(spec.evaluator)}`, with the same options of models,"
     typer.echo(f"{result.run_dir}: {_summary(result, on_ray if workers else 'the same command')}")
+    for line in result.usability.lines():
+        typer.echo(f"sotopia: {line}", err=True)
     budget = "" if number else " with a higher limit"
     exit_if_stopped(result.stopped, number, f"the same command{budget} continues the run in {out}")
-    return bool(result.failures or result.unscored)
+    return bool(result.failures or result.unscored or result.usability.useless)
 
 
 def _run_here(spec: RunSpec, out: Path, verbose: bool, part: Part | None) -> tuple[RunResult, int | None]:

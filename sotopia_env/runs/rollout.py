@@ -38,6 +38,7 @@ from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.parts import Part, check_division, merge_parts, take_over
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
 from sotopia_env.runs.play import TurnListener, Watcher, evaluate_episode, play_episode
+from sotopia_env.runs.usability import Usability
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.world.dynamics import initial_state
@@ -65,6 +66,7 @@ class RunResult:
         stopped: why the run ended before it was done; empty if it was done.
         unfinished: the number of episodes that were started but did not end because the run was stopped. They do not
             count as failures. A resumed run continues them, in a run directory from the turn that was next.
+        usability: the turns of this call whose text was not an action; empty for a run on Ray.
     """
 
     run_dir: Path | None
@@ -76,6 +78,7 @@ class RunResult:
     repaired: tuple[str, ...]
     stopped: str = ""
     unfinished: int = 0
+    usability: Usability = field(default_factory=Usability, repr=False)
     # Not in the repr: asyncio writes out the result of its main task when it restores the Ctrl-C handler.
     _episodes: tuple[Episode, ...] = field(default=(), repr=False)
 
@@ -101,6 +104,7 @@ class _Run:
     started: int = 0
     played: int = 0
     unscored: int = 0
+    usability: Usability = field(default_factory=Usability)
 
     @property
     def unfinished(self) -> int:
@@ -174,6 +178,7 @@ class _Run:
                 self.directory.append_failure(outcome)
             return
         self.played += 1
+        self.usability.add(outcome)
         self.unscored += is_unscored(outcome)
         if self.directory is not None:
             self.directory.append(outcome)
@@ -316,6 +321,7 @@ async def run_episodes(
         repaired=directory.repaired if directory else (),
         stopped=stop.reason,
         unfinished=run.unfinished,
+        usability=run.usability,
         _episodes=tuple(run.episodes[plan.key] for plan in plans if plan.key in run.episodes),
     )
 

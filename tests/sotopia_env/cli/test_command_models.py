@@ -323,3 +323,14 @@ def test_a_server_whose_first_answers_fail_stops_the_run_and_the_same_command_co
         server.raw = b""
         sotopia(*command)
     assert len(list(read_run(tmp_path / "run"))) == 8
+
+
+@pytest.mark.parametrize(("usable", "code"), [(0, 1), (2, 0), (4, 0)])
+def test_a_run_says_when_most_turns_of_a_policy_were_not_actions(tmp_path: Path, usable: int, code: int) -> None:
+    texts = iter(['{"action_type": "speak", "argument": "Hm."}'] * usable)
+    with table_server(reply=lambda body: next(texts, "I would rather not."), key="secret-key") as server:
+        more = ["--policy", "local/tiny:reasks=0", "--evaluator", "none", "--set", "models.structured=off"]
+        result = sotopia(*words(server, tmp_path, *more), code=code)
+    line = f'sotopia: local/tiny: {6 - usable} of 6 turns were not an action (most often: "no JSON object'
+    assert (line in result.stderr) == (usable < 3)
+    assert "were not an action" not in result.stdout

@@ -77,8 +77,8 @@ def rows(number: int) -> dict[str, list[dict[str, Any]]]:
     episode |= {"starred": number % 100 == 0, "created": float(number), "ended": float(number)}
     agents = [("agent_0", f"character-{number % 40}"), ("agent_1", f"character-{number % 39}")]
     seats = [
-        {"episode": identity, "agent": agent, "character": character, "policy": f"policy-{(number + place) % 7}"}
-        for place, (agent, character) in enumerate(agents)
+        {"episode": identity, "agent": agent, "character": character, "policy": f"policy-{(number + seat) % 7}"}
+        for seat, (agent, character) in enumerate(agents)
     ]
     scores = [
         {"episode": identity, "agent": agent, "evaluator": "judge", "dimension": str(dimension), "value": float(value)}
@@ -99,10 +99,10 @@ async def fill(database: Database) -> None:
         for start in range(0, EPISODES, CHUNK):
             parts: dict[str, list[dict[str, Any]]] = {}
             for number in range(start, start + CHUNK):
-                for name, found in rows(number).items():
-                    parts.setdefault(name, []).extend(found)
-            for name, found in parts.items():
-                await connection.execute(tables.metadata.tables[name].insert(), found)
+                for name, lines in rows(number).items():
+                    parts.setdefault(name, []).extend(lines)
+            for name, lines in parts.items():
+                await connection.execute(tables.metadata.tables[name].insert(), lines)
 
 
 async def lists(url: str) -> list[Figure]:
@@ -218,5 +218,5 @@ def p95(values: list[float]) -> float:
 def figures() -> list[Figure]:
     """Both parts, each with a SQLite database of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(lists(f"sqlite:///{folder}/lists.db"))
-        return found + asyncio.run(live(f"sqlite:///{folder}/live.db", Path(folder)))
+        of_lists = asyncio.run(lists(f"sqlite:///{folder}/lists.db"))
+        return of_lists + asyncio.run(live(f"sqlite:///{folder}/live.db", Path(folder)))

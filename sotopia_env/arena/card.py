@@ -152,8 +152,8 @@ def outstanding(failures: Iterable[FailedEpisode], rows: Iterable[CardRow]) -> t
     """Returns each failed episode once, without those that were played after all, in the order of their keys."""
     done = {row.key for row in rows}
     # Of two records of one episode, the one that says where the policy failed is kept.
-    kept = sorted((item for item in failures if item.key not in done), key=lambda item: (item.key, bool(item.seats)))
-    return tuple({item.key: item for item in kept}.values())
+    records = sorted((item for item in failures if item.key not in done), key=lambda item: (item.key, bool(item.seats)))
+    return tuple({item.key: item for item in records}.values())
 
 
 def merged_cards(cards: Sequence[Card]) -> Card:

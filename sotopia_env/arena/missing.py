@@ -127,10 +127,10 @@ def _worst(card: Card, cell: _Cell) -> float:
     low, _ = metric_bounds(()).get(card.suite.metric, UNBOUNDED)
     if low > -math.inf:
         return low
-    seen = [
+    payoffs = [
         row.payoff for row in card.rows if (row.task, row.seat) == (cell.task, cell.seat) and row.payoff is not None
     ]
-    return min([_NO_AGREEMENT, *seen])
+    return min([_NO_AGREEMENT, *payoffs])
 
 
 def _row(key: str, policy: str, cell: _Cell, payoff: float) -> CardRow:

@@ -68,8 +68,8 @@ class PoolTables:
         rows: list[tuple[Value, ...]] = []
         for (a, b), gap in list(self.rating.gaps.items())[:_MOST_PAIRS]:
             # Without the seats that failed, a difference can have the wrong sign.
-            known = {a, b} <= {*self.rating.ranks}
-            difference = (gap, gap.p) if known else (_unranked(self.play, a, b), None)
+            ranked = {a, b} <= {*self.rating.ranks}
+            difference = (gap, gap.p) if ranked else (_unranked(self.play, a, b), None)
             wins = superiority(self.rows, a, b) or Missing("no matched seats")
             rows.append((self.label[a], self.label[b], wins, *difference))
         return Sheet(
@@ -241,11 +241,11 @@ def _ratings(
     lines: list[tuple[Value, ...]] = []
     for policy in order:
         rank = rating.ranks.get(policy)
-        place = (_unranked(play, policy),) * 2 if rank is None else (rating.groups[policy], rank.places)
+        standing = (_unranked(play, policy),) * 2 if rank is None else (rating.groups[policy], rank.places)
         strengths = [item.strengths[policy] if elo else alone for item in (rating, play.at_worst)]
         points = _elo(elo[policy]) if elo else alone
         means = (rating.means[policy], strengths[0], play.at_worst.means[policy].mean, strengths[1])
-        lines.append((label[policy], *place, *means, clean_means.get(policy), points))
+        lines.append((label[policy], *standing, *means, clean_means.get(policy), points))
     return Sheet(
         name,
         ("policy", "group", "rank", "mean", "strength", "worst_mean", "worst_strength", "clean_mean", "elo"),

@@ -174,8 +174,8 @@ def hard(
     selection = hard_tasks(runs, target, top, metric=metric, evaluator=evaluator, held_out=held_out or ())
     rows = [(e.task or "", e.gap, e.high, e.low, e.by or "", _held_out(e)) for e in selection.entries]
     columns = ("task", "gap", "others' high", "own low", "by", "held-out difference")
-    shown = len(columns) if held_out else len(columns) - 1
-    typer.echo(Sheet("hard", columns[:shown], [row[:shown] for row in rows]).text())
+    width = len(columns) if held_out else len(columns) - 1
+    typer.echo(Sheet("hard", columns[:width], [row[:width] for row in rows]).text())
     typer.echo(
         escape(f"{selection.about}; {selection.compared} tasks compared, {selection.left_out} without deviations")
     )

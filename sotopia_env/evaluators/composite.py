@@ -103,10 +103,10 @@ class Composite:
             EvaluationError: no member scored the episode; the message gives the reason of each.
         """
         members = self._applicable(episode)
-        known = {m.name: recorded_scores(m, episode) for m in members if not isinstance(m, ComputedEvaluator)}
-        new = await evaluate_members([m for m in members if known.get(m.name) is None], episode)
+        records = {m.name: recorded_scores(m, episode) for m in members if not isinstance(m, ComputedEvaluator)}
+        new = await evaluate_members([m for m in members if records.get(m.name) is None], episode)
         results = {result.member: result for result in new}
-        return self._combine(episode, [results.get(m.name) or MemberResult(m.name, known[m.name]) for m in members])
+        return self._combine(episode, [results.get(m.name) or MemberResult(m.name, records[m.name]) for m in members])
 
     def _combine(self, episode: Episode, results: Sequence[MemberResult]) -> Evaluation:
         failures = [f"{result.member} failed: {result.failure}" for result in results if result.failure]

@@ -173,6 +173,7 @@ def test_intervals_tests_and_ranks_are_right_as_often_as_they_say() -> None:
     assert min(map(coverage.lowest_rate_coverage, (8, 12, 20, 30))) >= 0.94
     assert coverage.crossed_coverage(6, 8, sets=200) >= 0.92
     assert coverage.people_with_people_coverage(40, 20, 4, sets=60) >= 0.9
+    assert coverage.arena_coverage(1, sets=150) >= 0.9
     assert coverage.permuted_tags(40, 4, sets=200) <= 0.08
     assert coverage.wrong_ranks(5, 12, sets=60) <= 0.1
     assert coverage.wrong_ranks_beside_failures(0.2, 4, sets=20) <= 0.2

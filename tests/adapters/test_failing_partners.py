@@ -6,6 +6,8 @@ import asyncio
 import json
 import pickle
 
+import gymnasium
+import numpy as np
 import pytest
 
 from sotopia_env import naming
@@ -13,6 +15,7 @@ from sotopia_env.adapters import TextSeat
 from sotopia_env.adapters.seat_reward import SeatReward
 from sotopia_env.adapters.trl_tools import SeatTools
 from sotopia_env.envs.gymnasium_env import SotopiaSingleAgentEnv
+from sotopia_env.envs.moves import FIRST_OFFER
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError, ModelRefusedError, PolicyError
 from sotopia_env.testing import FixedEvaluator
@@ -185,6 +188,50 @@ def test_gymnasium_with_a_failing_partner_raises_and_plays_the_same_after_a_rese
         return failing.persistently(episode) or (None, None)
 
     failing.check_failing_partners(play, repeats=True)
+
+
+def test_vector_environments_with_a_failing_partner_raise_and_play_the_same_after_a_reset():
+    def play(partner: str):
+        envs = gymnasium.make_vec("sotopia_env/Sotopia-v0", num_envs=2, task="bargaining", partner=partner)
+
+        def episodes():
+            envs.reset(seed=[failing.SEED, failing.SEED])
+            over = np.zeros(2, dtype=bool)
+            while not over.any():
+                observations = envs.call("observation")
+                texts = [failing.answer(each.own_turns, each.moves.accept) for each in observations]
+                _, rewards, terminated, truncated, _ = envs.step(texts)
+                over = terminated | truncated
+                assert over.all() or not rewards.any()
+            return [failing.turns_of(episode) for episode in envs.call("episode")], float(rewards.sum())
+
+        result = failing.persistently(episodes)
+        if result is None:
+            with pytest.raises(InvalidActionError):  # a failed episode is not stepped on, and pays nothing
+                envs.step([failing.answer(0)] * 2)
+        envs.close()
+        return result or (None, None)
+
+    failing.check_failing_partners(play, repeats=True)
+
+
+@pytest.mark.parametrize("kind", [failing.Once, failing.ForGood])
+def test_numbers_with_a_failing_partner_raise_and_play_the_same_after_a_reset(kind):
+    def play(partner):
+        env = gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner=partner)
+
+        def episode():
+            env.reset(seed=failing.SEED)
+            over = False
+            while not over:
+                own = env.unwrapped.game.observation().own_turns
+                _, reward, over, _, info = env.step(FIRST_OFFER + min(own, 9))
+            return failing.turns_of(env.unwrapped.episode()), reward, info["stop_reason"]
+
+        return failing.persistently(episode)
+
+    expected = None if kind is failing.ForGood else play(failing.Partner())
+    assert play(kind()) == expected
 
 
 def test_pettingzoo_with_a_failing_partner_raises_and_goes_on_when_play_is_called_again():

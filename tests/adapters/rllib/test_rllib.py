@@ -4,16 +4,21 @@ import re
 import subprocess
 import sys
 
+import gymnasium
 import pytest
 
 from sotopia_env import sotopia_v0
+from sotopia_env.foundation.errors import PolicyError
+from tests.adapters import failing
 from tests.adapters.libraries import need
 from tests.test_docs import ROOT
 
 need("ray")
 need("tree")  # one of the packages of ray[rllib]
 
+from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
+from ray.tune.registry import register_env
 
 
 def test_the_example_trains():
@@ -43,3 +48,56 @@ def test_the_wrappers_of_pettingzoo_play_an_episode(wrapper, make):
     assert seen == {"agent_0", "agent_1"}
     assert set(rewards) == seen
     assert turns <= 6
+
+
+PARTNERS: list[failing.Partner] = []
+RETURNS: list[float] = []
+
+
+class Bookkeeper(gymnasium.Wrapper):
+    """Notes what every finished episode paid."""
+
+    def step(self, action):
+        result = super().step(action)
+        if result[2]:
+            RETURNS.append(result[1])
+        return result
+
+
+def make_failing_env(config):
+    # Named by RLlib's registry, which would pickle a partner: each environment that it makes gets the same one.
+    return Bookkeeper(gymnasium.make("sotopia_env/SotopiaMoves-v0", task="bargaining", partner=PARTNERS[-1]))
+
+
+def iteration(partner, restart):
+    PARTNERS.append(partner)
+    RETURNS.clear()
+    register_env("failing-moves", make_failing_env)
+    algorithm = (
+        PPOConfig()
+        .environment("failing-moves")
+        .env_runners(num_env_runners=0, batch_mode="complete_episodes")
+        .fault_tolerance(restart_failed_sub_environments=restart)
+        .training(train_batch_size_per_learner=64, minibatch_size=64, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        return algorithm.train()["env_runners"]
+    finally:
+        algorithm.stop()
+
+
+@pytest.mark.parametrize("partner", [failing.Once, failing.ForGood])
+def test_a_partner_that_fails_ends_training_without_a_reward(partner):
+    with pytest.raises(RuntimeError) as failure:
+        iteration(partner(), restart=False)
+    assert isinstance(failure.value.__cause__, PolicyError)
+
+
+@pytest.mark.parametrize("partner", [failing.Partner, failing.Once])
+def test_an_environment_that_rllib_restarts_plays_on_without_the_failed_episode(partner):
+    results = iteration(partner(), restart=True)
+    assert PARTNERS[-1].calls > 3 + partner.failures
+    assert results["num_episodes"] == len(RETURNS)
+    assert results["episode_return_mean"] == pytest.approx(sum(RETURNS) / len(RETURNS))

@@ -42,9 +42,10 @@ def _sheets(report: InterviewReport) -> tuple[Sheet, ...]:
     return (
         Sheet(
             "completion",
-            ("policy", "measure", ESTIMATE, "psi", "between_templates"),
-            [(c.policy, c.measure, c.estimate, c.psi, c.between) for c in report.completion],
-            labels={ESTIMATE: "completion or accuracy", "psi": "PSI"},
+            ("policy", "measure", ESTIMATE, "psi", "results", "between_templates"),
+            [(c.policy, c.measure, c.estimate, c.psi, c.results, c.between) for c in report.completion],
+            labels={ESTIMATE: "completion or accuracy", "psi": "PSI", "results": "results an instance"},
+            notes=_psi_notes(report),
             formats={ESTIMATE: show_percent, "psi": show_percent},
         ),
         Sheet(
@@ -92,6 +93,15 @@ def _sheets(report: InterviewReport) -> tuple[Sheet, ...]:
 def _summary(report: InterviewReport) -> str:
     counts = f"{report.episodes} episodes of {report.templates} templates, {len(report.policies)} policies"
     return f"{counts}\nanswers by: {escape_line(report.evaluator)}\nmain measure: {report.measure}"
+
+
+def _psi_notes(report: InterviewReport) -> tuple[str, ...]:
+    numbers: dict[str, set[float]] = {}
+    for cell in report.completion:
+        numbers.setdefault(cell.measure, set()).add(round(cell.results, 6))
+    unlike = [measure for measure, own in numbers.items() if len(own) > 1]
+    note = "(PSI contains chance, the more the fewer results an instance has: compare it only where these are equal"
+    return (f"{note}; policies differ in {escape_line(', '.join(unlike))})" if unlike else f"{note})",)
 
 
 def _group_parts(report: InterviewReport, groups: Sheet) -> list[Sheet]:

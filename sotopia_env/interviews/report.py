@@ -58,6 +58,8 @@ class Completion:
         psi: the mean over templates of the standard deviation over their instances; ``None`` if no template has two.
         between: the share of the variance of all instances that lies between templates, on which the χ² test depends
             (:func:`~sotopia_env.interviews.sensitivity.between_templates`).
+        results: the mean number of results (seats and repeats) in an instance. The fewer, the more PSI is chance:
+            PSIs are comparable only between equal numbers.
     """
 
     policy: str
@@ -65,6 +67,7 @@ class Completion:
     estimate: Estimate
     psi: Estimate | None
     between: float | None
+    results: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +297,8 @@ def _completion(policy: str, measure: str, values: Sequence[_Value]) -> Completi
     spread = deviations(instances)
     # Each template is one cluster with one value, its standard deviation.
     psi = estimate([*spread.values()], [*spread], _DEVIATION, TEMPLATES) if spread else None
-    return Completion(policy, measure, _estimate(values), psi, between_templates(instances))
+    results = len(values) / sum(map(len, instances.values()))
+    return Completion(policy, measure, _estimate(values), psi, between_templates(instances), results)
 
 
 def _groups(goals: Sequence[GoalRow], policies: Sequence[str], label: Callable[[SeatKey], str]) -> Iterable[GroupCell]:

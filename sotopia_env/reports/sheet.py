@@ -33,7 +33,11 @@ ESTIMATE = "estimate"
 """The name of a column whose parts have no prefix in CSV."""
 _PARTS = ("n", "over", "clusters", "mean", "low", "high")
 _MARKS: Mapping[str, tuple[str, str]] = {
-    CASTINGS: ("†", "one scenario or vignette: the interval is over castings and does not extend to other scenarios"),
+    CASTINGS: (
+        "†",
+        "one scenario or vignette: over castings of these characters; it extends neither to other scenarios nor to "
+        "other characters",
+    ),
     CROSSED: ("‡", "people and scenarios both vary: degrees of freedom are the smaller number minus 1"),
     PARTICIPANTS: (
         "§",

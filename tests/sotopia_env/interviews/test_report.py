@@ -151,6 +151,9 @@ def test_completion_and_the_sensitivity_index(episodes, report, policy, measure)
     spreads = [np.std(means, ddof=1) for means in instance_means(rows).values()]
     assert cell.psi.mean == pytest.approx(np.mean(spreads))
     assert cell.psi.clusters == 4
+    # Beside the PSI stands what it depends on besides people.
+    assert cell.results == len(rows) / sum(map(len, instance_means(rows).values()))
+    assert "results an instance" in interviews_report(report).text()
 
 
 @pytest.mark.parametrize("policy", ["x", "y"])

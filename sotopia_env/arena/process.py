@@ -38,10 +38,10 @@ from sotopia_env.outcomes.space import OPTION, Terms
 from sotopia_env.outcomes.specification import worth_value
 from sotopia_env.policies.negotiators.bidding import EPSILON, Ranking
 from sotopia_env.policies.negotiators.opponents import FrequencyModel
-from sotopia_env.world.dynamics import final_table
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import final_table
 
 PROCESS = (
     "opening",

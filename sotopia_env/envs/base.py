@@ -354,7 +354,7 @@ class EpisodeEnv:
     def _outcomes(self) -> list[dict[str, Any]]:
         """The outcome in numbers, for every agent; empty in a task without a protocol."""
         state, protocol = self.episode_state, self.task.protocol
-        if protocol is None:
+        if protocol is None or self.task.scenario.outcome is None:
             return []
         try:
             result = outcome_on(self.table)

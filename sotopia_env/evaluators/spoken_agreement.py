@@ -18,10 +18,11 @@ from sotopia_env.outcomes import InvalidMoveError, Menu, Move, MoveKind
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.result import SpokenAgreement
 from sotopia_env.outcomes.space import OPTION
-from sotopia_env.world.dynamics import Turn, final_table
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import final_table
 
 
 def agreement_schema(task: Task, turns: int) -> dict[str, Any]:

@@ -39,12 +39,13 @@ from sotopia_env.evaluators.verified import scores_of_share
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.world.dynamics import Turn, final_table
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import outcome_at, outcome_of
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.reward import DIMENSIONS, Dimension, Scalarisation, reward_vector
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import final_table
 
 GOAL = Scalarisation(weights={Dimension.GOAL: 1.0})
 """The default reward of the environments: GOAL mapped to [0, 1]."""

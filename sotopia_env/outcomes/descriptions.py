@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import conjunction, json_number, read_amount
+from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.variants import protocol_variant
-from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, FactsWorth, TableWorth, Worth
 
 # Whole numbers below this are exact as floats.
 _EXACT = 10**15
@@ -58,6 +61,7 @@ def _needs_text(needs: Quorum | str, names: Seats) -> str:
 
 
 _RULES = {
+    "lot": "the option with the most votes wins and a lot decides a tie",
     "plurality": "the option with the most votes wins and a tie decides nothing",
     "majority": "an option needs the votes of more than half of all",
     "unanimity": "an option needs everybody's vote",
@@ -67,9 +71,12 @@ _RULES = {
 def _ballot_text(rules: BallotRules) -> str:
     options = ", ".join(map(quote, rules.options))
     secret = " Votes are secret until the end." if rules.secret else ""
+    own = "" if rules.own else " You cannot vote for yourself."
+    opens = f" You may vote from your turn {rules.opens + 1} on." if rules.opens else ""
+    rule = _RULES["lot" if rules.ties == "lot" else rules.rule]
     return (
         f"To be voted on: {options}. Words bind nobody, only moves do: vote for an option, or take your vote back "
-        f"with null, until everybody present has voted.{secret} By {rules.rule}, {_RULES[rules.rule]}."
+        f"with null, until everybody present has voted.{secret}{own}{opens} By {rules.rule}, {rule}."
     )
 
 
@@ -98,9 +105,48 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
         # In the declared order, whatever the order of the worth's keys: equal tasks are described in equal words.
         values = ", ".join(f"{_number(worth.options[option])} for {quote(option)}" for option in spec.protocol.options)
         text = f"A decision is worth to you {values}. No decision is worth {_number(worth.no_decision)}."
+    elif isinstance(worth, FactsWorth):
+        text = _facts_worth_text(worth)
     else:
         text = _claims_worth_text(worth)
     return text + (f" Every turn taken costs you {_number(worth.per_turn)}." if worth.per_turn else "")
+
+
+_NORMS = {"honesty": "that nobody states what they know to be false", "promises": "that promises are kept"}
+
+
+def describe_facts(facts: SeatFacts, names: Seats) -> str:
+    """Returns what a seat reads about facts: their options, how they were dealt, what it knows, and its duties."""
+    lines = [f"{_variable_text(v)}: {' or '.join(map(quote, v.options))}." for v in facts.variables.values()]
+    lines += [_deal_text(deal) for deal in facts.deals]
+    lines += [f"You know: {'; '.join(f'{name} = {value}' for name, value in facts.known.items())}."] * bool(facts.known)
+    lines += [f"You are to learn: {', '.join(facts.wanted)}."] * bool(facts.wanted)
+    lines += [_duty_text(name, agents, channel, facts.agent, names) for name, (agents, channel) in facts.duties.items()]
+    lines += [f"It is expected {_NORMS[norm]}." for norm in facts.norms]
+    lines.append(
+        "Statements bind nobody: state asserts a value, true or not; show proves one that you know; ask asks for one."
+    )
+    return "\n".join(lines)
+
+
+def _variable_text(variable: PublicVariable) -> str:
+    notes = [variable.text] if variable.text else []
+    notes += ["a choice still to be made"] if variable.kind == "choice" else []
+    notes += [] if variable.evidence or variable.kind == "choice" else ["cannot be shown"]
+    return f"{variable.name} ({', '.join(notes)})" if notes else variable.name
+
+
+def _deal_text(deal: Deal) -> str:
+    counts = Counter(deal.values)
+    values = conjunction([value if count == 1 else f"{count} times {value}" for value, count in counts.items()])
+    informed = "".join(f" Who is {value} knows who is {conjunction(seen)}." for value, seen in deal.informs.items())
+    return f"Dealt among {conjunction(deal.variables)}: {values}.{informed}"
+
+
+def _duty_text(name: str, agents: tuple[str, ...], channel: str, own: str, names: Seats) -> str:
+    others = [names[agent] for agent in agents if agent != own]
+    whom = f"only to {conjunction(others)}" if others else "to nobody" if agents else "to everybody"
+    return f"You may tell {name} {whom}{', and only in private' if channel == 'private' and others else ''}."
 
 
 def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
@@ -141,6 +187,17 @@ def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, f
         return f"{_number(gains['each'])} for each piece of {issue.name} you get"
     # The worth is per unit of the number, not per step, whatever the grid.
     return f"{_number(gains['per_unit'])} for each {issue.unit_text()}"
+
+
+def _facts_worth_text(worth: FactsWorth) -> str:
+    gains = [
+        f"{_number(gain)} for {quote(option)} if {name} = {value}"
+        for name, by_value in worth.facts.items()
+        for value, by_option in by_value.items()
+        for option, gain in by_option.items()
+    ]
+    no_decision = f" No decision is worth {_number(worth.no_decision)}."
+    return f"A decision is worth to you, in sum: {'; '.join(gains)}; anything else is worth 0.{no_decision}"
 
 
 def _claims_worth_text(worth: ClaimsWorth) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import json_number
 from sotopia_env.outcomes.issues import NumberIssue
-from sotopia_env.outcomes.move import LONGEST_CLAIM, Move, MoveKind
+from sotopia_env.outcomes.move import LONGEST_CLAIM, STATEMENTS, Move, MoveKind
 from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
 
 LONGEST_ENUM = 64
@@ -47,6 +48,46 @@ class Offer(NamedTuple):
         return agent not in self.accepted and agent not in self.rejected and self.visible_to(agent)
 
 
+class Statable(NamedTuple):
+    """The statements open to one seat, which bind nobody.
+
+    Attributes:
+        state: the options of each variable whose value may be asserted, by name.
+        show: the variables whose values may be proved.
+        ask: the variables that may be asked about.
+    """
+
+    state: Mapping[str, tuple[str, ...]]
+    show: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+
+    def moves(self) -> list[Move]:
+        """Every statement about one variable."""
+        moves = [Move(MoveKind.STATE, {name: option}) for name, options in self.state.items() for option in options]
+        moves += [Move(MoveKind.SHOW, name) for name in self.show]
+        return moves + [Move(MoveKind.ASK, name) for name in self.ask]
+
+    def lines(self) -> list[str]:
+        """One line per kind with its JSON, for models; the options are in the briefing."""
+        kinds = (
+            ('{"state": {"…": "…"}} asserts a value, true or not, of', tuple(self.state)),
+            ('{"show": "…"} proves the value, which is certified, of', self.show),
+            ('{"ask": "…"} asks for the value of', self.ask),
+        )
+        return [f"{text} {', '.join(map(quote, names))}" for text, names in kinds if names]
+
+    def forms(self) -> list[dict[str, Any]]:
+        """The JSON schemas of statements about one variable."""
+        choices = {name: {"type": "string", "enum": list(options)} for name, options in self.state.items()}
+        forms = [_object({MoveKind.STATE: _object({name: choice})}) for name, choice in choices.items()]
+        kinds = ((MoveKind.SHOW, self.show), (MoveKind.ASK, self.ask))
+        return forms + [_object({kind: {"type": "string", "enum": list(names)}}) for kind, names in kinds if names]
+
+
+NO_STATEMENTS = Statable({})
+"""The statements of a seat in a task without facts."""
+
+
 class Menu(NamedTuple):
     """The moves open to one seat now; false if no move is open.
 
@@ -62,6 +103,7 @@ class Menu(NamedTuple):
             text may be claimed.
         space: the outcome space of the offers.
         offers: the offers that the numbers above name.
+        statements: the statements that may be made, alone or beside one of the other moves.
     """
 
     propose: bool = False
@@ -74,8 +116,14 @@ class Menu(NamedTuple):
     candidates: tuple[str, ...] = ()
     space: OutcomeSpace | None = None
     offers: tuple[Offer, ...] = ()
+    statements: Statable = NO_STATEMENTS
 
     def __bool__(self) -> bool:
+        return self.binds or bool(self.statements.state or self.statements.show or self.statements.ask)
+
+    @property
+    def binds(self) -> bool:
+        """Whether a binding move is open."""
         # A vote that can be taken back can also be changed, so ``unvote`` is never the only open move.
         return self.propose or bool(self.accept or self.reject or self.withdraw or self.vote) or self.claim
 
@@ -90,7 +138,8 @@ class Menu(NamedTuple):
     def _unnumbered(self) -> list[Move]:
         moves = [Move(MoveKind.VOTE, option) for option in self.vote]
         moves += [Move(MoveKind.VOTE, None)] if self.unvote else []
-        return moves + [Move(MoveKind.CLAIM, candidate) for candidate in self.candidates]
+        moves += [Move(MoveKind.CLAIM, candidate) for candidate in self.candidates]
+        return moves + self.statements.moves()
 
     @property
     def text(self) -> str:
@@ -99,11 +148,12 @@ class Menu(NamedTuple):
         The terms of offers are on the table, and the form of an offer is in the briefing; neither is repeated here.
         """
         if self.propose and self.space is not None:
-            return self._agreement_text(self.space)
-        lines = [f"{_json(move)} {self._label(move)}" for move in self._unnumbered()]
+            return "\n".join([self._agreement_text(self.space), *self.statements.lines()])
+        listed = self._replace(statements=NO_STATEMENTS)._unnumbered()
+        lines = [f"{_json(move)} {self._label(move)}" for move in listed]
         if self.claim and not self.candidates:
             lines.append('{"claim": "…"} claims an answer, in place of …')
-        return "\n".join(lines) or "No move is open."
+        return "\n".join([*lines, *self.statements.lines()]) or "No move is open."
 
     def _agreement_text(self, space: OutcomeSpace) -> str:
         # The text names offers by number, without terms, so it recurs from episode to episode and is worth a cache.
@@ -133,6 +183,8 @@ class Menu(NamedTuple):
             return "takes the vote back" if move.content is None else f"votes for {move.content}"
         if move.kind is MoveKind.CLAIM:
             return f"claims {quote(move.content)}"
+        if move.kind in STATEMENTS:
+            return statement_text([(move.kind, move.content)])
         return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content))
 
     def _offer_label(self, kind: MoveKind, offer: Offer) -> str:
@@ -176,6 +228,7 @@ class Menu(NamedTuple):
             free = {"type": "string", "minLength": 1, "maxLength": LONGEST_CLAIM}
             listed = {"type": "string", "enum": list(self.candidates)}
             forms.append(_object({MoveKind.CLAIM: listed if self.candidates else free}))
+        forms += self.statements.forms()
         return {"anyOf": forms} if len(forms) > 1 else forms[0] if forms else {"type": "null"}
 
     def _terms_schema(self) -> dict[str, Any]:
@@ -185,6 +238,37 @@ class Menu(NamedTuple):
 
 NO_MOVES = Menu()
 """The menu of a seat without open moves."""
+
+
+def statement_text(parts: Iterable[tuple[MoveKind, Any]], truth: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Returns statements in words, such as ``states role of Ana = detective``.
+
+    Args:
+        parts: statements of a move in normal form.
+        truth: the values that are shown, by variable; empty for a statement that was not made yet.
+    """
+    return "; ".join(_STATEMENT_WORDS[kind](content, truth) for kind, content in parts)
+
+
+def names_in(content: object) -> tuple[str, ...]:
+    """Returns the variables that the content of a statement names."""
+    return (content,) if isinstance(content, str) else tuple(content)  # type: ignore[arg-type]  # a list or a mapping
+
+
+def _values_text(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def _shown_text(content: Any, truth: Mapping[str, str]) -> str:
+    names = names_in(content)
+    return f"proves {_values_text({name: truth[name] for name in names}) if truth else ', '.join(names)}"
+
+
+_STATEMENT_WORDS: Mapping[MoveKind, Callable[[Any, Mapping[str, str]], str]] = {
+    MoveKind.STATE: lambda content, _: f"states {_values_text(content)}",
+    MoveKind.SHOW: _shown_text,
+    MoveKind.ASK: lambda content, _: f"asks for {', '.join(names_in(content))}",
+}
 
 
 def _json(move: Move) -> str:

@@ -1,8 +1,10 @@
-"""Moves: the binding commitments that an agent may make along with its words, and the reader of their JSON.
+"""Moves: what an agent commits itself to or asserts along with its words, and the reader of their JSON.
 
-A move is an object with one key: ``{"propose": {"price": 84}}``, ``{"accept": 2}``, ``{"reject": 2}``,
-``{"withdraw": 1}``, ``{"vote": "museum"}``, ``{"vote": null}``, ``{"claim": "Ana Lee"}``. Nothing else is read, and
-nothing is guessed.
+A binding move is an object with one key: ``{"propose": {"price": 84}}``, ``{"accept": 2}``, ``{"reject": 2}``,
+``{"withdraw": 1}``, ``{"vote": "museum"}``, ``{"vote": null}``, ``{"claim": "Ana Lee"}``. *Statements* bind nobody:
+``{"state": {"role of Ana": "detective"}}``, ``{"show": "role of Ana"}``, ``{"ask": "role of Ben"}``, in tasks with
+facts (:mod:`sotopia_env.outcomes.facts`). One move may hold a statement of each kind beside a binding part:
+``{"vote": "Ben", "state": {"role of Ana": "detective"}}``. Nothing else is read, and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ _LONGEST_JSON = 20_000
 _LONGEST_TEXT = 1_000
 _LARGEST_OFFER = 10**9
 _MOST_TERMS = 1_000
+_MOST_VARIABLES = 64
 _PROPOSE = "move.propose"
 
 
@@ -44,7 +47,7 @@ class InvalidMoveError(InvalidActionError):
 
 
 class MoveKind(StrEnum):
-    """The six kinds of commitment."""
+    """The six kinds of commitment, and the three kinds of statement."""
 
     PROPOSE = "propose"
     ACCEPT = "accept"
@@ -52,25 +55,33 @@ class MoveKind(StrEnum):
     WITHDRAW = "withdraw"
     VOTE = "vote"
     CLAIM = "claim"
+    STATE = "state"
+    SHOW = "show"
+    ASK = "ask"
 
 
 KINDS: Mapping[str, MoveKind] = {kind.value: kind for kind in MoveKind}
+STATEMENTS: tuple[MoveKind, ...] = (MoveKind.STATE, MoveKind.SHOW, MoveKind.ASK)
+"""The kinds that bind nobody, in the order in which a move lists them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """One binding commitment; its JSON is ``{kind: content}``.
+    """One binding commitment, or statements, or both; its JSON is ``{kind: content}`` with a key for each part.
 
     Two moves are equal when their JSON is, so ``{"accept": true}`` and ``{"accept": 1}`` are different.
 
     Attributes:
-        kind: the kind of commitment.
+        kind: the kind of the binding part, if there is one; otherwise of the first statement.
         content: the terms for ``propose``; an offer's number or ``True`` for ``accept``, ``reject`` and ``withdraw``;
-            an option or ``None`` for ``vote``; a text for ``claim``. It is not copied; treat it as immutable.
+            an option or ``None`` for ``vote``; a text for ``claim``; values by variable for ``state``; the name of a
+            variable, or a list of names, for ``show`` and ``ask``. It is not copied; treat it as immutable.
+        beside: the further parts, which are statements.
     """
 
     kind: MoveKind
     content: Any
+    beside: tuple[tuple[MoveKind, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, MoveKind):
@@ -81,7 +92,22 @@ class Move:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the move as JSON, such as ``{"accept": 2}``."""
-        return {self.kind.value: self.content}
+        return {self.kind.value: self.content, **{kind.value: content for kind, content in self.beside}}
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[tuple[MoveKind, Any]]) -> Move | None:
+        """Returns the move with these parts, a binding one first; ``None`` if there are none."""
+        return cls(*parts[0], tuple(parts[1:])) if parts else None
+
+    @property
+    def binding(self) -> Move | None:
+        """The move without statements; ``None`` if it has no other part."""
+        return None if self.kind in STATEMENTS else Move(self.kind, self.content) if self.beside else self
+
+    @property
+    def statements(self) -> tuple[tuple[MoveKind, Any], ...]:
+        """The parts that bind nobody."""
+        return ((self.kind, self.content), *self.beside) if self.kind in STATEMENTS else self.beside
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Move):
@@ -99,7 +125,7 @@ def _writable(text: str) -> bool:
 
 
 def read_move(value: object) -> Move:
-    """Reads a mapping with exactly one key of :class:`MoveKind`, or JSON text of one.
+    """Reads a mapping with one binding key of :class:`MoveKind`, or statements, or both; or JSON text of one.
 
     Raises:
         InvalidMoveError: ``value`` is anything else; the message states the expected form and the value.
@@ -111,13 +137,18 @@ def read_move(value: object) -> Move:
         value = _parsed(value)
     if not isinstance(value, Mapping):
         raise InvalidMoveError(field="move", expected=f"an object with one of {', '.join(KINDS)}", got=value)
-    if len(value) != 1:
-        raise InvalidMoveError(field="move", expected=f"exactly one of {', '.join(KINDS)}", got=value)
-    ((key, content),) = value.items()
-    kind = KINDS.get(key) if isinstance(key, str) else None
-    if kind is None:
-        raise InvalidMoveError(field="move", got=key, valid=KINDS)
-    return Move(kind, _READERS[kind](content))
+    for key in value:
+        if not isinstance(key, str) or key not in KINDS:
+            raise InvalidMoveError(field="move", got=key, valid=KINDS)
+    # A key of a statement without content is as good as absent: strict schemas make models write every key.
+    kinds = [kind for kind in MoveKind if kind in value and not (kind in STATEMENTS and value[kind] is None)]
+    if len([kind for kind in kinds if kind not in STATEMENTS]) > 1 or not kinds:
+        binding = ", ".join(kind for kind in MoveKind if kind not in STATEMENTS)
+        raise InvalidMoveError(
+            field="move", expected=f"exactly one of {binding}, or statements ({', '.join(STATEMENTS)})", got=value
+        )
+    parts = [(kind, _READERS[kind](value[kind])) for kind in kinds]
+    return Move(*parts[0], tuple(parts[1:]))
 
 
 def _parsed(text: str) -> object:
@@ -185,6 +216,28 @@ def claim_text(content: object) -> str:
     return _text(content, "move.claim", longest=LONGEST_CLAIM)
 
 
+def state_values(content: object) -> dict[str, str]:
+    """Returns the values that ``state`` asserts, by variable."""
+    if not isinstance(content, Mapping) or not content or len(content) > _MOST_VARIABLES:
+        expected = 'values by variable, as in {"state": {"role of Ana": "detective"}}'
+        raise InvalidMoveError(field="move.state", expected=expected, got=content)
+    return {_text(key, "move.state", "a variable"): _text(value, "move.state") for key, value in content.items()}
+
+
+def _variables_reader(kind: MoveKind) -> Callable[[object], Any]:
+    """The reader of one variable's name, or a list of names; a list of one is that one."""
+
+    def read(content: object) -> str | list[str]:
+        names = [content] if isinstance(content, str) else content
+        if not isinstance(names, list | tuple) or not 1 <= len(names) <= _MOST_VARIABLES:
+            expected = f'the name of a variable, as in {{"{kind}": "role of Ana"}}, or a list of names'
+            raise InvalidMoveError(field=f"move.{kind}", expected=expected, got=content)
+        different = list(dict.fromkeys(_text(name, f"move.{kind}", "a variable") for name in names))
+        return different if len(different) > 1 else different[0]
+
+    return read
+
+
 def _number_reader(kind: MoveKind) -> Callable[[object], Any]:
     return lambda content: offer_number(kind, content)
 
@@ -196,4 +249,7 @@ _READERS: Mapping[MoveKind, Callable[[object], Any]] = {
     MoveKind.WITHDRAW: _number_reader(MoveKind.WITHDRAW),
     MoveKind.VOTE: vote_text,
     MoveKind.CLAIM: claim_text,
+    MoveKind.STATE: state_values,
+    MoveKind.SHOW: _variables_reader(MoveKind.SHOW),
+    MoveKind.ASK: _variables_reader(MoveKind.ASK),
 }

@@ -6,6 +6,7 @@ whole record; they get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -15,11 +16,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Label, Name, Record
 from sotopia_env.outcomes.amounts import count_text, fold
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace
 from sotopia_env.outcomes.variants import protocol_variant
-from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, TableWorth, Worth
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, FactsWorth, TableWorth, Worth
 
 # Reading a table visits every outcome of the space, to find those without a value.
 LARGEST_TABLE = 10_000
@@ -77,12 +79,25 @@ class AgreementRules(ProtocolRules):
 
 
 class BallotRules(ProtocolRules):
-    """A vote of every seat; until a ``secret`` ballot closes, others see who voted, but not for which option."""
+    """A vote of every seat.
+
+    Attributes:
+        options: what can be voted for.
+        rule: how the votes decide.
+        secret: whether others see who voted, but not for which option, until the ballot closes.
+        ties: whether a tie for the most votes decides ``none`` of them, or a ``lot`` is drawn among them.
+        opens: the number of turns of its own that a seat has before it may vote.
+        own: whether a seat may vote for the option that is its own name.
+    """
 
     kind: Literal["ballot"] = "ballot"
     options: tuple[Label, ...] = Field(min_length=2)
     rule: Literal["plurality", "majority", "unanimity"] = "plurality"
     secret: bool = False
+    # Left out of files at their defaults, so that the content hash of earlier tasks stays.
+    ties: Literal["none", "lot"] = Field(default="none", exclude_if=lambda value: value == "none")
+    opens: int = Field(default=0, ge=0, exclude_if=operator.not_)
+    own: bool = Field(default=True, exclude_if=bool)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -143,6 +158,14 @@ class OutcomeSpec(Record):
         _check_quorum(self, len(self.worth))
         return self
 
+    def resolved(self, facts: Facts | None) -> OutcomeSpec:
+        """Returns the specification with worths in numbers where they depend on facts; for evaluators only."""
+        if facts is None or not isinstance(self.protocol, BallotRules):
+            return self
+        options, truth = self.protocol.options, facts.truth
+        worths = [worth.resolved(options, truth) if isinstance(worth, FactsWorth) else worth for worth in self.worth]
+        return self.model_copy(update={"worth": tuple(worths)})
+
     def space(self, names: Seats) -> OutcomeSpace:
         """Returns the space for the seats in ``names``; it contains neither worths nor answers."""
         if isinstance(self.protocol, BallotRules):
@@ -168,12 +191,12 @@ def _check_issues(spec: OutcomeSpec) -> None:
 
 _WORTH_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
     "agreement": ((AdditiveWorth, TableWorth), "'issues' or 'table'"),
-    "ballot": ((BallotWorth,), "'options'"),
+    "ballot": ((BallotWorth, FactsWorth), "'options' or 'facts'"),
     "claims": ((ClaimsWorth,), "'right'"),
 }
 
 
-def _check_worth(spec: OutcomeSpec, worth: AdditiveWorth | TableWorth | BallotWorth | ClaimsWorth) -> None:
+def _check_worth(spec: OutcomeSpec, worth: Worth) -> None:
     types, keys = _WORTH_FORMS[spec.protocol.kind]
     if not isinstance(worth, types):
         raise InvalidValueError(expected=f"a worth with {keys} for the protocol {spec.protocol.kind!r}")
@@ -183,6 +206,11 @@ def _check_worth(spec: OutcomeSpec, worth: AdditiveWorth | TableWorth | BallotWo
             _check_gains(issue, worth.issues[issue.name])
     elif isinstance(worth, BallotWorth) and isinstance(spec.protocol, BallotRules):
         _check_keys(worth.options, spec.protocol.options, ".options", "option")
+    elif isinstance(worth, FactsWorth) and isinstance(spec.protocol, BallotRules):
+        for name, value in ((name, value) for name, by_value in worth.facts.items() for value in by_value):
+            for option in worth.facts[name][value]:
+                if option not in spec.protocol.options:
+                    raise InvalidValueError(field=f".facts.{name}.{value}", got=option, valid=spec.protocol.options)
     elif isinstance(worth, TableWorth):
         _check_table(spec, worth)
 
@@ -249,6 +277,24 @@ def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
         if agent not in agents:
             raise InvalidValueError(field="protocol.needs.veto", got=agent, valid=agents)
     check_distinct(needs.veto, "protocol.needs.veto")
+
+
+def check_facts(spec: OutcomeSpec | None, facts: Facts | None) -> None:
+    """Raises InvalidValueError unless the worths and choices of a task are about its ``facts``."""
+    known = {} if facts is None else {name: v for name, v in facts.by_name.items() if v.kind != "choice"}
+    for seat, worth in enumerate(() if spec is None else spec.worth):
+        for name, by_value in worth.facts.items() if isinstance(worth, FactsWorth) else ():
+            field = f"outcome.worth[{seat}].facts"
+            if name not in known:
+                raise InvalidValueError(field=field, got=name, valid=known, hint="declare the variable in 'facts'")
+            if strange := [value for value in by_value if value not in known[name].options]:
+                raise InvalidValueError(field=f"{field}.{name}", got=strange[0], valid=known[name].options)
+    options = spec.protocol.options if spec is not None and isinstance(spec.protocol, BallotRules) else ()
+    for variable in () if facts is None else facts.variables:
+        strange = [option for option in variable.options if variable.kind == "choice" and option not in options]
+        if strange:
+            expected = "an option of the ballot, since a choice is a vote"
+            raise InvalidValueError(field=f"facts.{variable.name}.options", expected=expected, got=strange[0])
 
 
 def check_seats(spec: OutcomeSpec, seats: int) -> None:

@@ -1,4 +1,4 @@
-"""Worths: each seat's utility over the outcomes, in four forms, and their exact arithmetic.
+"""Worths: each seat's utility over the outcomes, in five forms, and their exact arithmetic.
 
 A worth is computed in whole numbers (all its numbers scaled by one power of ten) and divided once at the end, so equal
 utilities compare as equal and no sum depends on its order. A worth needs a space, never the specification.
@@ -7,7 +7,8 @@ utilities compare as equal and no sum depends on its order. A worth needs a spac
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -81,7 +82,7 @@ class Valuation:
 
 
 class WorthForm(Record):
-    """The base class of the four forms of worth.
+    """The base class of the five forms of worth.
 
     ``per_turn`` is the cost of each turn taken before the settlement or, without one, in the whole episode: a seat
     that lets time pass pays for it whether it agrees or not.
@@ -230,6 +231,61 @@ class BallotWorth(WorthForm):
         )
 
 
+class FactsWorth(WorthForm):
+    """The worth of a ballot's options as far as it depends on facts, so that a seat may read it and not know it.
+
+    ``facts`` holds, by variable and by value of the variable, what an option gains: ``{"role of Ana": {"mafioso":
+    {"Ana": 1}}}`` pays 1 for the option Ana if the role of Ana is mafioso. Gains are added; those left out are 0.
+    """
+
+    facts: dict[Name, dict[Name, dict[Name, Value]]]
+    no_decision: Value = 0.0
+
+    @property
+    def disagreement(self) -> float:
+        """The seat's payoff without a decision."""
+        return self.no_decision
+
+    def gains(self, option: str, beliefs: Mapping[str, Mapping[str, float]]) -> float:
+        """Returns the expected worth of an option, given the probability of every value by variable."""
+        return sum(
+            beliefs[name].get(value, 0.0) * by_option.get(option, 0.0)
+            for name, by_value in self.facts.items()
+            for value, by_option in by_value.items()
+        )
+
+    def resolved(self, options: Sequence[str], truth: Mapping[str, str]) -> BallotWorth:
+        """Returns the worth of every option, given the true values by variable; for evaluators only."""
+        # Decimals, so that gains add up without rounding.
+        gains = {
+            option: sum(
+                (_decimal(by_value.get(truth[name], {}).get(option, 0.0)) for name, by_value in self.facts.items()),
+                Decimal(0),
+            )
+            for option in options
+        }
+        worths = {option: float(gain) for option, gain in gains.items()}
+        return BallotWorth(per_turn=self.per_turn, options=worths, no_decision=self.no_decision)
+
+    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
+        # For policies that know nothing of facts: every value that is listed counts as equally likely.
+        options = [str(option) for option in space.issues[0].values(space.names)]
+        unit = math.lcm(*(len(by_value) or 1 for by_value in self.facts.values()))
+        gains = dict.fromkeys(options, Decimal(0))
+        for by_value in self.facts.values():
+            for by_option in by_value.values():
+                for option, gain in by_option.items():
+                    gains[option] += _decimal(gain) * (unit // len(by_value))
+        scale = 10 ** decimals(*gains.values(), _decimal(self.no_decision), _decimal(self.per_turn))
+        return Valuation(
+            scale=scale * unit,
+            constant=0,
+            disagreement=_scaled(self.no_decision, scale * unit),
+            per_turn=_scaled(self.per_turn, scale * unit),
+            choices=((OPTION, {option: int(gain * scale) for option, gain in gains.items()}),),
+        )
+
+
 class ClaimsWorth(WorthForm):
     """``right`` if enough seats are right, else ``none``; ``wrong`` (0 or less) is added for each own wrong claim."""
 
@@ -249,7 +305,7 @@ class ClaimsWorth(WorthForm):
         return Valuation(scale=scale, constant=right, disagreement=none, per_turn=per_turn)
 
 
-FORMS = {"table": "table", "options": "ballot", "right": "claims", "issues": "additive"}
+FORMS = {"table": "table", "options": "ballot", "facts": "facts", "right": "claims", "issues": "additive"}
 
 
 def _form(value: Any) -> str | None:
@@ -261,11 +317,13 @@ Worth = Annotated[
     Annotated[AdditiveWorth, Tag("additive")]
     | Annotated[TableWorth, Tag("table")]
     | Annotated[BallotWorth, Tag("ballot")]
+    | Annotated[FactsWorth, Tag("facts")]
     | Annotated[ClaimsWorth, Tag("claims")],
     Discriminator(
         _form,
         custom_error_type="worth_form",
-        custom_error_message="expected 'issues' or 'table' (agreement), 'options' (ballot) or 'right' (claims)",
+        custom_error_message="expected 'issues' or 'table' (agreement), 'options' or 'facts' (ballot) or 'right' "
+        "(claims)",
     ),
 ]
 

@@ -10,7 +10,7 @@ Sources: SOTOPIA (arXiv 2310.11667) §2.2 and appendix C.1; SOTOPIA-S4 §3 for s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -233,6 +233,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     veiled = state.rules.turn_order.veiled
     basis = state.round_table if veiled else state.table  # what the actor saw: the table before a veiled round
     counted, table, violation, result = _carry_out(state, actor, action, basis)
+    if state.table is not None and state.task.protocol is not None:
+        table = state.task.protocol.advance(table, actor)
     attempted = None if violation is None else action
     effect, hidden = (None, None) if result is None else (result.text, result.hidden)
     index = len(state.turns)
@@ -301,7 +303,7 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     # ``basis`` is the table that the actor saw, ``state.table`` the one that the move changes. They differ only in a
     # simultaneous round, where earlier seats' moves have changed the table since; the protocol needs both.
     try:
-        table, effect = protocol.apply(state.table, actor, action.move, _audience(actor, action), basis)
+        table, effect = protocol.apply(state.table, actor, action.move, audience(actor, action), basis)
     except InvalidMoveError as error:
         return _Consequence(_words(action), state.table, str(error))
     # Recorded in normal form, so that the table can be folded again from the turns alone.
@@ -320,7 +322,8 @@ def _wordless(action: Action) -> Action:
     return _WORDLESS[action.action_type] if is_plain else Action(action.action_type, words, wait=action.wait)
 
 
-def _audience(actor: str, action: Action) -> frozenset[str] | None:
+def audience(actor: str, action: Action) -> frozenset[str] | None:
+    """Returns the agents that see a turn of ``actor``; ``None`` for all."""
     return frozenset((*action.to, actor)) if action.to else None  # actors see their own private turns
 
 
@@ -344,38 +347,6 @@ def move_problem(state: EpisodeState, actor: str, action: Action) -> str | None:
     if state.rules.turn_order.veiled:
         state = state._replace(table=state.round_table)
     return _carry_out(state, actor, action, state.table).violation
-
-
-def final_table(task: Task, turns: Sequence[Turn]) -> tuple[Any, int | None]:
-    """Returns the table after ``turns``, folded from their moves alone, and the number of turns until it was settled.
-
-    For records and imported episodes, which come without a state. The moves of turns are in normal form, so the fold
-    needs neither the rules nor the seed.
-
-    Raises:
-        InvalidMoveError: a recorded move was not open.
-        InvalidValueError: the task has no protocol.
-    """
-    protocol = task.protocol
-    if protocol is None:
-        raise InvalidValueError(field="task", expected="one with an outcome", got=task.id)
-    table = basis = protocol.initial()
-    round_, settled = -1, None
-    for turn in turns:
-        if turn.round != round_:  # ``basis`` is the table before the round
-            round_, basis = turn.round, table
-        action = turn.action
-        if action.move is not None:
-            table, _ = protocol.apply(
-                table, turn.actor, action.move, _audience(turn.actor, action), basis if turn.veiled else table
-            )
-        elif action.action_type is _LEAVE:
-            table = protocol.leave(table, turn.actor)
-        else:
-            continue
-        if settled is None and protocol.settled(table):
-            settled = turn.index + 1
-    return table, settled
 
 
 _WORDLESS = {ActionType.NONE: NO_ACTION, _LEAVE: Action(_LEAVE)}

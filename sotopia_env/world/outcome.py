@@ -1,7 +1,7 @@
 """Outcomes of the moves of an episode, measured against the exact reference points of its task.
 
 Nothing here reads words. The table is folded from the recorded moves
-(:func:`sotopia_env.world.dynamics.final_table`); payoffs follow from the seats' worths, shares and efficiency from the
+(:func:`sotopia_env.world.tables.final_table`); payoffs follow from the seats' worths, shares and efficiency from the
 reference points.
 """
 
@@ -15,8 +15,9 @@ from sotopia_env.outcomes import InvalidMoveError, reference_points
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.reference import ReferencePoints
 from sotopia_env.outcomes.result import OutcomeResult
-from sotopia_env.world.dynamics import Turn, final_table
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import final_table
 
 
 def references(task: Task) -> ReferencePoints:
@@ -27,7 +28,7 @@ def references(task: Task) -> ReferencePoints:
     """
     points = task.memo.get("reference points")
     if points is None:
-        spec = task.scenario.outcome
+        spec = task.scenario.resolved_outcome
         if spec is None:
             raise InvalidTaskError(field="task", expected="one with an outcome", got=task.id)
         # The search covers up to 10⁶ outcomes: once per task, never once per episode.

@@ -35,9 +35,11 @@ from sotopia_env.foundation.records import (
 )
 from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.outcomes.amounts import fold
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.protocols.making import make_protocol
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
-from sotopia_env.outcomes.specification import check_seats
+from sotopia_env.outcomes.protocols.statements import Discussion, WithFacts
+from sotopia_env.outcomes.specification import check_facts, check_seats
 from sotopia_env.world.interview import Interview
 from sotopia_env.world.reward import CustomDimension
 
@@ -235,6 +237,7 @@ _AsText = PlainSerializer(
 )
 OutcomeField = Annotated[OutcomeSpec | None, BeforeValidator(json_or_value), _AsText]
 InterviewField = Annotated[Interview | None, BeforeValidator(json_or_value), _AsText]
+FactsField = Annotated[Facts | None, BeforeValidator(json_or_value), _AsText]
 
 
 def _is_none(value: object) -> bool:
@@ -255,9 +258,10 @@ class Scenario(SourcedRecord):
 
     ``context`` is read by everyone. ``shared_data`` repeats public numbers of the context for programs. ``max_turns``
     overrides the environment's turn limit (20) when given. ``outcome`` defines the outcomes that moves can reach, and
-    each seat's worth for them: every seat reads the rules and its own worth, never another seat's. ``interview`` holds
-    the questions to be asked after the end, with their answers, and ``dimensions`` what judges score beyond the seven
-    (SOTOPIA-S4 §3.3); only evaluators read these two.
+    each seat's worth for them: every seat reads the rules and its own worth, never another seat's. ``facts`` declares
+    what can be known and said to be so; a seat reads the values that it knows. ``interview`` holds the questions to be
+    asked after the end, with their answers, and ``dimensions`` what judges score beyond the seven (SOTOPIA-S4 §3.3);
+    only evaluators read these two.
     """
 
     id: Name
@@ -270,6 +274,7 @@ class Scenario(SourcedRecord):
     source: Line = ""
     tags: tuple[Line, ...] = ()
     outcome: OutcomeField = None
+    facts: FactsField = Field(default=None, exclude_if=_is_none)
     interview: InterviewField = Field(default=None, exclude_if=_is_none)
     dimensions: tuple[CustomDimension, ...] = Field(default=(), exclude_if=operator.not_)
 
@@ -293,12 +298,20 @@ class Scenario(SourcedRecord):
                 )
         if self.outcome is not None:
             check_seats(self.outcome, len(self.seats))
+        if self.facts is not None:
+            self.facts.check([f"agent_{seat}" for seat in range(len(self.seats))])
+        check_facts(self.outcome, self.facts)
         if self.interview is not None:
             self.interview.check(self.seats, self.outcome)
         names = [dimension.name for dimension in self.dimensions]
         if len(set(names)) < len(names):
             raise InvalidValueError(field="dimensions", expected="different names", got=names)
         return self
+
+    @cached_property
+    def resolved_outcome(self) -> OutcomeSpec | None:
+        """The outcome with each worth in numbers where it depends on facts; read by evaluators, never by seats."""
+        return None if self.outcome is None else self.outcome.resolved(self.facts)
 
 
 class Task(SourcedRecord):
@@ -358,9 +371,11 @@ class Task(SourcedRecord):
 
     @cached_property
     def protocol(self) -> AnyProtocol | None:
-        """The protocol that moves drive; ``None`` in a task without a formal outcome."""
-        outcome = self.scenario.outcome
-        return None if outcome is None else make_protocol(outcome, self.names)
+        """The protocol that moves drive; ``None`` in a task with neither a formal outcome nor facts."""
+        outcome, facts = self.scenario.outcome, self.scenario.facts
+        if outcome is not None:
+            return make_protocol(outcome, self.names, facts)
+        return None if facts is None else WithFacts(Discussion(self.names), facts)
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
@@ -373,6 +388,8 @@ class Task(SourcedRecord):
         # On disk, outcome and interview are JSON text; the hash is taken over their contents, whatever the text's form.
         content, scenario = self.model_dump(mode="json"), self.scenario
         content["scenario"]["outcome"] = scenario.outcome and scenario.outcome.model_dump(mode="json")
+        if scenario.facts is not None:
+            content["scenario"]["facts"] = scenario.facts.model_dump(mode="json")
         if scenario.interview is not None:
             content["scenario"]["interview"] = scenario.interview.model_dump(mode="json")
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:16]

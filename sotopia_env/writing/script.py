@@ -45,7 +45,7 @@ STEPS: Mapping[str, type[forms.ScriptForm]] = {
     "goals": forms.Goals,
     "rewrite": forms.SituationForm,
     "filter": forms.FilteredGoal,
-    "private": forms.Facts,
+    "private": forms.PrivateFacts,
     "negatives": forms.Negatives,
     "leakage": forms.Traces,
     "slots": forms.Slots,
@@ -266,7 +266,7 @@ class ScriptRoute:
         """Returns the private information, each with its wrong answers."""
         names = [person["name"] for person in people]
 
-        def accept(answer: forms.Facts) -> None:
+        def accept(answer: forms.PrivateFacts) -> None:
             owners = [fact.name for fact in answer.facts]
             if len(set(owners)) != len(owners) or set(owners) - set(names):
                 raise InvalidValueError(

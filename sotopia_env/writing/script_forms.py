@@ -86,7 +86,7 @@ class FactForm(ScriptForm):
     answer: Sentence
 
 
-class Facts(ScriptForm):
+class PrivateFacts(ScriptForm):
     """The private information of a situation."""
 
     facts: tuple[FactForm, ...]

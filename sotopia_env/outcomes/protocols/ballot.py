@@ -7,16 +7,21 @@ The rules in detail:
 - The vote of a seat that leaves stays as it was cast. When the last seat without a vote leaves, the ballot closes.
 - If the episode ends earlier, the votes cast so far are counted. Plurality needs a unique maximum, majority needs more
   than half of *all* seats, and unanimity needs all seats; otherwise nothing is decided.
+- A seat may vote from its turn ``opens + 1`` on, and, if ``own`` is false, not for the option that is its own name.
+- A lot among tied options depends on the task and on the tie alone, so an episode that is played again ends alike.
 - In a simultaneous round the first in seat order wins: a change by a later seat is refused when an earlier seat's vote
   has closed the ballot. A secret ballot is opened when it closes.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
+from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
@@ -34,11 +39,13 @@ class BallotState:
         votes: the option of each seat, or ``None``.
         absent: the seats that have left.
         waiting: the number of present seats without a vote; 0 closes the ballot.
+        turns: the number of turns that each seat has had; empty in a ballot that is open from the start.
     """
 
     votes: tuple[str | None, ...]
     absent: frozenset[str]
     waiting: int
+    turns: tuple[int, ...] = ()
 
 
 class Ballot(Protocol[BallotState]):
@@ -53,16 +60,38 @@ class Ballot(Protocol[BallotState]):
         self.rules = spec.protocol
         self._options = ChoiceIssue(name="vote", options=self.rules.options)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
+        self._open_to = {
+            agent: tuple([option for option in self.rules.options if self.rules.own or option != name])
+            for agent, name in self.names.items()
+        }
+        self._spec = spec
 
     def initial(self) -> BallotState:
         """The state in which no seat has voted."""
-        return BallotState((None,) * len(self.agents), frozenset(), len(self.agents))
+        seats = len(self.agents)
+        return BallotState((None,) * seats, frozenset(), seats, (0,) * seats if self.rules.opens else ())
+
+    def _opens_in(self, state: BallotState, seat: str) -> int:
+        """The number of turns that a seat must still take before it may vote."""
+        return self.rules.opens - state.turns[self._seat_of[seat]] if state.turns else 0
+
+    def advance(self, state: BallotState, seat: str) -> BallotState:
+        """Counts the turns of seats that may not vote yet."""
+        if self._opens_in(state, seat) <= 0:
+            return state
+        index = self._seat_of[seat]
+        turns = (*state.turns[:index], state.turns[index] + 1, *state.turns[index + 1 :])
+        return BallotState(state.votes, state.absent, state.waiting, turns)
+
+    def choice(self, state: BallotState, seat: str) -> str | None:
+        """The seat's vote."""
+        return state.votes[self._seat_of[seat]]
 
     def menu(self, state: BallotState, seat: str) -> Menu:
         """A vote for any option, and the withdrawal of the seat's own vote."""
-        if not state.waiting or seat in state.absent:
+        if not state.waiting or seat in state.absent or self._opens_in(state, seat) > 0:
             return NO_MOVES
-        return Menu(vote=self.rules.options, unvote=state.votes[self._seat_of[seat]] is not None, space=self.space)
+        return Menu(vote=self._open_to[seat], unvote=state.votes[self._seat_of[seat]] is not None, space=self.space)
 
     def apply(
         self,
@@ -80,9 +109,14 @@ class Ballot(Protocol[BallotState]):
             raise InvalidMoveError("a seat that has left cannot make a move")
         if move.kind is not MoveKind.VOTE:
             self._refuse_kind(move)
+        # As the seat knew it: within a veiled round its own turns are those before the round.
+        if (turns := self._opens_in(state if basis is None else basis, seat)) > 0:
+            raise InvalidMoveError(f"the ballot opens to you after {turns} more of your turns")
         if move.content is None:
             return self._take_back(state, seat)
         option = self._options.read(move.content, self.names)
+        if option not in self._open_to[seat]:
+            raise InvalidMoveError("a seat cannot vote for itself", field="vote", got=option, valid=self._open_to[seat])
         hidden = "votes (secretly)" if self.rules.secret else None
         return self._with_vote(state, seat, option), Effect(Move(MoveKind.VOTE, option), f"votes for {option}", hidden)
 
@@ -96,7 +130,7 @@ class Ballot(Protocol[BallotState]):
         # -1 for a first vote, 1 for a vote that is taken back, 0 for a changed one.
         change = (option is None) - (state.votes[index] is None)
         votes = (*state.votes[:index], option, *state.votes[index + 1 :])
-        return BallotState(votes, state.absent, state.waiting + change)
+        return BallotState(votes, state.absent, state.waiting + change, state.turns)
 
     def leave(self, state: BallotState, seat: str) -> BallotState:
         """Keeps the seat's vote; a missing vote no longer keeps the ballot open."""
@@ -105,7 +139,7 @@ class Ballot(Protocol[BallotState]):
             return state
         # A seat that leaves without a vote no longer keeps the ballot open.
         waiting = state.waiting - (state.votes[self._seat_of[seat]] is None)
-        return BallotState(state.votes, state.absent | {seat}, waiting)
+        return BallotState(state.votes, state.absent | {seat}, waiting, state.turns)
 
     def settled(self, state: BallotState) -> bool:
         """Whether every seat that is present has a vote."""
@@ -114,7 +148,7 @@ class Ballot(Protocol[BallotState]):
     def outcome(self, state: BallotState) -> Settlement:
         """The option that wins with the current votes."""
         counts = Counter(option for option in state.votes if option is not None).most_common()
-        option = self._winner(counts)
+        option = self._winner(counts) or self._lot(counts)
         tally = ", ".join(f"{name} {count}" for name, count in counts) or "no votes"
         if option is None:
             return Settlement(False, reason=f"Nothing was decided by {self.rules.rule}: {tally}.")
@@ -134,6 +168,18 @@ class Ballot(Protocol[BallotState]):
         # All seats count, those without a vote and those that have left included.
         enough = {"plurality": True, "majority": 2 * count > seats, "unanimity": count == seats}
         return option if enough[self.rules.rule] else None
+
+    def _lot(self, counts: list[tuple[str, int]]) -> str | None:
+        """The option drawn among those with the most votes; ``None`` where ties decide nothing."""
+        if self.rules.ties == "none" or self.rules.rule != "plurality" or not counts:
+            return None
+        tied = sorted(option for option, count in counts if count == counts[0][1])
+        return random.Random(f"{self._seed} {tied}").choice(tied)
+
+    @cached_property
+    def _seed(self) -> str:
+        """A text that differs from task to task and that no seat can know, because it depends on all worths."""
+        return canonical_json([self.names, self._spec.model_dump(mode="json")])
 
     def table(self, state: BallotState, seat: str | None) -> TableView:
         """The seats that have voted, with the options that ``seat`` may see."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.menu import Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
@@ -85,6 +86,8 @@ class Protocol(ABC, Generic[S]):
     kind: str
     kinds: frozenset[MoveKind]
     rule: str = ""
+    facts: Facts | None = None
+    """The facts of the task; ``None`` without any."""
 
     def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
         check_seats(spec, len(names))
@@ -120,6 +123,14 @@ class Protocol(ABC, Generic[S]):
         Raises:
             InvalidMoveError: the move is not open, with the reason; the state is untouched.
         """
+
+    def advance(self, state: S, seat: str) -> S:
+        """Returns the state after a turn of ``seat``, whatever it did in it; for protocols that count turns."""
+        return state
+
+    def choice(self, state: S, seat: str) -> str | None:
+        """The option that ``seat`` has chosen in ``state``; ``None`` if it has not, or nothing is chosen here."""
+        return None
 
     @abstractmethod
     def leave(self, state: S, seat: str) -> S:

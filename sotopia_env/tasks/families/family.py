@@ -14,6 +14,7 @@ from typing import Any
 from sotopia_env.foundation.errors import UnknownNameError, check_whole
 from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.people import draw_relationships
 from sotopia_env.world.observation import Briefing, Observation
@@ -32,6 +33,7 @@ class Draft:
         context: the situation in words.
         seats: goals, hints and private information of every seat.
         outcome: protocol, issues and worths.
+        facts: what can be known, and who knows it.
         shared_data: public facts for programs; the family's name is added.
         tags: tags of the scenario; the family's name and the level are added.
         private_messages: whether an action may be addressed to some of the other seats only.
@@ -46,6 +48,7 @@ class Draft:
     tags: tuple[str, ...] = ()
     private_messages: bool = False
     max_turns: int | None = None
+    facts: Facts | None = None
 
 
 def _no_fields(briefing: Briefing, terms: Terms) -> Mapping[str, str]:
@@ -58,7 +61,8 @@ class Phrases:
 
     ``join`` is for a vote that another seat has cast too, ``unvote`` for withdrawing a vote, ``confirm`` for a claim
     that a partner has named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and the fields that
-    ``fields`` returns.
+    ``fields`` returns. ``own_role``, ``role``, ``promise`` and ``state`` are for statements about one's own role,
+    another's role (``{name}``), one's own choice and a fact (``{text}``), each with its ``{value}``.
 
     Attributes:
         fields: returns additional fields of offer templates, from a seat's briefing and terms in normal form; ``None``
@@ -83,6 +87,12 @@ class Phrases:
     unvote: tuple[str, ...] = ("I take my vote back for now.", "Let me think again; my vote is open.")
     claim: tuple[str, ...] = ("I say it is {claim}.", "My answer is {claim}.", "It must be {claim}.")
     confirm: tuple[str, ...] = ("Yes, it is {claim}.", "I say so too: {claim}.")
+    own_role: tuple[str, ...] = ("I am the {value}.", "My role is this: {value}.")
+    role: tuple[str, ...] = ("{name} is the {value}.", "I say that {name} is the {value}.")
+    promise: tuple[str, ...] = ("I am going to choose {value}.", "My choice will be {value}.")
+    state: tuple[str, ...] = ("This is what I have: {text} is {value}.", "{text}: {value}.", "{text} is {value}.")
+    show: tuple[str, ...] = ("See for yourselves: {text} is {value}.", "Here is the proof: {text} is {value}.")
+    ask: tuple[str, ...] = ("What do you know about this: {text}?", "Can you tell me this: {text}?")
     fields: Callable[[Briefing, Terms], Mapping[str, str] | None] = _no_fields
 
 
@@ -145,6 +155,7 @@ class Family:
             source=f"procedural family {self.name}",
             tags=(self.name, level, *draft.tags),
             outcome=draft.outcome,
+            facts=draft.facts,
         )
         # Drawn last, so that a change in how relationships are drawn leaves every scenario as it is.
         relationships = draw_relationships(rng, draft.characters)

@@ -20,6 +20,7 @@ _NAMES = (
     "campsite",
     "job_committee",
     "negotiation",
+    "mini_mafia",
 )
 _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.families.{name}" for name in _NAMES})
 

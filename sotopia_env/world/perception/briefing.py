@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, OutcomeSpace
-from sotopia_env.outcomes.descriptions import describe_space, describe_worth, outline
+from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth, outline
+from sotopia_env.outcomes.facts import SeatFacts
 from sotopia_env.outcomes.worth import Worth
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
@@ -77,6 +78,7 @@ class Briefing:
         rules: the protocol's rules (whose assent is needed, how votes are counted); ``None`` without a protocol, and
             for claims, whose rules hold the answer.
         worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
+        facts: what the seat reads about facts; ``None`` in a task without any.
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
             protocol.
         head: the text of all this.
@@ -103,6 +105,7 @@ class Briefing:
     worth: Worth | None = None
     rules: AgreementRules | BallotRules | None = None
     outline: str = ""
+    facts: SeatFacts | None = None
 
 
 def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False) -> Briefing:
@@ -156,6 +159,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         # The rules of claims contain the right answer, which no seat may see.
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
         "" if spec is None else outline(spec, seat, task.names),
+        None if scenario.facts is None else scenario.facts.seen_by(agent),
     )
 
 
@@ -167,10 +171,12 @@ def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
     if protocol is None or kind is ActionType.NONE:
         return f'{{"action_type": "{kind.value}", "argument": "…"}}'
     form, note = protocol.space.offer_form if protocol.kind == "agreement" else (_OTHER_MOVES[protocol.kind], "")
+    if protocol.facts is not None and protocol.kind != "discussion":
+        note = f"{note} (beside or in place of the move: {_OTHER_MOVES['discussion']})"
     return f'{{"action_type": "{kind.value}", "argument": "…", "move": {escape(form)}}}{escape(note)}'
 
 
-_OTHER_MOVES = {"ballot": '{"vote": "…"}', "claims": '{"claim": "…"}'}
+_OTHER_MOVES = {"ballot": '{"vote": "…"}', "claims": '{"claim": "…"}', "discussion": '{"state": {"…": "…"}}'}
 
 
 def _head(task: Task, seat: int, profile: str, others: str) -> str:
@@ -191,15 +197,20 @@ def _head(task: Task, seat: int, profile: str, others: str) -> str:
 
 
 def _outcome_text(task: Task, seat: int) -> str:
-    """The rules of the task's protocol and the seat's own worth, in words; empty without a protocol."""
-    spec = task.scenario.outcome
+    """The rules of the protocol, the facts that the seat may know and its own worth, in words."""
+    spec, facts = task.scenario.outcome, task.scenario.facts
+    known = "" if facts is None else _facts_text(task, facts.seen_by(task.agents[seat]))
     if spec is None:
-        return ""
+        return known
     # The rules read the same for every seat, the worth does not.
     if "rules text" not in task.memo:
         task.memo["rules text"] = _indent(describe_space(spec, task.names))
     worth = describe_worth(spec, seat, task.names)
-    return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n"
+    return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n{known}"
+
+
+def _facts_text(task: Task, facts: SeatFacts) -> str:
+    return f"\nFacts\n  {_indent(describe_facts(facts, task.names))}\n"
 
 
 def _indent(text: str) -> str:

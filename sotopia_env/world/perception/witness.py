@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sotopia_env.outcomes import Move
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import StopReason, Turn
 
@@ -59,9 +60,12 @@ def perspective(agent: str, turn: Turn) -> Turn:
     """Returns the turn as ``agent`` knows it: without others' failed attempts, secret moves and plans."""
     if turn.actor == agent or is_public(turn):
         return turn
-    # The words that come with a secret move are public; the move and its effect are not.
-    action, secret = turn.action, turn.hidden is not None
+    # The words and statements that come with a secret move are public; the move and its effect are not.
+    action, move = turn.action, turn.action.move
+    secret = turn.hidden is not None
+    if secret and move is not None:
+        move = Move.of_parts(move.statements)
     # Without ``wait``; violation and attempt are left out of the turn below: only the actor knows them.
-    action = Action(action.action_type, action.argument, action.to, None if secret else action.move)
+    action = Action(action.action_type, action.argument, action.to, move)
     effect = turn.hidden if secret else turn.effect
     return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)

@@ -8,10 +8,11 @@ import pytest
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.outcomes import InvalidMoveError, Move, MoveKind
 from sotopia_env.world.action import Action, ActionType, ParseFailure, optional_move, parse, to_json
-from sotopia_env.world.dynamics import Rules, StopReason, final_table, move_problem, transition
+from sotopia_env.world.dynamics import Rules, StopReason, move_problem, transition
 from sotopia_env.world.episode import Episode, RecordedTurn, read_episode, replay, to_line
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.tables import final_table
 from tests.errors import raises
 from tests.sotopia_env.world.scenarios import CANDIDATES, KINDS, OPTIONS, offer, play, say, verified_task
 

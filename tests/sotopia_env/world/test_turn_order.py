@@ -19,12 +19,13 @@ from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.tasks.families.registry import generate
 from sotopia_env.testing import FixedEvaluator, ScriptedChatModel
 from sotopia_env.world.action import MAX_WAIT, Action, ActionType, ParseFailure, parse, to_json
-from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, final_table, initial_state, transition
+from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, initial_state, transition
 from sotopia_env.world.episode import Episode, read_episode, replay, to_line
 from sotopia_env.world.observation import observe
 from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import final_table
 from sotopia_env.world.turn_order import TurnOrder
 from tests.sotopia_env.world.scenarios import KINDS, random_action, random_states, say, verified_task
 

@@ -1,0 +1,335 @@
+"""Facts: the variables of a task with their values, who knows them, and who may know them.
+
+A *variable* has a name, a few options and one value. A seat knows a value if the task says so (``known_by``), if a deal
+informs it, if it was shown to it (:mod:`~sotopia_env.outcomes.protocols.statements`), or if it follows from these and
+the deals. Statements alone make nobody know anything. Policies never get a :class:`Facts`, which holds every value,
+but a :class:`SeatFacts`.
+
+Roles are variables of kind ``role``, and a seat's coming choice, such as its vote, is one of kind ``choice``: it has no
+value before it is made. A *deal* distributes values among variables as cards are dealt, which everybody knows: what is
+left over can be concluded. Source of hard evidence beside cheap talk: Grossman (1981), Milgrom (1981).
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.records import Label, Line, Name, Record
+from sotopia_env.outcomes.amounts import count_text
+from sotopia_env.outcomes.issues import check_distinct
+
+MOST_WORLDS = 10_000
+"""The maximum number of ways in which the values of one deal can fall."""
+
+Values = Mapping[str, str]
+"""Values by the name of a variable."""
+Distribution = Mapping[str, float]
+"""Probabilities by option; they sum to 1."""
+Norm = Literal["honesty", "promises"]
+
+
+class Variable(Record):
+    """One thing that can be known, said, shown and asked about.
+
+    Attributes:
+        name: such as ``role of Ana``; unique in the task.
+        options: the possible values.
+        value: the true one; ``None`` for a choice, which is still to be made.
+        kind: a ``fact``, the ``role`` of a seat, or the coming ``choice`` of a seat.
+        of: the agent id of the seat whose role or choice it is; empty for a fact.
+        text: what it is, in words for people, such as "the hour at which the train leaves".
+        known_by: agent ids of the seats that know the value from the start.
+        may_know: agent ids of the seats that may come to know it besides; ``all``, or a list, which makes it a secret
+            from the others: these do not even read of the variable.
+        channel: ``all``, or ``private`` where it may be told in private turns only.
+        evidence: whether its value can be shown; otherwise it can only be stated.
+        wanted_by: agent ids of the seats that are to learn it.
+        aims: agent id to the option that this seat wants the others to believe in.
+    """
+
+    name: Label
+    options: tuple[Label, ...] = Field(min_length=2)
+    value: Name | None = None
+    kind: Literal["fact", "role", "choice"] = "fact"
+    of: str = ""
+    text: Line = ""
+    known_by: tuple[Name, ...] = ()
+    may_know: Literal["all"] | tuple[Name, ...] = "all"
+    channel: Literal["all", "private"] = "all"
+    evidence: bool = True
+    wanted_by: tuple[Name, ...] = ()
+    aims: dict[Name, Name] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct(self.options, "options")
+        if (self.value is None) is not (self.kind == "choice"):
+            expected = "none for a choice, which is still to be made" if self.value else "the true option"
+            raise InvalidValueError(field="value", expected=expected, got=self.value)
+        if self.value is not None and self.value not in self.options:
+            raise InvalidValueError(field="value", got=self.value, valid=self.options)
+        if bool(self.of) is (self.kind == "fact"):
+            expected = f"the agent id of the seat whose {self.kind} it is" if self.kind != "fact" else "none for a fact"
+            raise InvalidValueError(field="of", expected=expected, got=self.of)
+        for agent, option in self.aims.items():
+            if option not in self.options:
+                raise InvalidValueError(field=f"aims.{agent}", got=option, valid=self.options)
+        return self
+
+    @property
+    def secret(self) -> bool:
+        """Whether some seats may not know it."""
+        return self.may_know != "all"
+
+    def admits(self, agent: str) -> bool:
+        """Whether a seat may know the value, or knows it from the start."""
+        return self.may_know == "all" or agent in self.may_know or agent in self.known_by
+
+
+class Deal(Record):
+    """Values that are dealt to variables, every way equally likely; all of this is known to everybody.
+
+    Attributes:
+        variables: names of variables.
+        values: as many values; one that is listed twice falls to two variables.
+        informs: by value, the values whose holders its holder knows: ``{detective: [mafioso]}``. The holder of a role
+            always knows its own.
+    """
+
+    variables: tuple[Name, ...] = Field(min_length=2)
+    values: tuple[Name, ...]
+    informs: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_distinct(self.variables, "variables")
+        if len(self.values) != len(self.variables):
+            raise InvalidValueError(
+                field="values", expected=f"{len(self.variables)}, one per variable", got=len(self.values)
+            )
+        for value in {*self.informs, *itertools.chain.from_iterable(self.informs.values())}:
+            if value not in self.values:
+                raise InvalidValueError(field="informs", got=value, valid=list(dict.fromkeys(self.values)))
+        if (size := _permutations(self.values)) > MOST_WORLDS:
+            raise InvalidValueError(
+                field="values", expected=f"at most {MOST_WORLDS} ways to deal", got=Verbatim(count_text(size))
+            )
+        return self
+
+    @cached_property
+    def ways(self) -> tuple[dict[str, str], ...]:
+        """Every way in which the values can fall."""
+        return tuple(dict(zip(self.variables, way, strict=True)) for way in _arrangements(Counter(self.values)))
+
+
+def _permutations(values: Collection[str]) -> int:
+    size = 1
+    for number, value in enumerate(values, start=1):
+        size = size * number // list(values)[:number].count(value)
+    return size
+
+
+def _arrangements(left: Counter[str]) -> Iterator[tuple[str, ...]]:
+    """Each distinct order of a multiset once."""
+    if not left:
+        yield ()
+    for value in list(left):
+        yield from ((value, *rest) for rest in _arrangements(left - Counter([value])))
+
+
+def _informed(deal: Deal, way: Values, owners: Values, agent: str) -> frozenset[str]:
+    """The variables of a deal that ``agent`` knows from the start if the values fall in this way."""
+    own = [name for name in deal.variables if owners[name] == agent]
+    values = {value for name in own for value in deal.informs.get(way[name], ())}
+    return frozenset([*own, *(name for name in deal.variables if way[name] in values)])
+
+
+@dataclass(frozen=True)
+class PublicVariable:
+    """The part of a variable that a seat that may know it reads; see :class:`Variable`."""
+
+    name: str
+    options: tuple[str, ...]
+    kind: str
+    of: str
+    text: str
+    evidence: bool
+
+
+@dataclass(frozen=True)
+class SeatFacts:
+    """What one seat reads about facts before the first turn.
+
+    Attributes:
+        agent: the seat.
+        variables: those it may know, by name.
+        known: the values it knows.
+        deals: the public deals.
+        norms: what is expected of everybody.
+        duties: by variable it knows, to whom it may be told; only variables that not everybody may know everywhere.
+        wanted: the variables it is to learn.
+    """
+
+    agent: str
+    variables: Mapping[str, PublicVariable]
+    known: Values
+    deals: tuple[Deal, ...]
+    norms: tuple[str, ...]
+    duties: Mapping[str, tuple[tuple[str, ...], str]]
+    wanted: tuple[str, ...] = ()
+
+    def worlds(self, known: Values | None = None) -> tuple[tuple[Deal, tuple[dict[str, str], ...]], ...]:
+        """Returns, for each deal, the ways that agree with the values a seat knows; by default its own at the start."""
+        return tuple((deal, consistent(deal, self.known if known is None else known)) for deal in self.deals)
+
+    def informed(self, deal: Deal, way: Values, agent: str) -> frozenset[str]:
+        """Returns the variables of a deal that ``agent`` knows from the start if the values fall in this way."""
+        return _informed(deal, way, {name: self.variables[name].of for name in deal.variables}, agent)
+
+    def beliefs(self, known: Values | None = None) -> dict[str, dict[str, float]]:
+        """Returns the probability of every option given the values that are known and the deals, by variable."""
+        return beliefs(self.variables.values(), self.deals, self.known if known is None else known)
+
+
+class Facts(Record):
+    """The facts of a task. It holds every value, so it never reaches an observation.
+
+    Attributes:
+        variables: what can be known.
+        deals: values that were dealt among some of them.
+        norms: ``honesty`` (no lies) and ``promises`` (kept), if the task expects them; every seat reads this.
+        endowment: what others may entrust to a seat in a question after the end, in whole units; 0 asks no such
+            question.
+    """
+
+    variables: tuple[Variable, ...] = Field(min_length=1)
+    deals: tuple[Deal, ...] = ()
+    norms: tuple[Norm, ...] = ()
+    endowment: int = Field(default=0, ge=0, le=20, exclude_if=operator.not_)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Variable]:
+        """The variables by name."""
+        return {variable.name: variable for variable in self.variables}
+
+    @cached_property
+    def truth(self) -> Values:
+        """The values of all variables but choices."""
+        return {variable.name: variable.value for variable in self.variables if variable.value is not None}
+
+    def start(self, agent: str) -> frozenset[str]:
+        """Returns the variables whose values ``agent`` is told before the first turn."""
+        listed = frozenset(variable.name for variable in self.variables if agent in variable.known_by)
+        owners = {variable.name: variable.of for variable in self.variables}
+        return listed.union(*(_informed(deal, self.truth, owners, agent) for deal in self.deals))
+
+    def known(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns the values that a seat knows to which those of ``names`` were disclosed, conclusions included."""
+        values = {name: self.truth[name] for name in names}
+        for deal in self.deals:
+            ways = consistent(deal, values)
+            values |= {name: ways[0][name] for name in deal.variables if len({way[name] for way in ways}) == 1}
+        return values
+
+    def seen_by(self, agent: str) -> SeatFacts:
+        """Returns what ``agent`` reads about facts before the first turn."""
+        known = self.known(self.start(agent))
+        visible = [v for v in self.variables if v.admits(agent) or v.name in known]
+        return SeatFacts(
+            agent,
+            {v.name: PublicVariable(v.name, v.options, v.kind, v.of, v.text, v.evidence) for v in visible},
+            known,
+            self.deals,
+            self.norms,
+            {
+                v.name: ((*v.known_by, *(v.may_know if v.may_know != "all" else ())) if v.secret else (), v.channel)
+                for v in visible
+                if v.name in known and (v.secret or v.channel == "private")
+            },
+            tuple(v.name for v in visible if agent in v.wanted_by),
+        )
+
+    def check(self, agents: Collection[str]) -> None:
+        """Raises InvalidValueError unless the facts fit a task with these seats."""
+        check_distinct(tuple(variable.name for variable in self.variables), "facts.variables")
+        for index, variable in enumerate(self.variables):
+            _check_variable(variable, agents, f"facts.variables.{index}", {n for d in self.deals for n in d.variables})
+        for index, deal in enumerate(self.deals):
+            self._check_deal(deal, f"facts.deals.{index}")
+        dealt = Counter(name for deal in self.deals for name in deal.variables)
+        if twice := [name for name, count in dealt.items() if count > 1]:
+            raise InvalidValueError("a variable is in two deals", field="facts.deals", got=twice[0])
+
+    def _check_deal(self, deal: Deal, field: str) -> None:
+        for name in deal.variables:
+            variable = self.by_name.get(name)
+            if variable is None:
+                raise InvalidValueError(field=f"{field}.variables", got=name, valid=self.by_name)
+            if variable.kind != "role" or variable.secret:
+                expected = "roles that everybody may know, because everybody knows how they were dealt"
+                raise InvalidValueError(field=f"{field}.variables", expected=expected, got=name)
+            if foreign := [value for value in deal.values if value not in variable.options]:
+                raise InvalidValueError(field=f"{field}.values", got=foreign[0], valid=variable.options)
+        values = [self.truth[name] for name in deal.variables]
+        if Counter(values) != Counter(deal.values):
+            raise InvalidValueError(
+                field=f"{field}.values", expected=f"the values of its variables, {', '.join(values)}", got=deal.values
+            )
+
+
+def consistent(deal: Deal, known: Values) -> tuple[dict[str, str], ...]:
+    """Returns the ways of a deal that agree with ``known`` values; at least one, if these are true."""
+    fixed = [(name, known[name]) for name in deal.variables if name in known]
+    return tuple(way for way in deal.ways if all(way[name] == value for name, value in fixed)) if fixed else deal.ways
+
+
+def beliefs(
+    variables: Iterable[PublicVariable | Variable], deals: Iterable[Deal], known: Values
+) -> dict[str, dict[str, float]]:
+    """Returns the probability of every option, by variable: 1 for known values, the deals' shares, else uniform."""
+    result: dict[str, dict[str, float]] = {}
+    shares: dict[str, Counter[str]] = {}
+    for deal in deals:
+        ways = consistent(deal, known)
+        shares |= {name: Counter(way[name] for way in ways) for name in deal.variables}
+    for variable in variables:
+        name = variable.name
+        counts = Counter({known[name]: 1}) if name in known else shares.get(name) or Counter(variable.options)
+        total = counts.total()
+        result[name] = {option: counts[option] / total for option in variable.options}
+    return result
+
+
+def _check_variable(variable: Variable, agents: Collection[str], field: str, dealt: Collection[str]) -> None:
+    seats = [("of", (variable.of,) if variable.of else ()), ("known_by", variable.known_by)]
+    seats += [("may_know", variable.may_know if variable.may_know != "all" else ()), ("wanted_by", variable.wanted_by)]
+    for name, listed in [*seats, ("aims", tuple(variable.aims))]:
+        check_distinct(listed, f"{field}.{name}")
+        for agent in listed:
+            if agent not in agents:
+                raise InvalidValueError(field=f"{field}.{name}", got=agent, valid=agents)
+    if variable.kind == "choice":
+        return
+    admitted = [agent for agent in agents if variable.admits(agent)]
+    if not admitted or not (variable.known_by or variable.name in dealt):
+        raise InvalidValueError(
+            "nobody can know it", field=f"{field}.known_by", got=variable.name, hint="name a seat that knows its value"
+        )
+    if variable.secret and len(admitted) == len(agents) and variable.channel == "all":
+        raise InvalidValueError(
+            "a secret that everybody may know",
+            field=f"{field}.may_know",
+            got=variable.name,
+            hint="leave out 'may_know', or a seat from whom it is to be kept",
+        )
+    if stranger := next((agent for agent in variable.wanted_by if not variable.admits(agent)), ""):
+        raise InvalidValueError("a seat is to learn what it may not know", field=f"{field}.wanted_by", got=stranger)

@@ -86,8 +86,9 @@ def _said_otherwise(episode: Episode, outcome: OutcomeResult | None) -> Mapping[
 def _assents(episode: Episode, agent: str, start: int, terms: Terms) -> bool:
     """Whether the first move of a seat from a turn on is for these terms; not, if it makes no move."""
     turns = episode.plain_turns
-    moves = ((t.index, t.action.move) for t in turns[start:] if t.actor == agent and t.action.move is not None)
-    index, move = next(moves, (0, None))
+    own = ((t.index, t.action.move) for t in turns[start:] if t.actor == agent)
+    moves = ((index, move.binding) for index, move in own if move is not None)
+    index, move = next(((index, move) for index, move in moves if move is not None), (0, None))
     if move is None:
         return False
     if move.kind is MoveKind.ACCEPT:
@@ -113,7 +114,7 @@ def _of_outcome(task: Task, outcome: OutcomeResult | None) -> Mapping[str, float
     if outcome is None:
         return {}
     left = {"value_left": 1 - outcome.efficiency}
-    spec = task.scenario.outcome
+    spec = task.scenario.resolved_outcome
     if not outcome.agreed or spec is None or spec.protocol.kind == "claims":
         return left
     payoffs = np.array([worth_value(spec, seat, outcome.terms) for seat in range(len(task.agents))])

@@ -30,6 +30,7 @@ from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffer
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.negotiators.pressing import Presser, Prober
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
+from sotopia_env.policies.speakers.speaker import Speaker
 from sotopia_env.world.play.policy import Policy
 
 ModelMaker = Callable[[str], ChatModel]
@@ -55,6 +56,11 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "leaver": Leaver,
     "silent": Silent,
     "random": UniformRandom,
+    "honest": Speaker,
+    "deceiver": partial(Speaker, name="deceiver", lies=1.0),
+    "mute": partial(Speaker, name="mute", lies=None),
+    "bayesian": partial(Speaker, name="bayesian", doubt=0.5),
+    "uniform": partial(Speaker, name="uniform", lies=None, votes="uniform"),
     "human": HumanPolicy,
 }
 

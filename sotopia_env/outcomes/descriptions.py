@@ -119,8 +119,10 @@ def describe_facts(facts: SeatFacts, names: Seats) -> str:
     """Returns what a seat reads about facts: their options, how they were dealt, what it knows, and its duties."""
     lines = [f"{_variable_text(v)}: {' or '.join(map(quote, v.options))}." for v in facts.variables.values()]
     lines += [_deal_text(deal) for deal in facts.deals]
-    lines += [f"You know: {'; '.join(f'{name} = {value}' for name, value in facts.known.items())}."] * bool(facts.known)
-    lines += [f"You are to learn: {', '.join(facts.wanted)}."] * bool(facts.wanted)
+    lines += [f"You know: {'; '.join(f'{name} = {value}' for name, value in facts.knowledge.items())}."] * bool(
+        facts.knowledge
+    )
+    lines += [f"You are to learn: {', '.join(facts.targets)}."] * bool(facts.targets)
     lines += [_duty_text(name, agents, channel, facts.agent, names) for name, (agents, channel) in facts.duties.items()]
     lines += [f"It is expected {_NORMS[norm]}." for norm in facts.norms]
     lines.append(

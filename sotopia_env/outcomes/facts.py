@@ -13,14 +13,13 @@ left over can be concluded. Source of hard evidence beside cheap talk: Grossman 
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Label, Line, Name, Record
@@ -106,7 +105,8 @@ class Deal(Record):
     """
 
     variables: tuple[Name, ...] = Field(min_length=2)
-    values: tuple[Name, ...]
+    # Sorted, because the order in which an author lists them could tell who has which.
+    values: Annotated[tuple[Name, ...], AfterValidator(lambda values: tuple(sorted(values)))]
     informs: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -130,6 +130,25 @@ class Deal(Record):
         """Every way in which the values can fall."""
         return tuple(dict(zip(self.variables, way, strict=True)) for way in _arrangements(Counter(self.values)))
 
+    @cached_property
+    def _briefings(self) -> dict[frozenset[str], tuple[dict[str, str], ...]]:
+        return {}
+
+    def briefings(self, own: frozenset[str]) -> tuple[dict[str, str], ...]:
+        """Returns what the holder of the variables ``own`` knows from the start, conclusions included, in each way."""
+        if own not in self._briefings:
+            self._briefings[own] = tuple(self._briefing(own, way) for way in self.ways)
+        return self._briefings[own]
+
+    def _briefing(self, own: frozenset[str], way: Values) -> dict[str, str]:
+        names = {value for name in own for value in self.informs.get(way[name], ())}
+        return self.conclusions({name: way[name] for name in self.variables if name in own or way[name] in names})
+
+    def conclusions(self, knowledge: Values) -> dict[str, str]:
+        """Returns the values of the deal that ``knowledge`` contains, and those that follow from it."""
+        ways = consistent(self, knowledge)
+        return {name: ways[0][name] for name in self.variables if len({way[name] for way in ways}) == 1}
+
 
 def _permutations(values: Collection[str]) -> int:
     size = 1
@@ -144,13 +163,6 @@ def _arrangements(left: Counter[str]) -> Iterator[tuple[str, ...]]:
         yield ()
     for value in list(left):
         yield from ((value, *rest) for rest in _arrangements(left - Counter([value])))
-
-
-def _informed(deal: Deal, way: Values, owners: Values, agent: str) -> frozenset[str]:
-    """The variables of a deal that ``agent`` knows from the start if the values fall in this way."""
-    own = [name for name in deal.variables if owners[name] == agent]
-    values = {value for name in own for value in deal.informs.get(way[name], ())}
-    return frozenset([*own, *(name for name in deal.variables if way[name] in values)])
 
 
 @dataclass(frozen=True)
@@ -172,32 +184,37 @@ class SeatFacts:
     Attributes:
         agent: the seat.
         variables: those it may know, by name.
-        known: the values it knows.
+        knowledge: the values it knows.
         deals: the public deals.
         norms: what is expected of everybody.
         duties: by variable it knows, to whom it may be told; only variables that not everybody may know everywhere.
-        wanted: the variables it is to learn.
+        targets: the variables it is to learn.
     """
 
     agent: str
     variables: Mapping[str, PublicVariable]
-    known: Values
+    knowledge: Values
     deals: tuple[Deal, ...]
     norms: tuple[str, ...]
     duties: Mapping[str, tuple[tuple[str, ...], str]]
-    wanted: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
-    def worlds(self, known: Values | None = None) -> tuple[tuple[Deal, tuple[dict[str, str], ...]], ...]:
-        """Returns, for each deal, the ways that agree with the values a seat knows; by default its own at the start."""
-        return tuple((deal, consistent(deal, self.known if known is None else known)) for deal in self.deals)
+    def worlds(self, knowledge: Values | None = None) -> tuple[tuple[Deal, tuple[dict[str, str], ...]], ...]:
+        """Returns each deal with the ways that agree with a seat's ``knowledge``, by default its own at the start."""
+        values = self.knowledge if knowledge is None else knowledge
+        return tuple((deal, consistent(deal, values)) for deal in self.deals)
 
-    def informed(self, deal: Deal, way: Values, agent: str) -> frozenset[str]:
-        """Returns the variables of a deal that ``agent`` knows from the start if the values fall in this way."""
-        return _informed(deal, way, {name: self.variables[name].of for name in deal.variables}, agent)
+    def briefings(self, deal: Deal, agent: str) -> tuple[dict[str, str], ...]:
+        """Returns what ``agent`` knows about a deal from the start, for each of its ways."""
+        return deal.briefings(frozenset([name for name in deal.variables if self.variables[name].of == agent]))
 
-    def beliefs(self, known: Values | None = None) -> dict[str, dict[str, float]]:
+    def admits_all(self, name: str) -> bool:
+        """Whether everybody may know a variable that this seat knows, on any channel."""
+        return name not in self.duties
+
+    def beliefs(self, knowledge: Values | None = None) -> dict[str, dict[str, float]]:
         """Returns the probability of every option given the values that are known and the deals, by variable."""
-        return beliefs(self.variables.values(), self.deals, self.known if known is None else known)
+        return beliefs(self.variables.values(), self.deals, self.knowledge if knowledge is None else knowledge)
 
 
 class Facts(Record):
@@ -207,14 +224,11 @@ class Facts(Record):
         variables: what can be known.
         deals: values that were dealt among some of them.
         norms: ``honesty`` (no lies) and ``promises`` (kept), if the task expects them; every seat reads this.
-        endowment: what others may entrust to a seat in a question after the end, in whole units; 0 asks no such
-            question.
     """
 
     variables: tuple[Variable, ...] = Field(min_length=1)
     deals: tuple[Deal, ...] = ()
     norms: tuple[Norm, ...] = ()
-    endowment: int = Field(default=0, ge=0, le=20, exclude_if=operator.not_)
 
     @cached_property
     def by_name(self) -> Mapping[str, Variable]:
@@ -226,34 +240,39 @@ class Facts(Record):
         """The values of all variables but choices."""
         return {variable.name: variable.value for variable in self.variables if variable.value is not None}
 
-    def start(self, agent: str) -> frozenset[str]:
+    def initial(self, agent: str) -> frozenset[str]:
         """Returns the variables whose values ``agent`` is told before the first turn."""
         listed = frozenset(variable.name for variable in self.variables if agent in variable.known_by)
-        owners = {variable.name: variable.of for variable in self.variables}
-        return listed.union(*(_informed(deal, self.truth, owners, agent) for deal in self.deals))
+        return listed.union(*(self._dealt(deal, agent) for deal in self.deals))
 
-    def known(self, names: Iterable[str]) -> dict[str, str]:
+    def _dealt(self, deal: Deal, agent: str) -> frozenset[str]:
+        """The variables of a deal whose values ``agent`` knows from the start."""
+        own = frozenset([name for name in deal.variables if self.by_name[name].of == agent])
+        way = next(index for index, way in enumerate(deal.ways) if way.items() <= self.truth.items())
+        return frozenset(deal.briefings(own)[way])
+
+    def knowledge(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the values that a seat knows to which those of ``names`` were disclosed, conclusions included."""
         values = {name: self.truth[name] for name in names}
         for deal in self.deals:
-            ways = consistent(deal, values)
-            values |= {name: ways[0][name] for name in deal.variables if len({way[name] for way in ways}) == 1}
-        return values
+            values |= deal.conclusions(values)
+        # In the declared order: the order in which values came to be known differs from one replay to the next.
+        return {name: values[name] for name in self.by_name if name in values}
 
-    def seen_by(self, agent: str) -> SeatFacts:
+    def view(self, agent: str) -> SeatFacts:
         """Returns what ``agent`` reads about facts before the first turn."""
-        known = self.known(self.start(agent))
-        visible = [v for v in self.variables if v.admits(agent) or v.name in known]
+        knowledge = self.knowledge(self.initial(agent))
+        visible = [v for v in self.variables if v.admits(agent) or v.name in knowledge]
         return SeatFacts(
             agent,
             {v.name: PublicVariable(v.name, v.options, v.kind, v.of, v.text, v.evidence) for v in visible},
-            known,
+            knowledge,
             self.deals,
             self.norms,
             {
                 v.name: ((*v.known_by, *(v.may_know if v.may_know != "all" else ())) if v.secret else (), v.channel)
                 for v in visible
-                if v.name in known and (v.secret or v.channel == "private")
+                if v.name in knowledge and (v.secret or v.channel == "private")
             },
             tuple(v.name for v in visible if agent in v.wanted_by),
         )
@@ -286,24 +305,24 @@ class Facts(Record):
             )
 
 
-def consistent(deal: Deal, known: Values) -> tuple[dict[str, str], ...]:
-    """Returns the ways of a deal that agree with ``known`` values; at least one, if these are true."""
-    fixed = [(name, known[name]) for name in deal.variables if name in known]
+def consistent(deal: Deal, knowledge: Values) -> tuple[dict[str, str], ...]:
+    """Returns the ways of a deal that agree with ``knowledge``; at least one, if it is true."""
+    fixed = [(name, knowledge[name]) for name in deal.variables if name in knowledge]
     return tuple(way for way in deal.ways if all(way[name] == value for name, value in fixed)) if fixed else deal.ways
 
 
 def beliefs(
-    variables: Iterable[PublicVariable | Variable], deals: Iterable[Deal], known: Values
+    variables: Iterable[PublicVariable | Variable], deals: Iterable[Deal], knowledge: Values
 ) -> dict[str, dict[str, float]]:
     """Returns the probability of every option, by variable: 1 for known values, the deals' shares, else uniform."""
     result: dict[str, dict[str, float]] = {}
     shares: dict[str, Counter[str]] = {}
     for deal in deals:
-        ways = consistent(deal, known)
+        ways = consistent(deal, knowledge)
         shares |= {name: Counter(way[name] for way in ways) for name in deal.variables}
     for variable in variables:
         name = variable.name
-        counts = Counter({known[name]: 1}) if name in known else shares.get(name) or Counter(variable.options)
+        counts = Counter({knowledge[name]: 1}) if name in knowledge else shares.get(name) or Counter(variable.options)
         total = counts.total()
         result[name] = {option: counts[option] / total for option in variable.options}
     return result

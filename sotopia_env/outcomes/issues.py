@@ -326,6 +326,8 @@ def check_distinct(names: tuple[str, ...], field: str) -> None:
     """Raises InvalidValueError if two ``names`` of ``field`` are equal after Unicode and case normalisation."""
     first: dict[str, str] = {}
     for name in names:
-        if (earlier := first.setdefault(fold(name), name)) is not name:
+        # Not by identity: equal texts that are read from one file may be one object.
+        earlier, first[fold(name)] = first.get(fold(name)), name
+        if earlier is not None:
             problem = f"{excerpt(name)} and {excerpt(earlier)} are the same name"
             raise InvalidValueError(problem, field=field, hint="names must differ in more than case")

@@ -259,14 +259,14 @@ def _values_text(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def _shown_text(content: Any, truth: Mapping[str, str]) -> str:
+def _evidence_text(content: Any, truth: Mapping[str, str]) -> str:
     names = names_in(content)
     return f"proves {_values_text({name: truth[name] for name in names}) if truth else ', '.join(names)}"
 
 
 _STATEMENT_WORDS: Mapping[MoveKind, Callable[[Any, Mapping[str, str]], str]] = {
     MoveKind.STATE: lambda content, _: f"states {_values_text(content)}",
-    MoveKind.SHOW: _shown_text,
+    MoveKind.SHOW: _evidence_text,
     MoveKind.ASK: lambda content, _: f"asks for {', '.join(names_in(content))}",
 }
 

@@ -238,6 +238,16 @@ def _variables_reader(kind: MoveKind) -> Callable[[object], Any]:
     return read
 
 
+def statement_content(kind: MoveKind, content: object) -> dict[str, str] | str | list[str]:
+    """Returns the content of a statement in the form in which it is written; names are read by the protocol.
+
+    Raises:
+        InvalidMoveError: ``content`` has another form.
+    """
+    result: dict[str, str] | str | list[str] = _READERS[kind](content)
+    return result
+
+
 def _number_reader(kind: MoveKind) -> Callable[[object], Any]:
     return lambda content: offer_number(kind, content)
 

@@ -183,8 +183,8 @@ class TableView(NamedTuple):
         kind: the kind of the protocol.
         settled: whether the table can no longer change.
         space: the outcome space, for names and texts; not part of the JSON.
-        known: the values that the seat knows by now, by variable; without a seat, all; ``None`` without facts.
-        disclosed: the variables of ``known`` whose values were shown to the seat.
+        knowledge: the values that the seat knows by now, by variable; without a seat, all; ``None`` without facts.
+        evidence: the variables of ``knowledge`` whose values were proved to the seat.
     """
 
     kind: str
@@ -194,13 +194,13 @@ class TableView(NamedTuple):
     votes: Votes | None = None
     claims: Claims | None = None
     result: str = ""
-    known: Mapping[str, str] | None = None
-    disclosed: tuple[str, ...] = ()
+    knowledge: Mapping[str, str] | None = None
+    evidence: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON."""
         fields: dict[str, Any] = {"kind": self.kind, "settled": self.settled, "result": self.result}
-        fields |= {} if self.known is None else {"known": dict(self.known)}
+        fields |= {} if self.knowledge is None else {"knowledge": dict(self.knowledge)}
         if self.votes is not None:
             return fields | {"votes": self.votes.to_json()}
         if self.claims is not None:
@@ -215,7 +215,8 @@ class TableView(NamedTuple):
         lines += self.votes.lines(names) if self.votes is not None else []
         lines += self.claims.lines(names) if self.claims is not None else []
         # What the seat knew at the start is in its briefing.
-        lines += [f"Proved to you: {name} = {self.known[name]}." for name in self.disclosed] if self.known else []
+        knowledge = self.knowledge or {}
+        lines += [f"Proved to you: {name} = {knowledge[name]}." for name in self.evidence]
         lines += [self.result] if self.result else []
         return "\n".join(lines) or NOTHING
 

@@ -5,11 +5,15 @@ The words fit the move and are read by the partners only: they have no effect on
 
 from __future__ import annotations
 
+from typing import Any
+
 from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.outcomes.menu import names_in
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.families.family import Phrases
 from sotopia_env.tasks.families.registry import family_named_in
-from sotopia_env.tasks.wording import pick
+from sotopia_env.tasks.wording import capitalise, pick
 from sotopia_env.world.observation import Observation
 
 GENERIC = Phrases()
@@ -21,13 +25,13 @@ _WITHOUT_TERMS = {
 }
 
 
-def phrase(observation: Observation, move: Move, seed: int) -> str:
+def phrase(observation: Observation, move: Move | None, seed: int) -> str:
     """Returns words that fit ``move``, the same for the same seed.
 
     Args:
         observation: observation of the seat that makes the move.
-        move: a move of any kind. The terms of an offer must be complete; an answer to an offer that is not open gets
-            words without terms.
+        move: a move of any kind; ``None`` for words that say nothing about the task. The terms of an offer must be
+            complete; an answer to an offer that is not open gets words without terms.
         seed: any integer; selects the phrasing.
 
     Raises:
@@ -35,6 +39,15 @@ def phrase(observation: Observation, move: Move, seed: int) -> str:
     """
     family = family_named_in(observation.briefing.shared_data)
     style = GENERIC if family is None else family.phrases
+    if move is None:
+        return pick(style.nothing, seed)
+    binding = move.binding
+    words = [] if binding is None else [_binding_words(observation, binding, style, seed)]
+    words += [_statement_words(observation, kind, content, style, seed) for kind, content in move.statements]
+    return " ".join(words)
+
+
+def _binding_words(observation: Observation, move: Move, style: Phrases, seed: int) -> str:
     if move.kind is MoveKind.VOTE:
         return _vote_words(observation, move.content, style, seed)
     if move.kind is MoveKind.CLAIM:
@@ -44,6 +57,35 @@ def phrase(observation: Observation, move: Move, seed: int) -> str:
     return (
         pick(_WITHOUT_TERMS[move.kind], seed) if terms is None else _offer_words(observation, move, terms, style, seed)
     )
+
+
+def _statement_words(observation: Observation, kind: MoveKind, content: Any, style: Phrases, seed: int) -> str:
+    """One sentence for each variable that a statement names."""
+    facts = observation.briefing.facts
+    assert facts is not None
+    values = content if kind is MoveKind.STATE else dict.fromkeys(names_in(content), "")
+    sentences = []
+    for offset, (name, value) in enumerate(values.items()):
+        variable = facts.variables.get(name) or PublicVariable(name, (), "fact", "", "", True)
+        value = facts.knowledge.get(name, "") if kind is MoveKind.SHOW else value
+        templates = _templates(observation, kind, variable, style)
+        fields = {"text": variable.text or name, "value": value, "name": _owner(observation, variable)}
+        sentences.append(capitalise(pick(templates, seed + offset).format(**fields)))
+    return " ".join(sentences)
+
+
+def _templates(observation: Observation, kind: MoveKind, variable: PublicVariable, style: Phrases) -> tuple[str, ...]:
+    if kind is not MoveKind.STATE:
+        return style.show if kind is MoveKind.SHOW else style.ask
+    own = variable.of == observation.agent
+    if variable.kind == "role":
+        return style.own_role if own else style.role
+    return style.promise if variable.kind == "choice" and own else style.state
+
+
+def _owner(observation: Observation, variable: PublicVariable) -> str:
+    """The name of the person whose role or choice a variable is; empty for a fact."""
+    return next((p.name for p in observation.briefing.partners if p.agent == variable.of), "")
 
 
 def share(observation: Observation, seed: int) -> str | None:

@@ -8,7 +8,7 @@ The rules in detail:
 - If the episode ends earlier, the votes cast so far are counted. Plurality needs a unique maximum, majority needs more
   than half of *all* seats, and unanimity needs all seats; otherwise nothing is decided.
 - A seat may vote from its turn ``opens + 1`` on, and, if ``own`` is false, not for the option that is its own name.
-- A lot among tied options depends on the task and on the tie alone, so an episode that is played again ends alike.
+- A lot among tied options depends on names, options and votes alone, so an episode that is played again ends alike.
 - In a simultaneous round the first in seat order wins: a change by a later seat is refused when an earlier seat's vote
   has closed the ballot. A secret ballot is opened when it closes.
 """
@@ -19,7 +19,6 @@ import random
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
@@ -64,7 +63,6 @@ class Ballot(Protocol[BallotState]):
             agent: tuple([option for option in self.rules.options if self.rules.own or option != name])
             for agent, name in self.names.items()
         }
-        self._spec = spec
 
     def initial(self) -> BallotState:
         """The state in which no seat has voted."""
@@ -148,7 +146,7 @@ class Ballot(Protocol[BallotState]):
     def outcome(self, state: BallotState) -> Settlement:
         """The option that wins with the current votes."""
         counts = Counter(option for option in state.votes if option is not None).most_common()
-        option = self._winner(counts) or self._lot(counts)
+        option = self._winner(counts) or self._lot(counts, state.votes)
         tally = ", ".join(f"{name} {count}" for name, count in counts) or "no votes"
         if option is None:
             return Settlement(False, reason=f"Nothing was decided by {self.rules.rule}: {tally}.")
@@ -169,17 +167,13 @@ class Ballot(Protocol[BallotState]):
         enough = {"plurality": True, "majority": 2 * count > seats, "unanimity": count == seats}
         return option if enough[self.rules.rule] else None
 
-    def _lot(self, counts: list[tuple[str, int]]) -> str | None:
+    def _lot(self, counts: list[tuple[str, int]], votes: tuple[str | None, ...]) -> str | None:
         """The option drawn among those with the most votes; ``None`` where ties decide nothing."""
         if self.rules.ties == "none" or self.rules.rule != "plurality" or not counts:
             return None
         tied = sorted(option for option, count in counts if count == counts[0][1])
-        return random.Random(f"{self._seed} {tied}").choice(tied)
-
-    @cached_property
-    def _seed(self) -> str:
-        """A text that differs from task to task and that no seat can know, because it depends on all worths."""
-        return canonical_json([self.names, self._spec.model_dump(mode="json")])
+        # From what everybody sees when the ballot closes, so that the lot gives away nothing.
+        return random.Random(canonical_json([self.names, self.rules.options, votes])).choice(tied)
 
     def table(self, state: BallotState, seat: str | None) -> TableView:
         """The seats that have voted, with the options that ``seat`` may see."""

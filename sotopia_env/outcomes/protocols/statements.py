@@ -17,10 +17,10 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sotopia_env.outcomes.facts import Facts, PublicVariable, SeatFacts
+from sotopia_env.outcomes.facts import Facts, PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Statable, names_in, statement_text
-from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
+from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, statement_content
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.table import TableView
@@ -33,12 +33,12 @@ class FactsState(NamedTuple):
 
     Attributes:
         inner: the state of the protocol.
-        disclosed: by seat, the variables whose values it was told at the start or shown since.
+        disclosures: by seat, the variables whose values were disclosed to it at the start or since.
         absent: the seats that have left.
     """
 
     inner: Any
-    disclosed: tuple[frozenset[str], ...]
+    disclosures: tuple[frozenset[str], ...]
     absent: frozenset[str] = frozenset()
 
 
@@ -58,35 +58,35 @@ class WithFacts(Protocol[FactsState]):
         self.agents, self.names, self.space = inner.agents, inner.names, inner.space
         self.valuations = inner.valuations
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
-        self._known: dict[frozenset[str], Mapping[str, str]] = {}
+        self._knowledge: dict[frozenset[str], Values] = {}
 
     @cached_property
     def views(self) -> Mapping[str, SeatFacts]:
         """What each seat reads about facts before the first turn, by agent id."""
-        return {agent: self.facts.seen_by(agent) for agent in self.agents}
+        return {agent: self.facts.view(agent) for agent in self.agents}
 
     @cached_property
-    def _start(self) -> tuple[frozenset[str], ...]:
-        return tuple(self.facts.start(agent) for agent in self.agents)
+    def _initial(self) -> tuple[frozenset[str], ...]:
+        return tuple(self.facts.initial(agent) for agent in self.agents)
 
     def initial(self) -> FactsState:
         """The state before the first turn."""
-        return FactsState(self.inner.initial(), self._start)
+        return FactsState(self.inner.initial(), self._initial)
 
-    def known(self, state: FactsState, seat: str) -> Mapping[str, str]:
+    def knowledge(self, state: FactsState, seat: str) -> Values:
         """Returns the values that ``seat`` knows, by variable: disclosed to it, or concluded from these."""
-        names = state.disclosed[self._seat_of[seat]]
-        if names not in self._known:
+        names = state.disclosures[self._seat_of[seat]]
+        if names not in self._knowledge:
             # Knowledge recurs from turn to turn and from episode to episode of a task.
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[names] = self.facts.known(names)
-        return self._known[names]
+            if len(self._knowledge) >= _MOST_REMEMBERED:
+                self._knowledge.clear()
+            self._knowledge[names] = self.facts.knowledge(names)
+        return self._knowledge[names]
 
     def _variables(self, state: FactsState, seat: str) -> dict[str, PublicVariable]:
         """The variables that a seat can name: those it may know, and those that were shown to it all the same."""
         visible = dict(self.views[seat].variables)
-        for name in sorted(state.disclosed[self._seat_of[seat]] - visible.keys()):
+        for name in sorted(state.disclosures[self._seat_of[seat]] - visible.keys()):
             v = self.facts.by_name[name]
             visible[name] = PublicVariable(v.name, v.options, v.kind, v.of, v.text, v.evidence)
         return visible
@@ -99,11 +99,11 @@ class WithFacts(Protocol[FactsState]):
         return menu._replace(space=menu.space or self.space, statements=self._statable(state, seat))
 
     def _statable(self, state: FactsState, seat: str) -> Statable:
-        known, variables = self.known(state, seat), self._variables(state, seat)
+        knowledge, variables = self.knowledge(state, seat), self._variables(state, seat)
         return Statable(
             {name: variable.options for name, variable in variables.items()},
-            tuple([name for name, variable in variables.items() if name in known and variable.evidence]),
-            tuple([name for name, v in variables.items() if name not in known and v.of != seat]),
+            tuple([name for name, variable in variables.items() if name in knowledge and variable.evidence]),
+            tuple([name for name, v in variables.items() if name not in knowledge and v.of != seat]),
         )
 
     def apply(
@@ -124,29 +124,29 @@ class WithFacts(Protocol[FactsState]):
             raise InvalidMoveError("a seat that has left cannot make a move")
         read = [(kind, self._read(kind, content, basis or state, seat)) for kind, content in parts]
         text = statement_text(read, self.facts.truth)
-        told = self._told(state, read, visible_to)
+        after = self._with_evidence(state, read, visible_to)
         if binding is None:
-            return told, _combined(None, read, text)
+            return after, _combined(None, read, text)
         inner, effect = self._bind(state, seat, binding, visible_to, basis)
-        return told._replace(inner=inner), _combined(effect, read, text)
+        return after._replace(inner=inner), _combined(effect, read, text)
 
     def _bind(
         self, state: FactsState, seat: str, move: Move, visible_to: Collection[str] | None, basis: FactsState | None
     ) -> tuple[Any, Effect]:
         return self.inner.apply(state.inner, seat, move, visible_to, None if basis is None else basis.inner)
 
-    def _told(
+    def _with_evidence(
         self, state: FactsState, parts: list[tuple[MoveKind, Any]], visible_to: Collection[str] | None
     ) -> FactsState:
-        shown = frozenset(name for kind, content in parts if kind is MoveKind.SHOW for name in names_in(content))
-        if not shown:
+        evidence = frozenset(name for kind, content in parts if kind is MoveKind.SHOW for name in names_in(content))
+        if not evidence:
             return state
         audience = self.agents if visible_to is None else visible_to
-        disclosed = [
-            names | shown if agent in audience and agent not in state.absent else names
-            for agent, names in zip(self.agents, state.disclosed, strict=True)
+        disclosures = [
+            names | evidence if agent in audience and agent not in state.absent else names
+            for agent, names in zip(self.agents, state.disclosures, strict=True)
         ]
-        return state._replace(disclosed=tuple(disclosed))
+        return state._replace(disclosures=tuple(disclosures))
 
     def _read(self, kind: MoveKind, content: Any, state: FactsState, seat: str) -> Any:
         """The content of a statement in normal form: names and options as they are declared."""
@@ -154,26 +154,29 @@ class WithFacts(Protocol[FactsState]):
         field = f"move.{kind}"
         if not variables:
             raise InvalidMoveError("there is nothing that you could speak of here", field=field)
+        content = statement_content(kind, content)
         declared = ChoiceIssue(name=field, options=tuple(variables))
-        names = [declared.read(name, self.names) for name in names_in(content)]
-        if kind is MoveKind.STATE:
+        names = list(dict.fromkeys(declared.read(name, self.names) for name in names_in(content)))
+        if isinstance(content, dict):
+            if len(names) < len(content):
+                raise InvalidMoveError("a variable is named twice", field=field, got=list(content))
             pairs = zip(names, content.values(), strict=True)
             return {
                 name: ChoiceIssue(name=f"{field}.{name}", options=variables[name].options).read(value, self.names)
                 for name, value in pairs
             }
         if kind is MoveKind.SHOW:
-            self._check_shown(names, variables, self.known(state, seat))
+            self._check_evidence(names, variables, self.knowledge(state, seat))
         return names if len(names) > 1 else names[0]
 
-    def _check_shown(self, names: list[str], variables: Mapping[str, PublicVariable], known: Mapping[str, str]) -> None:
+    def _check_evidence(self, names: list[str], variables: Mapping[str, PublicVariable], knowledge: Values) -> None:
         for name in names:
-            if name not in known:
+            if name not in knowledge:
                 raise InvalidMoveError(
                     "only what you know yourself can be shown",
                     field="move.show",
                     got=name,
-                    valid=[n for n in known if variables[n].evidence],
+                    valid=[n for n in knowledge if variables[n].evidence],
                     hint="'state' asserts a value, and 'ask' asks for it",
                 )
             if not variables[name].evidence:
@@ -210,11 +213,11 @@ class WithFacts(Protocol[FactsState]):
         """The table of the protocol, with the values that ``seat`` knows."""
         view = self.inner.table(state.inner, seat)
         if seat is None:
-            return view._replace(known=self.facts.truth)
+            return view._replace(knowledge=self.facts.truth)
         number = self._seat_of[seat]
-        shown = state.disclosed[number] - self._start[number]
-        known = self.known(state, seat)
-        return view._replace(known=known, disclosed=tuple([name for name in known if name in shown]))
+        news = state.disclosures[number] - self._initial[number]
+        knowledge = self.knowledge(state, seat)
+        return view._replace(knowledge=knowledge, evidence=tuple([name for name in knowledge if name in news]))
 
 
 def _combined(effect: Effect | None, parts: list[tuple[MoveKind, Any]], text: str) -> Effect:

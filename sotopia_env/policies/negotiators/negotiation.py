@@ -111,7 +111,7 @@ class Negotiator(RuledAnswers):
 
     def _bargain(self, observation: Observation, seed: int) -> Decision:
         bids = Bids(observation, seed)
-        if bids.ranking.hopeless or not observation.moves:
+        if bids.ranking.hopeless or not (observation.moves and observation.moves.binds):
             return SILENCE
         offer = self.next_offer(bids)
         best = bids.best_open()
@@ -123,7 +123,7 @@ class Negotiator(RuledAnswers):
     def _vote(self, observation: Observation, table: TableView, seed: int) -> Decision:
         """Votes for the option with most votes of others among those that reach the target; ties go to the best."""
         bids = Bids(observation, seed)
-        if bids.ranking.hopeless or not observation.moves:
+        if bids.ranking.hopeless or not (observation.moves and observation.moves.binds):
             return SILENCE
         assert table.votes is not None
         counts = Counter(vote for agent, vote in table.votes.options.items() if agent != bids.agent)

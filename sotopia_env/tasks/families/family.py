@@ -62,7 +62,8 @@ class Phrases:
     ``join`` is for a vote that another seat has cast too, ``unvote`` for withdrawing a vote, ``confirm`` for a claim
     that a partner has named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and the fields that
     ``fields`` returns. ``own_role``, ``role``, ``promise`` and ``state`` are for statements about one's own role,
-    another's role (``{name}``), one's own choice and a fact (``{text}``), each with its ``{value}``.
+    another's role (``{name}``), one's own choice and a fact (``{text}``), each with its ``{value}``. ``nothing`` fills
+    a turn in which a script has nothing to tell, because an episode of silence ends.
 
     Attributes:
         fields: returns additional fields of offer templates, from a seat's briefing and terms in normal form; ``None``
@@ -92,6 +93,7 @@ class Phrases:
     promise: tuple[str, ...] = ("I am going to choose {value}.", "My choice will be {value}.")
     state: tuple[str, ...] = ("This is what I have: {text} is {value}.", "{text}: {value}.", "{text} is {value}.")
     show: tuple[str, ...] = ("See for yourselves: {text} is {value}.", "Here is the proof: {text} is {value}.")
+    nothing: tuple[str, ...] = ("I have nothing to say to this.", "I would rather listen.", "Let me hear the others.")
     ask: tuple[str, ...] = ("What do you know about this: {text}?", "Can you tell me this: {text}?")
     fields: Callable[[Briefing, Terms], Mapping[str, str] | None] = _no_fields
 

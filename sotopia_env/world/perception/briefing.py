@@ -159,7 +159,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         # The rules of claims contain the right answer, which no seat may see.
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
         "" if spec is None else outline(spec, seat, task.names),
-        None if scenario.facts is None else scenario.facts.seen_by(agent),
+        None if scenario.facts is None else scenario.facts.view(agent),
     )
 
 
@@ -199,14 +199,14 @@ def _head(task: Task, seat: int, profile: str, others: str) -> str:
 def _outcome_text(task: Task, seat: int) -> str:
     """The rules of the protocol, the facts that the seat may know and its own worth, in words."""
     spec, facts = task.scenario.outcome, task.scenario.facts
-    known = "" if facts is None else _facts_text(task, facts.seen_by(task.agents[seat]))
+    text = "" if facts is None else _facts_text(task, facts.view(task.agents[seat]))
     if spec is None:
-        return known
+        return text
     # The rules read the same for every seat, the worth does not.
     if "rules text" not in task.memo:
         task.memo["rules text"] = _indent(describe_space(spec, task.names))
     worth = describe_worth(spec, seat, task.names)
-    return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n{known}"
+    return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n{text}"
 
 
 def _facts_text(task: Task, facts: SeatFacts) -> str:

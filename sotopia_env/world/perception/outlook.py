@@ -73,7 +73,7 @@ class Outlook:
         outcome, table = self._protocol.outcome(self.state), self.table
         # The payoff would reveal the tally of secret votes, or the terms of an agreement that others made in private.
         # So would a payoff reveal the facts on which it depends.
-        hidden = table.known is not None or (table.votes is not None and HIDDEN in table.votes.cast)
+        hidden = table.knowledge is not None or (table.votes is not None and HIDDEN in table.votes.cast)
         if hidden or (table.settled and table.result != outcome.reason):
             return None
         seat = self._protocol.agents.index(self._agent)

@@ -27,8 +27,8 @@ each_level = pytest.mark.parametrize(("name", "level"), EACH)
 
 
 def spec_of(task: Task) -> dict[str, Any]:
-    assert task.scenario.outcome is not None
-    spec: dict[str, Any] = task.scenario.outcome.model_dump(mode="json")
+    assert task.scenario.resolved_outcome is not None
+    spec: dict[str, Any] = task.scenario.resolved_outcome.model_dump(mode="json")
     return spec
 
 
@@ -51,6 +51,8 @@ def points_text(value: float) -> str:
 
 def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
     """Parts of one seat's goal or private information that must say what its worth says."""
+    if name == "mini_mafia":
+        return [task.scenario.shared_data["roles"]["hidden"]]  # type: ignore[index]
     if name == "bargaining":
         return [f"${abs(worth['constant']):.0f}"]
     if name == "group_decision":
@@ -145,6 +147,15 @@ def committee(task: Task) -> tuple[int, int, int, int]:
     return *sizes, len(set(favourites)), favourites.count(favourites[chair])  # type: ignore[return-value]
 
 
+def roles(task: Task) -> tuple[bool, int]:
+    """Whether roles can be shown, and how many of them come with knowledge of others."""
+    facts = task.scenario.facts
+    assert facts is not None
+    return all(variable.evidence for variable in facts.variables if variable.kind == "role"), len(
+        facts.deals[0].informs
+    )
+
+
 def difficulty(task: Task) -> tuple[float, ...]:
     """Conflict, zone, issues and outcomes, the shares to a twentieth."""
     rows, low = list(brute_payoffs(task)), references(task).disagreement
@@ -154,6 +165,9 @@ def difficulty(task: Task) -> tuple[float, ...]:
 
 
 LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
+    ("mini_mafia", "easy"): lambda t: roles(t) == (True, 1),
+    ("mini_mafia", "medium"): lambda t: roles(t) == (False, 1),
+    ("mini_mafia", "hard"): lambda t: roles(t) == (False, 2),
     ("bargaining", "easy"): lambda t: 0.27 < zone(t) < 0.43,
     ("bargaining", "medium"): lambda t: 0.13 < zone(t) < 0.26,
     ("bargaining", "hard"): lambda t: 0.03 < zone(t) < 0.1,
@@ -275,23 +289,27 @@ def min_gain(payoffs: Sequence[float], low: Sequence[float]) -> float:
 
 
 def act(state: EpisodeState, move: Move | None) -> EpisodeState:
-    """The acting seat makes ``move`` with words that fit it."""
+    """The acting seat makes ``move`` with words that fit it, or says something."""
     assert state.actor is not None
-    words = "" if move is None else tasks.phrase(observe(state, state.actor), move, len(state.turns))
+    words = tasks.phrase(observe(state, state.actor), move, len(state.turns))
     after = transition(state, Action(ActionType.SPEAK, words, move=move))
     assert after.turns[-1].violation is None
     return after
 
 
-def good_move(state: EpisodeState) -> Move:
-    """Offers or takes the Nash solution, votes for it, or claims the answer."""
+def good_move(state: EpisodeState) -> Move | None:
+    """Offers or takes the Nash solution, votes for it, or claims the answer; ``None`` before the ballot opens."""
     task, points = state.task, references(state.task)
     rules = spec_of(task)["protocol"]
     if rules["kind"] == "claims":
         return Move(MoveKind.CLAIM, rules["answer"])
     assert points.nash_terms is not None
     if rules["kind"] == "ballot":
-        return Move(MoveKind.VOTE, points.nash_terms["option"])
+        menu = observe(state, state.actor or "").moves
+        assert menu is not None
+        # Whoever may not vote for the solution, because it is that seat, votes for another.
+        options = [option for option in menu.vote if option == points.nash_terms["option"]] or menu.vote
+        return Move(MoveKind.VOTE, options[0]) if options else None
     return Move(MoveKind.ACCEPT, 1) if state.turns else Move(MoveKind.PROPOSE, points.nash_terms)
 
 

@@ -22,6 +22,7 @@ NAMES = (
     "campsite",
     "job_committee",
     "negotiation",
+    "mini_mafia",
 )
 
 

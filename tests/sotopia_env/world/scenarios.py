@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sotopia_env.outcomes import Move, MoveKind, OutcomeSpec
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.tasks.builtin import starter_tasks
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
@@ -16,9 +17,10 @@ from sotopia_env.world.observation import observe
 from sotopia_env.world.scenario import Relationship, Task
 from tests.sotopia_env.factories import FIRST_NAMES, character
 
-KINDS = ("agreement", "latest", "quorum", "ballot", "secret ballot", "claims", "hidden claims")
+KINDS = ("facts", "agreement", "latest", "quorum", "ballot", "secret ballot", "claims", "hidden claims")
 """Protocols under test; ``quorum`` has a veto, ``latest`` keeps the last offer open and no other, and with
-``hidden claims`` the seats do not know the candidates."""
+``hidden claims`` the seats do not know the candidates. With ``facts`` a secret ballot has statements beside it; a
+``discussion``, which is not listed because it settles nothing, has the same facts and no outcome."""
 ISSUES = [
     {"name": "price", "kind": "number", "low": 0, "high": 20, "step": 1, "unit": "$"},
     {"name": "start", "kind": "choice", "options": ["June 1", "June 15"]},
@@ -64,7 +66,58 @@ def _quorum(seats: int) -> dict[str, Any]:
     return _agreement(seats, needs={"quorum": max(2, seats - 1), "veto": ["agent_0"]})
 
 
+def _fact_ballot(seats: int) -> dict[str, Any]:
+    # Worth the same to everybody, whoever has which role, so that reading it tells nothing.
+    worth = {"facts": {role(seat): {"wolf": {OPTIONS[seat % 3]: 1}} for seat in range(seats)}}
+    protocol = {"kind": "ballot", "options": OPTIONS, "secret": True, "ties": "lot", "opens": 1}
+    return {"protocol": protocol, "worth": [worth] * seats}
+
+
+def role(seat: int) -> str:
+    """The variable that is the role of a seat."""
+    return f"role of seat {seat}"
+
+
+def facts(seats: int, roles: Sequence[str] = (), hour: str = "two", code: str = "red", votes: bool = True) -> Facts:
+    """The facts of a task: roles that were dealt, a fact, a secret, and a choice.
+
+    Args:
+        seats: at least 2.
+        roles: of the seats; by default the wolf, the seer who knows the wolf, and sheep.
+        hour: known to seat 0, which seat 1 is to learn.
+        code: known to the last seat, and for nobody but seat 0, in private if there are others.
+        votes: whether there is a ballot to choose in.
+    """
+    roles = roles or ["wolf", "seer", *["sheep"] * (seats - 2)]
+    last = f"agent_{seats - 1}"
+    secret = {"may_know": ["agent_0"], "channel": "private"} if seats > 2 else {}
+    variables = [
+        {
+            "name": role(seat),
+            "options": ["wolf", "seer", "sheep"],
+            "kind": "role",
+            "of": f"agent_{seat}",
+            "value": value,
+        }
+        for seat, value in enumerate(roles)
+    ]
+    variables += [
+        {
+            "name": "hour",
+            "options": ["one", "two", "three"],
+            "value": hour,
+            "known_by": ["agent_0"],
+            "wanted_by": [last],
+        },
+        {"name": "code", "options": ["red", "green"], "value": code, "known_by": [last], "evidence": False, **secret},
+        *([{"name": "vote of seat 1", "options": OPTIONS, "kind": "choice", "of": "agent_1"}] if votes else []),
+    ]
+    deal = {"variables": [role(seat) for seat in range(seats)], "values": list(roles), "informs": {"seer": ["wolf"]}}
+    return Facts.model_validate({"variables": variables, "deals": [deal], "norms": ["honesty"]})
+
+
 _SPECS = {
+    "facts": _fact_ballot,
     "agreement": _agreement,
     "latest": lambda seats: _agreement(seats, standing="latest"),
     "quorum": _quorum,
@@ -80,12 +133,12 @@ def verified_task(kind: str, seats: int = 2, private: bool = False) -> Task:
     """A starter scenario's situation with ``seats`` seats and the outcome that ``kind`` names; ``""`` has none.
 
     Args:
-        kind: one of :data:`KINDS`, or empty.
+        kind: one of :data:`KINDS`, ``discussion``, or empty.
         seats: at least 2.
         private: whether private actions are possible.
     """
     base = starter_tasks()[0].scenario
-    spec = outcome_spec(kind, seats) if kind else None
+    spec = outcome_spec(kind, seats) if kind in _SPECS else None
     scenario = base.model_copy(
         update={
             "id": f"{kind or 'talk'}-{seats}",
@@ -93,6 +146,7 @@ def verified_task(kind: str, seats: int = 2, private: bool = False) -> Task:
             "private_messages": private,
             "constraints": type(base.constraints)(),
             "outcome": spec,
+            "facts": facts(seats, votes=kind == "facts") if kind in ("facts", "discussion") else None,
         }
     )
     pairs = itertools.combinations(range(seats), 2)

@@ -287,6 +287,7 @@ def rubbish(rng: random.Random):
 def test_thousands_of_rubbish_moves_leave_the_table_as_it_was(kind):
     rng = random.Random(f"rubbish {kind}")
     opening = {"claims": [], "ballot": [say("x", vote="zoo")], "secret ballot": [say("x", vote="zoo")]}
+    opening["facts"] = [say("x"), say("x"), say("x"), say("x", vote="zoo")]  # the ballot opens after a turn of each
     rules = Rules(max_turns=10**6, max_silent_turns=0)
     state = play(verified_task(kind, 3), rules, *opening.get(kind, [say("Four?", propose=offer(4))]))
     table, turns, reasons = state.table, state.turns, 0

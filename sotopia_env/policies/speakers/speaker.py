@@ -1,0 +1,145 @@
+"""A scripted speaker: states and shows what it knows, or lies, and chooses by what it believes.
+
+It states what it knew at the start, or lies (:func:`~sotopia_env.policies.speakers.belief.pretences`), and repeats that
+in every turn; where values can be proved, an honest speaker proves them instead. It votes when the ballot is open to it
+and no later turn of its own is left, for the option of the highest expected worth under its belief. Of equally good
+options it takes the people who are likeliest to know its own role.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.outcomes import Menu, Move, MoveKind
+from sotopia_env.outcomes.facts import SeatFacts, Values
+from sotopia_env.outcomes.worth import BallotWorth, FactsWorth
+from sotopia_env.policies.interviews import RuledAnswers
+from sotopia_env.policies.negotiators.concession import check
+from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
+from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
+from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
+
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker(RuledAnswers):
+    """States what it knows, or lies, in every turn before its vote; votes by its belief.
+
+    Attributes:
+        name: the policy's name.
+        lies: the probability with which it lies, from 0 to 1; ``None`` for a seat that states nothing.
+        doubt: the probability with which it takes others to lie, from 0 to 1; ``None`` believes no statement.
+        votes: ``belief``, or ``uniform``: for any open option, by lot.
+    """
+
+    name: str = "honest"
+    lies: float | None = 0.0
+    doubt: float | None = None
+    votes: Literal["belief", "uniform"] = "belief"
+
+    def __post_init__(self) -> None:
+        for field in ("lies", "doubt"):
+            if getattr(self, field) is not None:
+                check(self.name, field, getattr(self, field), 0, 1)
+        if self.votes not in ("belief", "uniform"):
+            raise InvalidValueError(field=f"{self.name}.votes", got=self.votes, valid=("belief", "uniform"))
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the next statement or vote."""
+        return self.decide(observation, seed)
+
+    def decide(self, observation: Observation, seed: int) -> Decision:
+        """Returns the next statement or vote; small talk in a task without facts."""
+        table, menu, facts = observation.table, observation.moves, observation.briefing.facts
+        if facts is None or table is None:
+            return small_talk(observation, seed)
+        if table.settled:
+            return leave(observation)
+        if menu is None:
+            return SILENCE
+        due = bool(menu.vote) and not menu.unvote and observation.own_turns_left() <= 1
+        move = self.vote(observation, menu, seed) if due else self.statement(observation, facts, menu, seed)
+        words = phrase(observation, move, seed)
+        return say(observation, words) if move is None else commit(observation, words, move)
+
+    def beliefs(self, observation: Observation) -> Beliefs:
+        """Returns the seat's belief on every variable that it may know: probabilities by option, by variable."""
+        return posterior(observation, self.doubt)
+
+    def statement(self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int) -> Move | None:
+        """Returns what the seat says about facts in this turn; ``None`` for nothing."""
+        if self.lies is None:
+            return None
+        story = next((values for _, values in assertions(observation, own=True)), None)
+        if story is not None:  # it sticks to what it has said
+            return Move(MoveKind.STATE, story)
+        rng = random.Random(seed)
+        if self.lies and rng.random() < self.lies:
+            values = _pretended(observation, facts, rng)
+        else:
+            values = {name: value for name, value in facts.knowledge.items() if facts.admits_all(name)}
+            if values and all(name in menu.statements.show for name in values):
+                names = list(values)
+                return Move(MoveKind.SHOW, names if len(names) > 1 else names[0])
+        return Move(MoveKind.STATE, values) if values else None
+
+    def vote(self, observation: Observation, menu: Menu, seed: int) -> Move:
+        """Returns the seat's vote."""
+        rng = random.Random(seed)
+        if self.votes == "uniform":
+            return Move(MoveKind.VOTE, rng.choice(menu.vote))
+        beliefs = self.beliefs(observation)
+        options = _best(menu.vote, _worths(observation, menu.vote, beliefs))
+        if len(options) > 1:
+            options = _best(options, _witnesses(observation, options, beliefs))
+        return Move(MoveKind.VOTE, rng.choice(options))
+
+
+def _pretended(observation: Observation, facts: SeatFacts, rng: random.Random) -> Values:
+    """The statements of a liar: what it would know about a deal in another world, and any other option elsewhere."""
+    values: dict[str, str] = {}
+    known = knowledge(observation)
+    dealt = {name for deal in facts.deals for name in deal.variables}
+    for deal, ways in facts.worlds(known):
+        # Its own values are the same in all worlds that it holds for possible.
+        values |= rng.choice(pretences(facts, deal, ways[0], observation.agent))
+    for name, value in facts.knowledge.items():
+        if name not in dealt and facts.admits_all(name):
+            values[name] = rng.choice([option for option in facts.variables[name].options if option != value])
+    return values
+
+
+def _worths(observation: Observation, options: tuple[str, ...], beliefs: Beliefs) -> Mapping[str, float]:
+    """The expected worth of every option to the seat."""
+    worth = observation.briefing.worth
+    if isinstance(worth, FactsWorth):
+        return {option: worth.gains(option, beliefs) for option in options}
+    assert isinstance(worth, BallotWorth)
+    return {option: worth.options[option] for option in options}
+
+
+def _best(options: tuple[str, ...], values: Mapping[str, float]) -> tuple[str, ...]:
+    top = max(values.values()) - _EQUAL
+    return tuple(option for option in options if values[option] >= top)
+
+
+def _witnesses(observation: Observation, options: tuple[str, ...], beliefs: Beliefs) -> Mapping[str, float]:
+    """The probability that the person of a name was informed who has the seat's own role; 0 for other options."""
+    facts, values = observation.briefing.facts, dict.fromkeys(options, 0.0)
+    assert facts is not None
+    agents = {partner.name: partner.agent for partner in observation.briefing.partners}
+    for deal in facts.deals:
+        own = {facts.knowledge[name] for name in deal.variables if facts.variables[name].of == observation.agent}
+        for name in deal.variables:
+            informed = [role for role, seen in deal.informs.items() if own.intersection(seen)]
+            person = next((option for option in options if agents.get(option) == facts.variables[name].of), None)
+            if person is not None:
+                values[person] += sum(beliefs[name][role] for role in informed)
+    return values

@@ -142,8 +142,15 @@ def load_for_training(
 
 def prepare_quantised(model: PreTrainedModel, gradient_checkpointing: bool) -> PreTrainedModel:
     """Returns a 4-bit model ready for adapters: frozen, and with its norms and output layer in float32."""
+    from bitsandbytes.nn import Linear4bit
     from peft import prepare_model_for_kbit_training
 
+    for layer in model.modules():
+        if isinstance(layer, Linear4bit):
+            # On a CPU with AVX512-BF16, bitsandbytes packs the weights when a layer is first used without gradients (to
+            # sample, or for a validation loss) and then multiplies without a backward pass, also in later steps:
+            # adapters below would get only a part of their gradients, with a warning of torch and no error.
+            layer.support_avx512bf16_for_cpu = False
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=gradient_checkpointing)
 
 

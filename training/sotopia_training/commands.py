@@ -54,6 +54,17 @@ def _forecast(stage: ModuleType) -> Callable[[Any, DryRun], str]:
     return text
 
 
+def _arguments(stage: ModuleType) -> Callable[[Any], None]:
+    """Returns the check of a training stage: its trainer's arguments, and that trackers are installed."""
+
+    def check(settings: Any) -> None:
+        from sotopia_training.fitting.checks import check_trackers
+
+        check_trackers(stage.trainer_arguments(settings))
+
+    return check
+
+
 # Each function imports only its own stage: a wrong key must be reported without waiting for the other imports.
 
 
@@ -108,7 +119,7 @@ def _bc() -> StageCommand:
     """Behaviour cloning: fine-tunes a model on an expert's turns."""
     from sotopia_training.fitting import behavior_cloning as stage
 
-    return StageCommand(stage.BehaviorCloningSettings, stage.run, stage.trainer_arguments, _forecast(stage))
+    return StageCommand(stage.BehaviorCloningSettings, stage.run, _arguments(stage), _forecast(stage))
 
 
 def _sr() -> StageCommand:
@@ -153,7 +164,7 @@ def _rm() -> StageCommand:
     """Reward model: learns the value of an utterance by regression."""
     from sotopia_training.reward import model as stage
 
-    return StageCommand(stage.RewardModelSettings, stage.run, stage.trainer_arguments, _forecast(stage))
+    return StageCommand(stage.RewardModelSettings, stage.run, _arguments(stage), _forecast(stage))
 
 
 def _grpo() -> StageCommand:
@@ -162,7 +173,7 @@ def _grpo() -> StageCommand:
 
     def check(values: settings.GRPOSettings) -> None:
         settings.check(values)
-        settings.trainer_arguments(values)
+        _arguments(settings)(values)
 
     return StageCommand(settings.GRPOSettings, stage.run, check, _forecast(forecast))
 

@@ -472,3 +472,36 @@ def test_another_model_than_the_quantised_one_is_refused(tiny_model):
         check_trained_model(adapted, quantised)
     assert caught.value.got.endswith("q_proj")
     check_trained_model(adapted, settings)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_the_first_step_has_a_learning_rate_and_the_last_one_too(ask, monkeypatch, schedule):
+    from sotopia_training.fitting import loop
+    from transformers import TrainerCallback
+
+    rates = []
+
+    class Rates(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, optimizer, **kwargs):
+            rates.append(optimizer.param_groups[0]["lr"])
+
+    callbacks = loop._callbacks
+    monkeypatch.setattr(loop, "_callbacks", lambda fit: [*callbacks(fit), Rates()])
+    trainer = {"max_steps": 5, "warmup_steps": 2, "learning_rate": 1.0, "lr_scheduler_type": schedule}
+    run(ask(f"warm-{schedule}", trainer={**trainer, "per_device_train_batch_size": 1}))
+    assert rates[:3] == [0.5, 1.0, 1.0]
+    assert 0 < rates[-1] <= rates[2]
+
+
+def test_a_check_names_a_tracker_that_is_not_installed(ask, tmp_path, monkeypatch, capsys):
+    from sotopia_training.commands import run_stage
+    from transformers.integrations import integration_utils
+
+    from sotopia_env.foundation.yaml_text import to_yaml
+
+    monkeypatch.setattr(integration_utils, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    settings = ask("tracked", trainer={"report_to": ["trackio"]})
+    (tmp_path / "c.yaml").write_text(to_yaml(settings.model_dump(mode="json")))
+    assert run_stage("bc", ["--config", str(tmp_path / "c.yaml"), "--check"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'trackio' is not installed" in line

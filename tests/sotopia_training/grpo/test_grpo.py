@@ -122,6 +122,21 @@ def test_too_few_situations_for_a_step_are_refused(cloned, tmp_path):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
 
 
+@pytest.mark.parametrize(
+    ("partners", "within"),
+    [
+        ({"partners": ("linear", "bulware")}, "partners"),
+        ({"self_play": {"scripts": {"share": 1, "policies": ["conceder", "linear", "bulware"]}}}, "self_play"),
+    ],
+)
+def test_an_unknown_partner_of_a_ladder_is_named_before_anything_is_read(partners, within):
+    ladder = SituationSettings.model_validate({"families": ("bargaining",), **partners})
+    with raises(UnknownNameError, nearest="boulware", field=f"situations.{within}.policy"):
+        check(multi_turn_settings(situations=ladder))
+    with raises(UnknownNameError, nearest="boulware"):
+        check(multi_turn_settings(dev=DevSettings(situations=SITUATIONS.model_copy(update={"partners": ("bulware",)}))))
+
+
 def test_a_misspelt_dimension_is_named():
     with raises(UnknownNameError, got="gaol", nearest="goal"):
         check(multi_turn_settings(reward=RewardSettings(scalarisation="gaol")))

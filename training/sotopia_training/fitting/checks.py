@@ -52,15 +52,19 @@ def check_schedule(arguments: Any) -> None:
 
 
 def check_installed(arguments: Any) -> None:
-    """Checks that the packages of the optimiser, of the reports and of sampling are installed.
-
-    Raises:
-        UnknownNameError: transformers cannot report to a package of this name.
-        InvalidValueError: bitsandbytes or the reporting package is missing.
-    """
+    """Raises :class:`InvalidValueError` if the optimiser needs bitsandbytes, and it cannot be used."""
     optimizer = arguments.optim.value
     if _OF_BITSANDBYTES.match(optimizer):
         check_bitsandbytes("trainer.optim", optimizer, "choose another, such as adamw_torch")
+
+
+def check_trackers(arguments: Any) -> None:
+    """Checks that the packages that training reports to are installed.
+
+    Raises:
+        UnknownNameError: transformers cannot report to a package of this name.
+        InvalidValueError: the package is missing.
+    """
     from transformers.integrations import integration_utils
 
     for package in arguments.report_to:

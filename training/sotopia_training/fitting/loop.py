@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.json_text import read_json
 from sotopia_training.fitting.arguments import FitSettings
-from sotopia_training.fitting.checks import check_installed, check_launch, check_schedule, check_target_modules
+from sotopia_training.fitting.checks import (
+    check_installed,
+    check_launch,
+    check_schedule,
+    check_target_modules,
+    check_trackers,
+)
 from sotopia_training.fitting.resumed_weights import load_missing_weights
 from sotopia_training.models.gguf_files import quiet_bars
 from sotopia_training.models.loading import (
@@ -142,7 +148,7 @@ def load_for_training(
 
 def prepare_quantised(model: PreTrainedModel, gradient_checkpointing: bool) -> PreTrainedModel:
     """Returns a 4-bit model ready for adapters: frozen, and with its norms and output layer in float32."""
-    from bitsandbytes.nn import Linear4bit
+    from bitsandbytes.nn.modules import Linear4bit
     from peft import prepare_model_for_kbit_training
 
     for layer in model.modules():
@@ -260,6 +266,7 @@ def begin(
     check_quantization(model)
     values = arguments()
     check_installed(values)
+    check_trackers(values)
     check_schedule(values)
     check_target_modules(model)
     stage.open()
@@ -362,7 +369,31 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
             if isinstance(fit.keep, int) and _reached(state.epoch, fit.keep):
                 control.should_training_stop = True
 
-    return [Lines(), StopAfter()]
+    class FirstStep(TrainerCallback):
+        """Warms up from the first step on: transformers begins at a learning rate of 0, and so wastes one step.
+
+        In a run of few steps, or of GRPO, in which a step takes minutes, that is a large part.
+        """
+
+        def on_train_begin(
+            self, args: Any, state: Any, control: Any, lr_scheduler: Any = None, optimizer: Any = None, **_: Any
+        ) -> None:
+            schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # in accelerate's wrapper
+            warmup = args.get_warmup_steps(state.max_steps)
+            if not warmup or not hasattr(schedule, "lr_lambdas"):
+                return
+            schedule.lr_lambdas = [_from_first_step(factor, warmup) for factor in schedule.lr_lambdas]
+            for group, rate, factor in zip(
+                schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
+            ):
+                group["lr"] = rate * factor(schedule.last_epoch)
+
+    return [Lines(), StopAfter(), FirstStep()]
+
+
+def _from_first_step(factor: Callable[[int], float], warmup: int) -> Callable[[int], float]:
+    """Returns a schedule's factor with its warm-up one step earlier: 1 / warmup, …, 1 instead of 0, …."""
+    return lambda step: factor(step + 1 if step < warmup else step)
 
 
 def _figures(trainer: Trainer) -> dict[str, Any]:

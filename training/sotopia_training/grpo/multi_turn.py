@@ -11,9 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import EvaluationError
+from sotopia_training.fitting.group_figures import RewardedRow, effective_sample_size, group_figures
 from sotopia_training.fitting.loop import has_sharded_weights
 from sotopia_training.grpo.masked_head import MaskedHead
 from sotopia_training.grpo.sampling import largest_count, trainer_sample
@@ -212,17 +214,19 @@ def trainer_class() -> type[GRPOTrainer]:
         """GRPO in which the tokens of a turn get that turn's advantage, (batch, tokens), if rows have rewards of turns.
 
         Every report contains the tokens of this process since the last one: the sampled tokens, the tokens in the rows
-        of the loss (with prompts and padding), and how many of the latter were read.
+        of the loss (with prompts and padding), and how many of the latter were read. It also has the means since the
+        last one of :mod:`sotopia_training.fitting.group_figures`.
         """
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self._sampled, self._readers = 0, prompt_readers(self)
+            self._batches: list[dict[str, float]] = []
 
         def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
             if "loss" in logs:
-                logs |= {"tokens/sampled": self._sampled, **counts(self._readers)}
-                self._sampled = 0
+                logs |= {"tokens/sampled": self._sampled, **counts(self._readers), **_means(self._batches)}
+                self._sampled, self._batches = 0, []
             super().log(logs, start_time)
 
         def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
@@ -237,7 +241,21 @@ def trainer_class() -> type[GRPOTrainer]:
                 size = self.num_generations or 1
                 width = output["completion_ids"].size(1)
                 output["advantages"] = self._by_turn([row[TURN_REWARDS] for row in inputs], size, width)
+            self._note_groups(inputs, output)
             return output
+
+        def _note_groups(self, inputs: list[dict[str, Any]], output: Mapping[str, Any]) -> None:
+            from accelerate.utils import gather_object
+
+            advantages = output["advantages"].float()  # (rows,), or (rows, tokens) with rewards of turns
+            mask = output["completion_mask"] * output.get("tool_mask", 1)
+            if advantages.dim() > 1:
+                advantages = (advantages.abs() * mask).sum(1) / mask.sum(1).clamp(min=1)
+            figures = {"effective_sample_size": effective_sample_size(gather_object(advantages.tolist()))}
+            if "episode_reward" in inputs[0]:  # whole episodes
+                rows = [RewardedRow(row["episode_reward"], row["facts"].get("penalty", 0.0)) for row in inputs]
+                figures |= group_figures(gather_object(rows), self.num_generations or 1)
+            self._batches.append(figures)
 
         def _by_turn(self, rewards: list[list[tuple[int, int, float]]], size: int, width: int) -> torch.Tensor:
             from accelerate.utils import gather_object
@@ -267,6 +285,11 @@ def counts(readers: Sequence[PromptReader]) -> dict[str, int]:
         # The next report counts from here.
         reader.tokens = reader.read = 0
     return figures if readers else {}
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: fmean(row[name] for row in rows if name in row) for name in names}
 
 
 def turn_advantages(

@@ -12,10 +12,10 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.envs import EpisodeReward
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import FieldError, InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.naming import make_evaluator
+from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.world import Dimension, Scalarisation
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.settings import COUNTERFACTUAL
@@ -200,8 +200,21 @@ def check(settings: GRPOSettings) -> None:
     played = {"situations": settings.situations, "dev.situations": settings.dev.situations if settings.dev else None}
     for name, situations in played.items():
         if situations is not None:
+            _check_partners(name, situations)
             _check_measured(settings, scalarisation, name, situations)
     _check_groups(settings.trainer)
+
+
+def _check_partners(name: str, played: SituationSettings) -> None:
+    """Checks the names of scripted partners; directories of models may be those of stages that have not run yet."""
+    ladder = () if played.self_play is None else (*played.self_play.scripts.policies, *played.self_play.frozen.policies)
+    field = "partners" if played.self_play is None else "self_play"
+    for spec in (*played.partners, *ladder):
+        if "/" not in spec.partition(":")[0]:
+            try:
+                make_policy(spec)
+            except FieldError as error:
+                raise type(error).of(error, within=f"{name}.{field}") from None
 
 
 def _check_measured(settings: GRPOSettings, scalarisation: Scalarisation, name: str, played: SituationSettings) -> None:

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, Field, model_validator
 
+from sotopia_env.foundation.checksums import UNCHECKED, CheckedRecord, read_checked, with_checksum
 from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.foundation.files import read_lines, write_text_atomically
 from sotopia_env.foundation.quoting import escape
-from sotopia_env.foundation.records import JsonObject, Record, SourcedRecord, read_record
+from sotopia_env.foundation.records import JsonObject, Record
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
 from sotopia_env.world.answers import InterviewAnswer
@@ -252,13 +253,14 @@ class EpisodeError(Record):
     turn: int | None = None
 
 
-class Episode(SourcedRecord):
+class Episode(CheckedRecord):
     """Reset to end of one task, self-contained and replayable.
 
     Attributes:
         key: deterministic identity within a run.
         stop: why it ended; ``None`` only while it is running.
         errors: the external errors that were recovered from, in the order of turns.
+        checksum: empty in memory; in a file, the hash of the record as it was written (:func:`to_line`).
     """
 
     schema_version: SchemaVersion = SCHEMA_VERSION
@@ -398,18 +400,28 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     """Yields the episodes of a JSON Lines file.
 
     A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
-    warning.
+    warning. The first record without a checksum is logged as well: nobody can say whether it was changed.
 
     Raises:
-        DamagedRecordError: a line is not a valid episode; names the file, the line and the problem.
+        DamagedRecordError: a line is not a valid episode, or was changed after it was written; names the file, the line
+            and the problem.
     """
+    is_logged = False
     for where, line in read_lines(Path(path)):
-        yield read_episode(line, where)
+        episode, is_checked = read_checked(Episode, line, where, to_line)
+        if not is_checked and not is_logged:
+            is_logged = True
+            logger.warning("%s: %s", where, UNCHECKED)
+        yield episode
 
 
 def read_episode(line: str, where: Where | str) -> Episode:
-    """Returns the episode in one JSON line, or raises :class:`DamagedRecordError` beginning with ``where``."""
-    return read_record(Episode, line, where)
+    """Returns the episode in one JSON line.
+
+    Raises:
+        DamagedRecordError: the line is not a valid episode, or was changed after it was written; begins with ``where``.
+    """
+    return read_checked(Episode, line, where, to_line)[0]
 
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode]) -> None:
@@ -423,5 +435,5 @@ def to_line(episode: Episode) -> str:
     memo = episode.task.memo
     if "line" not in memo:
         memo["line"] = episode.task.model_dump_json()
-    rest = episode.model_dump_json(exclude={"task"})
-    return f'{rest[:-1]},"task":{memo["line"]}}}\n'
+    rest = episode.model_dump_json(exclude={"task", "checksum"})
+    return with_checksum(f'{rest[:-1]},"task":{memo["line"]}}}') + "\n"

@@ -23,7 +23,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.episode import Episode, Evaluation, read_episodes
+from sotopia_env.world.episode import Episode, Evaluation, read_episodes, write_episodes
 from tests.errors import raises
 from tests.sotopia_env.runs.killed_run import PLANS
 from tests.sotopia_env.runs.rollout_doubles import NO_VERDICT, Faulty, FixedEvaluator, Speaker, make_task
@@ -142,7 +142,7 @@ CHANGES = {
 @pytest.mark.parametrize(("field", "change"), CHANGES.items())
 def test_a_record_that_does_not_match_its_key_is_refused(run: Path, field: str, change: Any) -> None:
     before = lines(run)
-    item = json.loads(before[2])
+    item = json.loads(before[2]) | {"checksum": ""}
     change(item)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
     with raises(DamagedRecordError, file="episodes.jsonl", line=3) as caught:
@@ -229,7 +229,7 @@ def test_records_of_other_matchups_are_checked_as_well(run: Path, change: Any) -
     added = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, C)])
     asyncio.run(run_episodes(added, run_dir=run))
     before = lines(run)
-    item = json.loads(before[2])  # of a vs b, which is not in the plan
+    item = json.loads(before[2]) | {"checksum": ""}  # of a vs b, which is not in the plan
     change(item)
     (run / "episodes.jsonl").write_bytes(b"".join([*before[:2], json.dumps(item).encode() + b"\n", *before[3:]]))
     with raises(DamagedRecordError, field="key", file="episodes.jsonl", line=3):
@@ -411,8 +411,8 @@ def test_verdicts_on_other_turns_under_the_same_key_are_not_taken_over(run: Path
     stop_at[0] = 6
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(evaluate_run(run, Counting(), concurrency=1))
-    changed = (run / "episodes.jsonl").read_bytes().replace(b"hello there", b"good day to")
-    (run / "episodes.jsonl").write_bytes(changed)
+    changed = [line.replace(b"hello there", b"good day to") for line in lines(run)]
+    write_episodes(run / "episodes.jsonl", map(Episode.model_validate_json, changed))
     assert asyncio.run(evaluate_run(run, Counting(), concurrency=1)).evaluated == 8
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sotopia_training.commands import STAGES
+from sotopia_training.commands import STAGES, run_stage
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 from sotopia_training.grpo.settings import GRPOSettings, check
 from sotopia_training.stage.script import run_script
@@ -32,12 +32,51 @@ def named_in(path):
 
 
 @pytest.mark.parametrize("path", STAGE_FILES, ids=lambda path: path.stem)
-def test_a_stage_understands_its_configuration(path):
+def test_a_stage_understands_its_configuration_and_names_what_makes_its_input(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     name, own = named_in(path)
     assert own == path.stem
     stage = STAGES[name]()
     read_settings(path, stage.settings)
-    assert run_script("Checked.", stage.settings, pytest.fail, ["--config", own, "--check"]) == 0
+    code = run_script("Checked.", stage.settings, pytest.fail, ["--config", own, "--check"])
+    assert code == 0 or missing_input_of(capsys.readouterr().err) in STAGE_FILES
+
+
+def missing_input_of(sentence):
+    """The configuration whose command makes the missing input that a stage has refused."""
+    match = re.search(r"^sotopia: .* got \"runs/.*`.*sotopia train \w+ --config (\w+)` makes it$", sentence)
+    assert match, sentence
+    return ROOT / "configs" / f"{match[1]}.yaml"
+
+
+@pytest.mark.parametrize(
+    ("stage", "own", "maker"),
+    [
+        ("bc", "bc_tiny", "run_pi_tiny"),
+        ("sr", "sr_tiny", "run_pi_tiny"),
+        ("attribute", "attribute_offline", "run_pi_tiny"),
+        ("rewards", "design_rewards_tiny", "attribute_offline"),
+        ("rm", "rm_tiny", "run_pi_tiny"),
+        ("grpo", "grpo_tiny", "run_pi_tiny"),
+        ("filter", "filter_bc", "collect_expert"),
+    ],
+)
+def test_in_an_empty_folder_a_stage_says_what_is_missing(stage, own, maker, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for option in ([], ["--check"]):
+        assert run_stage(stage, ["--config", own, *option]) == 2
+        assert missing_input_of(capsys.readouterr().err).stem == maker
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_input_that_exists_or_that_no_stage_makes_is_left_to_the_stage(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    base = ["--config", "bc_tiny", "--check", "--set", "evaluation_tasks=null"]
+    own = [*base, "--set", "model.base=models/mine", "--set", "data=[{run: runs/mine}]"]
+    assert run_stage("bc", own) == 0
+    Path("runs/pi-tiny/base/model").mkdir(parents=True)
+    assert run_stage("bc", base) == 2
+    assert "data.0.run: " in capsys.readouterr().err
 
 
 def test_there_is_a_configuration_for_every_size():
@@ -89,7 +128,7 @@ def test_grpo_has_the_papers_settings(model):
 
 
 @pytest.mark.parametrize("path", ACCELERATE, ids=lambda path: path.stem)
-def test_accelerate_would_launch_a_stage(path, monkeypatch):
+def test_accelerate_would_launch_a_stage(path, monkeypatch, capsys):
     """Up to the moment at which processes would be started; whether it trains can only be seen on GPUs."""
     from accelerate.commands import launch
 
@@ -97,15 +136,9 @@ def test_accelerate_would_launch_a_stage(path, monkeypatch):
     match = re.fullmatch(r"# accelerate launch --config_file (\S+) (scripts/\S+) --config (\S+)(.*)", first_line)
     config, script, stage, overrides = match.groups()
     assert ROOT / config == path
-    assert (
-        run_script(
-            "Checked.",
-            STAGES[stage_of(script)]().settings,
-            pytest.fail,
-            ["--config", str(ROOT / stage), "--check", *shlex.split(overrides)],
-        )
-        == 0
-    )
+    checked = ["--config", str(ROOT / stage), "--check", *shlex.split(overrides)]
+    code = run_script("Checked.", STAGES[stage_of(script)]().settings, pytest.fail, checked)
+    assert code == 0 or missing_input_of(capsys.readouterr().err) in STAGE_FILES
     monkeypatch.delenv("ACCELERATE_CONFIG_FILE", raising=False)
     words = ["--config_file", str(path), str(ROOT / script), "--config", str(ROOT / stage)]
     arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import read_text
+from sotopia_env.foundation.settings import read_values
 
 _ENDINGS = (".yaml", ".yml")
 
@@ -41,6 +42,22 @@ def listed_configurations(stage: str | None = None) -> str:
         if stage is None or f" train {stage} " in command:
             lines.append(f"{command}\n    {about}\n")
     return "".join(lines) + f"\nfiles: {configurations_folder()} (accelerate/ is for several processes)\n"
+
+
+def stage_outputs(config: Path) -> dict[Path, str]:
+    """Returns the output directories of the package's configurations and of those beside ``config``, with commands."""
+    files = sorted({*configurations_folder().glob("*.yaml"), *config.parent.glob("*.yaml")})
+    outputs: dict[Path, str] = {}
+    for file in files:
+        command = _heading(read_text(file)).partition("\n")[0]
+        try:
+            output = read_values(file).get("output")
+        except InvalidValueError:  # another file of the user's, which need not be one of settings
+            continue
+        # By convention, a configuration begins with its command.
+        if isinstance(output, str) and " train " in command:
+            outputs.setdefault(Path(output), command)
+    return outputs
 
 
 def _heading(text: str) -> str:

@@ -23,6 +23,7 @@ from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.settings import Settings, read_settings
 from sotopia_training.stage.configurations import find_configuration
 from sotopia_training.stage.directory import DONE, STAGE, StageDirectory
+from sotopia_training.stage.inputs import check_inputs
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
@@ -108,7 +109,11 @@ def run_script(
     )
     parser.add_argument("--config", required=True, help="the stage's settings: a name in --list, or a YAML file")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting (a.b=3)")
-    parser.add_argument("--check", action="store_true", help="read the settings and stop: nothing is loaded")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="read the settings, look for missing input, and stop: nothing is loaded",
+    )
     if forecast is not None:
         parser.add_argument("--dry-run", action="store_true", help="print steps and tokens, and stop")
         parser.add_argument("--rows", type=int, help="assumed number of training rows (with --dry-run)")
@@ -125,16 +130,20 @@ def run_script(
     logging.getLogger("huggingface_hub").propagate = False  # it has its own handler
     settings: _SettingsT | None = None
     try:
-        settings = read_settings(find_configuration(options.config), kind, options.set)
+        config = find_configuration(options.config)
+        settings = read_settings(config, kind, options.set)
         if forecast is not None and options.dry_run:
             text = forecast(settings, DryRun(options.rows, options.devices, options.probe))
             if os.environ.get("RANK", "0") == "0":  # accelerate starts several processes with the same forecast
                 sys.stdout.write(text)
         elif not options.check:
+            check_inputs(settings, config)
             with ended_by_sigterm():
                 run(settings)
-        elif check is not None:
-            check(settings)
+        else:
+            if check is not None:
+                check(settings)
+            check_inputs(settings, config)
     except SotopiaError as error:
         return _report(str(error), 2)
     except KeyboardInterrupt as error:

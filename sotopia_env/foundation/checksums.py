@@ -15,11 +15,6 @@ from sotopia_env.foundation.errors import DamagedRecordError, Where
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.foundation.records import SourcedRecord, read_record
 
-UNCHECKED = (
-    "no checksum, so an earlier version or another program wrote this record; whether its words, moves and scores are "
-    "those of the game is not checked, here and in other lines without one"
-)
-"""The warning for a file with records without a checksum."""
 _DIGITS = 16
 _TAIL = len(f',"checksum":"{"0" * _DIGITS}"}}')
 
@@ -74,7 +69,7 @@ def read_checked(
     # Another program may have written the same content in another form, such as with blanks.
     if not write(record).endswith(f'"checksum":"{checksum}"}}\n'):
         raise DamagedRecordError(
-            "the record was changed after it was written: its words, moves or scores may not be those of the game",
+            "the record was changed after it was written",
             hint="restore the line, or delete its field 'checksum' to read it unchecked",
             where=where,
         )

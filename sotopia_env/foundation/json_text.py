@@ -72,18 +72,19 @@ def decode_json(text: str | bytes, *, finite: bool = True, strict: bool = True) 
     return value
 
 
-def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]]:
+def iter_array(stream: TextIO, chunk: int = 1 << 20, most: int = 1 << 28) -> Iterator[tuple[int, Any]]:
     """Yields ``(line, value)`` for every value of a JSON array, with only one value in memory.
 
     Args:
         stream: the stream, at the beginning of the array; this position is in line 1.
         chunk: the number of characters to read at once.
+        most: the number of characters after which a value that has not ended is refused.
 
     Raises:
-        InvalidValueError: the text is invalid as in :func:`parse_json`; the error has the line. Earlier values have
-            been yielded.
+        InvalidValueError: the text is invalid as in :func:`parse_json`, or a value is too long; the error has the line.
+            Earlier values have been yielded.
     """
-    text = _Window(stream, chunk)
+    text = _Window(stream, chunk, most)
     text.take("[")
     while text.peek() != "]":
         yield text.value()
@@ -101,7 +102,8 @@ def iter_array(stream: TextIO, chunk: int = 1 << 20) -> Iterator[tuple[int, Any]
 class _Window:
     """A buffer with the unread part of a stream, extended as needed."""
 
-    def __init__(self, stream: TextIO, chunk: int) -> None:
+    def __init__(self, stream: TextIO, chunk: int, most: int) -> None:
+        self._most = most
         self._stream, self._chunk, self._text, self._position, self._ended, self.line = stream, chunk, "", 0, False, 1
 
     def peek(self) -> str:
@@ -129,8 +131,12 @@ class _Window:
         self.peek()
         line = self.line
         while (entry := self._entry(line)) is None:
+            rest = self._most + 1 - (len(self._text) - self._position)
+            if rest <= 0:
+                expected = f"values of at most {self._most:,} characters"
+                raise InvalidValueError(expected=expected, got=Verbatim("a longer one"), where=Where(line=line))
             # The buffer doubles each time, so that parsing a long value again and again takes linear time in total.
-            self._more(max(self._chunk, len(self._text)))
+            self._more(min(max(self._chunk, len(self._text)), rest))
         value, end = entry
         self._skip_to(end)
         return line, value

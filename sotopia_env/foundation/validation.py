@@ -68,6 +68,8 @@ def invalid_of(problems: Sequence[Any], names: Iterable[str] = (), value: Any = 
 def invalid_part(problem: Any) -> InvalidValueError:
     """Returns one problem of a validation as an error of this package, without its path in the validated value."""
     kind, context, received = problem["type"], problem.get("ctx", {}), problem["input"]
+    if kind in ("too_long", "too_short") and isinstance(received, str):
+        kind = f"string_{kind}"  # pydantic counts a text's entries where the type of the field is open
     own = context.get("error")
     if isinstance(own, FieldError):  # raised by a validator of this package
         return InvalidValueError.of(own)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import AfterValidator, Field, model_validator
 
-from sotopia_env.foundation.checksums import UNCHECKED, CheckedRecord, read_checked, with_checksum
+from sotopia_env.foundation.checksums import CheckedRecord, read_checked, with_checksum
 from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.foundation.files import read_lines, write_text_atomically
 from sotopia_env.foundation.quoting import escape
@@ -45,6 +45,10 @@ SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 """The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
 
 
+_UNCHECKED = (
+    "no checksum, so an earlier version or another program wrote this record; whether its words, moves and scores are "
+    "those of the game is not checked, here and in other lines without one"
+)
 # A rambling model must not fill the rest of its own context.
 _LONGEST_UNUSABLE = 4_000
 
@@ -411,7 +415,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
         episode, is_checked = read_checked(Episode, line, where, to_line)
         if not is_checked and not is_logged:
             is_logged = True
-            logger.warning("%s: %s", where, UNCHECKED)
+            logger.warning("%s: %s", where, _UNCHECKED)
         yield episode
 
 

@@ -37,6 +37,16 @@ def test_a_malformed_array_is_refused_at_its_mistake(text, line, chunk):
         list(iter_array(io.StringIO(text), chunk))
 
 
+def test_a_value_that_does_not_end_is_refused_before_the_rest_is_read():
+    stream = io.StringIO('["short",\n"' + "x" * 1_000_000 + '"]')
+    values = iter_array(stream, 100, most=5_000)
+    assert next(values) == (1, "short")
+    with raises(InvalidValueError, line=2) as caught:
+        next(values)
+    assert "5,000" in str(caught.value)
+    assert stream.tell() < 6_000
+
+
 def test_a_mistake_is_found_before_the_rest_is_read():
     stream = io.StringIO("[{bad}, " + "1, " * 100_000 + "1]")
     with raises(InvalidValueError, line=1):

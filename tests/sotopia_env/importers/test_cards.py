@@ -123,3 +123,13 @@ def test_a_card_of_fifty_megabytes_is_one_sentence(tmp_path):
     with raises(DamagedRecordError, field="data.description") as caught:
         import_files([path], tmp_path / "out")
     assert len(str(caught.value)) < 500
+
+
+def test_the_length_of_a_text_is_in_characters(tmp_path):
+    card = {"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name": "Ann", "description": "x" * 300_000}}
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(card))
+    with raises(DamagedRecordError) as caught:
+        import_files([path], tmp_path / "out", progress=False)
+    assert "characters" in str(caught.value)
+    assert "entries" not in str(caught.value)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,10 @@ import numpy as np
 from benchmarks.measure import Figure
 from sotopia_env.arena.rating import rate
 from sotopia_env.arena.rows import CardRow
+from sotopia_env.people.between_annotators import annotator_agreement, bin_of, randolph_kappa
+from sotopia_env.people.correlations import correlations, mean_with_interval
+from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
+from sotopia_env.reports.agreement import Correlation, pearson, spearman
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking, ranking, told_apart
 from sotopia_env.reports.intervals import UNBOUNDED, contrast_estimate, crossed_estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import SeatResult
@@ -92,6 +97,66 @@ def people_with_people_coverage(people: int, scenarios: int, each: int, sets: in
         result = seat_mean(averaged(rows, "goal"), "goal", UNBOUNDED)
         covered += result.low is not None and result.high is not None and result.low <= 0 <= result.high
     return covered / sets
+
+
+def lognormal_coverage(scenarios: int, sets: int = SETS, seed: int = 0) -> tuple[float, float]:
+    """Returns how often intervals cover a mean, and the difference of two, of payoffs with lognormal scenario effects.
+
+    The standard deviation of the logarithm is 1, and the effects of the two policies are independent.
+    """
+    generator, labels, covered = np.random.default_rng(seed), [str(i) for i in range(scenarios)], np.zeros(2)
+    for _ in range(sets):
+        one, other = generator.lognormal(size=(2, scenarios))
+        results = estimate(one.tolist(), labels), difference_estimate((one - other).tolist(), labels)
+        for index, (result, truth) in enumerate(zip(results, (math.exp(0.5), 0.0), strict=True)):
+            covered[index] += result.low is not None and result.high is not None and result.low <= truth <= result.high
+    return float(covered[0]) / sets, float(covered[1]) / sets
+
+
+def agreement_coverage(scenarios: int, sets: int = SETS, seed: int = 0) -> Mapping[str, float]:
+    """Returns how often intervals of the agreement of two annotators, and of a judge with them, cover the truth.
+
+    Three seats of a scenario resemble each other; the judge is one point more lenient. The truth is that of many
+    scenarios, with other annotators of the same habits.
+    """
+    people, _, human, judge = _ratings(np.random.default_rng(99), 4000)
+    scores, bins = list(people.values()), [[bin_of(value, (0, 10), 5) for value in own] for own in people.values()]
+    truth = {
+        "alpha": ordinal_alpha(coincidences(scores, range(11))),
+        "kappa": randolph_kappa(bins, 5),
+        "r": _value(pearson(judge, human)),
+        "rho": _value(spearman(judge, human)),
+        "judge - human": float(np.mean(judge) - np.mean(human)),
+    }
+    covered, generator = Counter[str](), np.random.default_rng(seed)
+    for _ in range(sets):
+        people, labels, human, judge = _ratings(generator, scenarios)
+        seats = {(str(i), "agent_0"): {"goal": own} for i, own in people.items()}
+        row = annotator_agreement(seats, {"goal": (0, 10)}, {str(i): label for i, label in enumerate(labels)})[0]
+        r, rho = correlations(judge, human, labels)
+        gaps = [one - other for one, other in zip(judge, human, strict=True)]
+        gap = mean_with_interval(gaps, labels, (-10, 10), "")
+        results = {"alpha": row.alpha, "kappa": row.at(5).kappa, "r": r, "rho": rho, "judge - human": gap}
+        for name, item in results.items():
+            # No interval claims nothing, as one that covers everything.
+            covered[name] += item.low is None or item.high is None or item.low <= (truth[name] or 0.0) <= item.high
+    return {name: covered[name] / sets for name in truth}
+
+
+def _value(correlation: Correlation | None) -> float:
+    return math.nan if correlation is None else correlation.value
+
+
+def _ratings(
+    generator: np.random.Generator, scenarios: int
+) -> tuple[dict[int, list[float]], list[str], list[float], list[float]]:
+    """The scores of two annotators by seat, the scenarios of seats, the annotators' means and a judge's scores."""
+    scenario = np.repeat(np.arange(scenarios), 3)
+    worth = 4 + generator.normal(size=scenarios)[scenario] + generator.normal(size=len(scenario))
+    scores = np.clip(np.rint(worth + generator.normal(0, 1.5, (2, len(scenario)))), 0, 10)
+    judge = np.clip(np.rint(worth + 1 + generator.normal(size=len(scenario))), 0, 10)
+    people = dict(enumerate(scores.T.tolist()))
+    return people, [str(i) for i in scenario], scores.mean(axis=0).tolist(), judge.tolist()
 
 
 def permuted_tags(scenarios: int, tagged: int, sets: int = SETS, seed: int = 0) -> float:
@@ -204,6 +269,16 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
     for lacking in (0, 1, 2):
         covered = arena_coverage(lacking, sets // 2)
         yield Figure(f"mean payoff covered, without {lacking} of 3 opponents", covered, "of .95", LEAST_COVERAGE, False)
+    for scenarios in (4, 8, 20, 50):
+        mean, difference = lognormal_coverage(scenarios, sets)
+        # The page and every report say that these means are covered in .84 to .92 of cases.
+        yield Figure(f"lognormal mean covered, {scenarios} scenarios", mean, "of .95", 0.8, False)
+        yield Figure(
+            f"lognormal difference covered, {scenarios} scenarios", difference, "of .95", LEAST_COVERAGE, False
+        )
+    for scenarios in (6, 20):
+        for name, covered in agreement_coverage(scenarios, sets // 4).items():
+            yield Figure(f"{name} covered, {scenarios} scenarios", covered, "of .95", 0.9, False)
     for scenarios, tagged in ((40, 4), (40, 20), (200, 6)):
         rejected = permuted_tags(scenarios, tagged, sets)
         yield Figure(f"tag at random found, {tagged} of {scenarios} scenarios", rejected, "of .05", MOST_REJECTED)

@@ -174,6 +174,8 @@ def test_intervals_tests_and_ranks_are_right_as_often_as_they_say() -> None:
     assert coverage.crossed_coverage(6, 8, sets=200) >= 0.92
     assert coverage.people_with_people_coverage(40, 20, 4, sets=60) >= 0.9
     assert coverage.arena_coverage(1, sets=150) >= 0.9
+    assert min(coverage.agreement_coverage(8, sets=25).values()) >= 0.8
+    assert coverage.lognormal_coverage(20, sets=100)[1] >= 0.92
     assert coverage.permuted_tags(40, 4, sets=200) <= 0.08
     assert coverage.wrong_ranks(5, 12, sets=60) <= 0.1
     assert coverage.wrong_ranks_beside_failures(0.2, 4, sets=20) <= 0.2

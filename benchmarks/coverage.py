@@ -271,7 +271,7 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
         yield Figure(f"mean payoff covered, without {lacking} of 3 opponents", covered, "of .95", LEAST_COVERAGE, False)
     for scenarios in (4, 8, 20, 50):
         mean, difference = lognormal_coverage(scenarios, sets)
-        # The page and every report say that these means are covered in .84 to .92 of cases.
+        # The page and every report say that these means are covered in .83 to .90 of cases.
         yield Figure(f"lognormal mean covered, {scenarios} scenarios", mean, "of .95", 0.8, False)
         yield Figure(
             f"lognormal difference covered, {scenarios} scenarios", difference, "of .95", LEAST_COVERAGE, False

@@ -56,7 +56,7 @@ METHOD = (
     "Intervals: Student's t over scenarios, on the logit of the mean within its metric's range (the log where one end "
     "is open), of differences on the plain scale; exact where nothing varies, and towards an end of the range that at "
     "least half of the scenarios have; none leaves the range. Payoffs with rare and very large values have intervals "
-    "that cover less than they say: .84 to .92 for means with lognormal scenarios."
+    "that cover less than they say: .83 to .90 for means with lognormal scenarios."
 )
 """How the intervals of a report are computed, in one line."""
 

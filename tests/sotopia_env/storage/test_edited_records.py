@@ -41,11 +41,9 @@ def an_utterance(record: dict[str, Any]) -> None:
 
 
 def a_move(record: dict[str, Any]) -> None:
-    move = next(
-        t["turn"]["action"]["move"] for t in record["turns"] if (t["turn"]["action"]["move"] or {}).get("terms")
-    )
-    terms = json.loads(move["terms"])
-    move["terms"] = json.dumps({name: value + 1 if isinstance(value, int) else value for name, value in terms.items()})
+    actions = [item["turn"]["action"] for item in record["turns"]]
+    action = next(action for action in actions if "propose" in (action["move"] or ""))
+    action["move"] = json.dumps({"propose": {"price": json.loads(action["move"])["propose"]["price"] + 1}})
 
 
 def a_score(record: dict[str, Any]) -> None:

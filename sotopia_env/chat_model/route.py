@@ -22,6 +22,8 @@ from sotopia_env.chat_model.transports.completion import empty_reason
 from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, Structured, unwrapped
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.chat_model.transports.transport import Transport
+from sotopia_env.chat_model.truncation import TruncationWatch
+from sotopia_env.foundation.answer_text import is_filtered
 from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
@@ -86,6 +88,7 @@ class Route:
         self._refusal: FailedAttempt | ModelUnavailableError = FailedAttempt("auth", "")  # the latest refusal
         self._has_answered = False
         self._longest = 0  # estimated tokens of the longest accepted prompt
+        self._truncation = TruncationWatch(transport.name)
         self._keys = secrets()
 
     async def ask(self, request: ChatRequest, call: Call, patient: bool = True) -> ChatReply:
@@ -207,7 +210,8 @@ class Route:
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)
             slot.settle(reply)
-        if not reply.text.strip() and not reply.calls:
+        # What a filter withholds is the answer of a model that works: the reader says so, and may ask again.
+        if not reply.text.strip() and not reply.calls and not is_filtered(reply.finish_reason):
             raise FailedAttempt("empty", empty_reason(reply), status=200)
         return reply
 
@@ -248,7 +252,9 @@ class Route:
             raise
         self._gate.note_answer(sent)
         self._has_answered = True
-        self._longest = max(self._longest, estimate_tokens(request))
+        estimate = estimate_tokens(request)
+        self._longest = max(self._longest, estimate)
+        self._truncation.note(estimate, reply.prompt_tokens)
         return reply
 
     async def _in_form(self, request: ChatRequest, call: Call) -> ChatReply:

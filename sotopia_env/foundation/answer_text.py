@@ -5,7 +5,7 @@
    (templates may open the thought in the prompt) ends a thought as well.
 2. No mark may follow a JSON object: the object may have been a draft or a quotation, so nothing is taken.
 3. Only a close may follow the last object: the end of a fence, of an element, of a list or of a turn.
-4. Nothing is taken from a text that the server cut off, unless the text is one whole object and nothing else.
+4. Nothing is taken from a text that the server cut off or filtered, unless it is one whole object and nothing else.
 
 Marks inside an object are words. Nothing is repaired.
 """
@@ -25,6 +25,9 @@ LONGEST_ANSWER = 262_144
 CUT_OFF = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
 """The values of ``finish_reason``, in lower case, for a limit of tokens: OpenAI; Anthropic and Google; Mistral; the
 Responses API."""
+FILTERED = frozenset({"content_filter", "safety", "refusal", "sensitive"})
+"""The values for a content filter: OpenAI and Azure; Gemini; Anthropic; Zhipu."""
+FILTERED_REASON = "the provider's content filter withheld the answer; use another model, or change the filter there"
 CUT_OFF_REASON = "the answer was cut off at its limit of tokens; be brief (the setting is max_tokens)"
 QUOTATION = "the JSON object is a quotation; give one JSON object and nothing else"
 # Runaway output must not take long: each opening brace may cost an attempt to decode all that follows it.
@@ -180,15 +183,27 @@ def is_cut_off(finish_reason: str) -> bool:
     return finish_reason.casefold() in CUT_OFF
 
 
-def cut_off_problem(text: str, finish_reason: str) -> str:
-    """Returns why nothing is taken from a text that was cut off; empty if it was not, or is one whole object."""
-    if not is_cut_off(finish_reason):
+def is_filtered(finish_reason: str) -> bool:
+    """Whether a server's reason for the end of a text is a content filter."""
+    return finish_reason.casefold() in FILTERED
+
+
+def is_incomplete(finish_reason: str) -> bool:
+    """Whether a server ended a text that would have gone on."""
+    return is_cut_off(finish_reason) or is_filtered(finish_reason)
+
+
+def ending_problem(text: str, finish_reason: str) -> str:
+    """Returns why nothing is taken from a text that the server ended; empty if the model did, or it is one object."""
+    if not is_incomplete(finish_reason):
         return ""
     try:
         is_whole = _MARK.search(text.partition("{")[0]) is None and read_answer(text).alone
     except UnclearError:
         is_whole = False
-    return "" if is_whole else CUT_OFF_REASON
+    if is_whole:
+        return ""
+    return FILTERED_REASON if is_filtered(finish_reason) else CUT_OFF_REASON
 
 
 def divide(text: str) -> Division:

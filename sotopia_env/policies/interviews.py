@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sotopia_env.foundation.answer_text import UnclearError, cut_off_problem, read_answer
+from sotopia_env.foundation.answer_text import UnclearError, ending_problem, read_answer
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line, quote
@@ -53,7 +53,7 @@ def read_choice(text: str, keys: Sequence[str], finish_reason: str = "") -> int 
         keys: the keys of the options.
         finish_reason: why the server ended the text.
     """
-    if problem := cut_off_problem(text, finish_reason):
+    if problem := ending_problem(text, finish_reason):
         return ParseFailure(problem)
     try:
         items = read_answer(text).objects

@@ -19,8 +19,8 @@ from sotopia_env.foundation.answer_text import (
     QUOTATION,
     Answer,
     UnclearError,
-    cut_off_problem,
-    is_cut_off,
+    ending_problem,
+    is_incomplete,
     is_quotation,
     read_answer,
     why_unreadable,
@@ -231,13 +231,13 @@ def _parse(
 ) -> Action | ParseFailure:
     if not isinstance(text, str):
         raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
-    if problem := cut_off_problem(text, finish_reason):
+    if problem := ending_problem(text, finish_reason):
         return ParseFailure(problem)
     try:
         answer = read_answer(text)
     except UnclearError as error:
         return ParseFailure(str(error))
-    if answer.objects and not (answer.alone and not is_cut_off(finish_reason)) and is_quotation(answer, utterances):
+    if answer.objects and not (answer.alone and not is_incomplete(finish_reason)) and is_quotation(answer, utterances):
         return ParseFailure(QUOTATION)
     return _one_action(answer, recipients)
 

@@ -24,7 +24,7 @@ from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.concurrency.workers import work_through
 from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.evaluators.judge.verdict import Refusal, read_object
-from sotopia_env.foundation.answer_text import cut_off_problem
+from sotopia_env.foundation.answer_text import ending_problem
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError, ModelCallError, ModelRefusedError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, quote
@@ -90,7 +90,7 @@ class DraftQuestion(Generic[_AnswerT]):
 
     def read(self, reply: ChatReply) -> Mapping[str, Any] | Refusal:
         """Returns the result of an answer, or the reason for its refusal."""
-        if problem := cut_off_problem(reply.text, reply.finish_reason):
+        if problem := ending_problem(reply.text, reply.finish_reason):
             return Refusal(problem)
         item = read_object(reply.text)
         if isinstance(item, Refusal):

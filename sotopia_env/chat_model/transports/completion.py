@@ -9,7 +9,14 @@ from typing import Any
 
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
-from sotopia_env.foundation.answer_text import UnclearError, UnclosedError, divide, is_cut_off
+from sotopia_env.foundation.answer_text import (
+    FILTERED_REASON,
+    UnclearError,
+    UnclosedError,
+    divide,
+    is_cut_off,
+    is_filtered,
+)
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world.observation import FunctionCall
@@ -197,14 +204,11 @@ def split_reasoning(text: str) -> tuple[str, str]:
     return (text, "") if answer == text else (answer.lstrip(), thinking)
 
 
-_FILTERED = ("content_filter", "safety", "refusal", "sensitive")  # OpenAI and Azure; Gemini; Anthropic; Zhipu
-
-
 def empty_reason(reply: ChatReply) -> str:
     """Returns why an answer has no text, with the setting that helps."""
     reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
-    if reply.finish_reason.lower() in _FILTERED:
-        return f"{reason}: the provider's content filter withheld it; use another model, or change the filter there"
+    if is_filtered(reply.finish_reason):
+        return f"{reason}: {FILTERED_REASON}"
     if reply.reasoning and is_cut_off(reply.finish_reason):
         return f"{reason}: max_tokens was spent on reasoning; raise max_tokens, or lower the model's reasoning effort"
     if reply.reasoning:

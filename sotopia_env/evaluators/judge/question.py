@@ -12,7 +12,7 @@ from sotopia_env.chat_model.asking import ask as ask_model
 from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest
 from sotopia_env.evaluators.judge.prompt import Prompt
 from sotopia_env.evaluators.judge.verdict import Refusal
-from sotopia_env.foundation.answer_text import cut_off_problem
+from sotopia_env.foundation.answer_text import ending_problem
 from sotopia_env.foundation.errors import (
     ContextLengthError,
     EvaluationError,
@@ -100,7 +100,7 @@ async def ask(
 
     def result_of(reply: ChatReply) -> T | Refusal:
         # The complaint must name the cause: the JSON error at the end of a cut answer would not help the model.
-        problem = cut_off_problem(reply.text, reply.finish_reason)
+        problem = ending_problem(reply.text, reply.finish_reason)
         return Refusal(problem) if problem else read(reply.text)
 
     def accepted(reply: ChatReply) -> tuple[T | None, str]:

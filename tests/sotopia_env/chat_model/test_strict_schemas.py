@@ -18,12 +18,12 @@ from sotopia_env.chat_model.probing import probe_server
 from sotopia_env.chat_model.transports.form import RequestForm, response_format, unwrapped
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.world.action import NO_ACTION
 from sotopia_env.world.dynamics import Rules, TurnOrder
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
 from tests.sotopia_env.chat_model.conftest import QUICK
 from tests.sotopia_env.chat_model.server import LoopbackServer, conforming
-from tests.sotopia_env.chat_model.test_contract import ask
 from tests.sotopia_env.policies.test_answer_schema import TASKS, observations
 
 BASIC = {"anyOf", "type", "enum", "properties", "required", "additionalProperties", "items"}
@@ -133,7 +133,16 @@ def test_the_probe_asks_with_alternatives_and_reports_an_empty_answer() -> None:
         assert "max_tokens" in row.detail
 
 
-def test_a_filtered_answer_is_recorded_as_such(way: Any, serve: Any) -> None:
-    [error] = ask(way.make(serve(reply="", finish_reason="content_filter")))
-    assert error.kind == "empty"
-    assert "content filter" in str(error)
+async def _turns(policy: LLMPolicy) -> list[Any]:
+    table = Table(TASKS["bargaining"], Rules(), 0)
+    decisions = [await policy.act(table.observe(table.acting[0]), 1)]
+    await policy.model.close()
+    return decisions
+
+
+def test_a_filter_at_every_try_is_recorded_as_such_and_the_episode_goes_on(way: Any, serve: Any) -> None:
+    server = serve(reply="", finish_reason="content_filter")
+    [decision] = asyncio.run(_turns(LLMPolicy(way.make(server), reasks=1)))
+    assert (decision.action, decision.generation.reasks) == (NO_ACTION, 1)
+    assert "content filter" in decision.generation.parse_failure
+    assert server.total == 2, "the model is asked again, and the request is not repeated besides"

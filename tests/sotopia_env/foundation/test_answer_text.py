@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sotopia_env.evaluators.judge.verdict import Refusal, read_object
-from sotopia_env.foundation.answer_text import SPELLINGS, cut_off_problem, divide, read_answer
+from sotopia_env.foundation.answer_text import SPELLINGS, divide, ending_problem, read_answer
 from sotopia_env.policies.interviews import read_choice
 from sotopia_env.world.action import Action, ActionType, ParseFailure, parse, parse_possible
 
@@ -24,7 +24,7 @@ def interview(text, finish_reason="stop"):
 
 
 def judge(text, finish_reason="stop"):
-    answer = Refusal("") if cut_off_problem(text, finish_reason) else read_object(text, words=True)
+    answer = Refusal("") if ending_problem(text, finish_reason) else read_object(text, words=True)
     return None if isinstance(answer, Refusal) else answer["answer"]
 
 
@@ -91,7 +91,7 @@ def test_only_a_whole_object_is_taken_from_a_text_that_was_cut_off(read, finish_
         assert read(text, finish_reason) == "B"
     for text in (f"Well. {answer}", f"{answer} But", answer[:-1], f"```json\n{answer}", f"<think></think>{answer}"):
         assert read(text, finish_reason) is None
-    assert "max_tokens" in cut_off_problem(answer[:-1], finish_reason)
+    assert "max_tokens" in ending_problem(answer[:-1], finish_reason)
 
 
 FORGED = '{"action_type": "leave"}'

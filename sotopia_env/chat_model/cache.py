@@ -71,9 +71,11 @@ class ResponseCache:
             "replicate": request.replicate,
             "reask": request.reask,
         }
-        # Added only if there are tools, so that keys stored before the field existed stay valid.
+        # Added only if they are set, so that keys stored before the fields existed stay valid.
         if request.tools:
             question["tools"] = request.tools
+        if request.extra:
+            question["extra"] = dict(request.extra)
         return hashlib.sha256(canonical_json(question).encode("utf-8", "surrogatepass")).hexdigest()
 
     def get(self, key: str) -> ChatReply | None:

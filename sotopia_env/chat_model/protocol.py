@@ -13,6 +13,20 @@ from sotopia_env.world.observation import ChatMessage, FunctionCall
 Role = Literal["agent", "judge"]
 """The account of a call: the ledger sums the calls of agents and of judges separately."""
 
+REQUEST_SETTINGS: Mapping[str, type] = {
+    "reasoning_effort": str,
+    "verbosity": str,
+    "top_p": float,
+    "top_k": int,
+    "min_p": float,
+    "presence_penalty": float,
+    "frequency_penalty": float,
+    "repetition_penalty": float,
+    "num_ctx": int,
+    "chat_template_kwargs": dict,
+}
+"""Fields of a request's body that a policy's name may set, with their types; none is one that this package sets."""
+
 Failure = tuple[ModelFailure | Literal["unconstrained"], str]
 """The kind and message of a failure from which the call recovered."""
 
@@ -34,6 +48,7 @@ class ChatRequest:
         logprobs: whether to request token ids and log-probabilities, if the server has them.
         replicate: distinguishes repeated identical requests, so that a response cache stores their answers separately.
         reask: the number of refused answers to this question; the response cache stores re-asks separately, too.
+        extra: more fields of the body, such as ``{"reasoning_effort": "low"}``, for models on servers.
         label: the name of the request in the ledger (an episode's key and turn); never sent to a model.
         accepts: returns whether an answer is usable; a response cache stores and returns usable answers only.
             ``None`` accepts every answer.
@@ -49,6 +64,7 @@ class ChatRequest:
     logprobs: bool = False
     replicate: int = 0
     reask: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     accepts: Callable[[ChatReply], bool] | None = field(default=None, compare=False, repr=False)
 

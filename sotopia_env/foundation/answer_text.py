@@ -137,13 +137,14 @@ class UnclosedError(UnclearError):
     """A thought that is opened and not closed.
 
     Attributes:
+        before: the text outside thoughts.
         thinking: the thoughts, without the mark that opens the last one.
     """
 
-    def __init__(self, thinking: str) -> None:
-        """Stores the thoughts."""
+    def __init__(self, before: str, thinking: str) -> None:
+        """Stores the parts of the text."""
         super().__init__("the thinking block is not closed; close it, and give the JSON object after it")
-        self.thinking = thinking
+        self.before, self.thinking = before, thinking
 
 
 class Division(NamedTuple):
@@ -221,7 +222,8 @@ def divide(text: str) -> Division:
         # A thought is opaque: only its own mark closes it, since it may mention the others.
         closing = mark if opened is None else _CLOSING[opened].search(text, mark.end())
         if closing is None:
-            raise UnclosedError(_joined((*thoughts, *answer, text[position : mark.start()], text[mark.end() :])))
+            before = "".join((*answer, text[position : mark.start()]))
+            raise UnclosedError(before, _joined((*thoughts, text[mark.end() :])))
         if opened is None:
             thoughts.append("".join((*answer, text[position : mark.start()])))
             answer.clear()
@@ -274,6 +276,24 @@ def read_answer(text: str) -> Answer:
     is_fenced = _FENCE.fullmatch(before) is not None and "```" in answer[last.end :]
     alone = not lone and len(items) == 1 and (not before or is_fenced)
     return Answer(tuple(item.value for item in items), answer[last.start : last.end], before, alone)
+
+
+def own_answer(text: str, finish_reason: str, others: Iterable[str]) -> Answer:
+    """Returns the objects of a text that its writer did not quote from the texts of ``others``.
+
+    An object alone counts as the writer's own, unless the text was cut off: nobody forbids an answer by writing it
+    first.
+
+    Raises:
+        UnclearError: as :func:`read_answer`, or the text was cut off, or its object is a quotation.
+    """
+    if problem := ending_problem(text, finish_reason):
+        raise UnclearError(problem)
+    answer = read_answer(text)
+    is_own = answer.alone and not is_incomplete(finish_reason)
+    if answer.objects and not is_own and is_quotation(answer, others):
+        raise UnclearError(QUOTATION)
+    return answer
 
 
 def is_quotation(answer: Answer, texts: Iterable[str]) -> bool:

@@ -71,7 +71,7 @@ WORDS = Reader(words, "comma-separated words in parentheses")
 
 
 # In this order: a value that may be a file or a text is a file in a name, and a whole number is a float, too.
-_READERS: Mapping[Any, Reader] = {
+READERS: Mapping[Any, Reader] = {
     bool: BOOLEAN,
     Path: PATH,
     float: NUMBER,
@@ -80,6 +80,7 @@ _READERS: Mapping[Any, Reader] = {
     str: WORD,
     dict: JSON,
 }
+"""Readers of values in names, by type."""
 
 
 def parameters_of(factory: Callable[..., Any]) -> Sequence[inspect.Parameter]:
@@ -112,12 +113,12 @@ def readers_of(factory: Callable[..., Any], but: Container[str] = ()) -> dict[st
 
 def _reader_of(annotation: Any) -> Reader | None:
     kinds = set(_kinds(annotation))
-    reader = next((reader for kind, reader in _READERS.items() if kind in kinds), None)
+    reader = next((reader for kind, reader in READERS.items() if kind in kinds), None)
     return optional(reader) if reader is not None and NoneType in kinds else reader
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """Yields the types in an annotation as keys of :data:`_READERS`; ``dict`` stands for any JSON value."""
+    """Yields the types in an annotation as keys of :data:`READERS`; ``dict`` stands for any JSON value."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         for member in arguments:
@@ -126,7 +127,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield from map(type, arguments)
     elif origin in (list, tuple, Sequence, Iterable):
         members = {kind for member in arguments for kind in _kinds(member)}
-        yield tuple if str in members else dict if members & set(_READERS) else origin
+        yield tuple if str in members else dict if members & set(READERS) else origin
     elif isinstance(annotation, str) or annotation in (Any, object, inspect.Parameter.empty, list, tuple):
         yield dict
     elif isinstance(annotation, type) and issubclass(annotation, str):

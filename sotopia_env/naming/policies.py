@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
-from sotopia_env.chat_model.protocol import ChatModel
+from sotopia_env.chat_model.protocol import REQUEST_SETTINGS, ChatModel
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_members
 from sotopia_env.naming.grammar import (
+    READERS,
     Reader,
     options_of,
     read_options,
@@ -69,6 +70,7 @@ POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
 
 LLM_OPTIONS: Mapping[str, Reader] = readers_of(LLMPolicy)
 """The options of a language model's policy."""
+_REQUEST_OPTIONS: Mapping[str, Reader] = {name: READERS[kind] for name, kind in REQUEST_SETTINGS.items()}
 
 
 def _unbuilt(name: str, options: Mapping[str, Any]) -> Policy:
@@ -127,7 +129,7 @@ def make_policy(
     if "/" in name:
         model, options = split_options(spec)
         owner = f"policy {model!r}"
-        settings = read_options(owner, options, LLM_OPTIONS)
+        settings = _with_request(read_options(owner, options, {**LLM_OPTIONS, **_REQUEST_OPTIONS}))
         _check_manner(manner or {})
         with options_of(owner, LLM_OPTIONS):
             return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
@@ -138,6 +140,12 @@ def make_policy(
         valid=names,
         hint="a language model is named PROVIDER/MODEL, your own package.module:factory",
     )
+
+
+def _with_request(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a name with those of the request's body as the setting ``request``."""
+    request = {key: settings.pop(key) for key in _REQUEST_OPTIONS if key in settings}
+    return {**settings, "request": {**settings.get("request", {}), **request}} if request else settings
 
 
 def _check_manner(manner: Mapping[str, Any]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from sotopia_env.foundation.answer_text import UnclearError, ending_problem, read_answer
+from sotopia_env.foundation.answer_text import UnclearError, own_answer
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line, quote
@@ -45,18 +45,19 @@ def request_text(observation: Observation, question: InterviewQuestion) -> str:
     return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
 
 
-def read_choice(text: str, keys: Sequence[str], finish_reason: str = "") -> int | ParseFailure:
+def read_choice(
+    text: str, keys: Sequence[str], finish_reason: str = "", others: Iterable[str] = ()
+) -> int | ParseFailure:
     """Returns the index of the key in a model's answer, or why the text is not an answer; nothing is guessed.
 
     Args:
         text: the model's output.
         keys: the keys of the options.
         finish_reason: why the server ended the text.
+        others: the words of others, from which a quoted object is no answer.
     """
-    if problem := ending_problem(text, finish_reason):
-        return ParseFailure(problem)
     try:
-        items = read_answer(text).objects
+        items = own_answer(text, finish_reason, others).objects
     except UnclearError as error:
         return ParseFailure(str(error))
     if len(items) != 1:

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model.asking import AskResult, Complaint, ShortenedRequest, ask
-from sotopia_env.chat_model.protocol import ChatModel, ChatReply, ChatRequest, CountsTokens
+from sotopia_env.chat_model.protocol import REQUEST_SETTINGS, ChatModel, ChatReply, ChatRequest, CountsTokens
 from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
     ModelCallError,
     ModelRefusedError,
     PolicyError,
+    UnknownNameError,
     check_number,
     check_whole,
 )
@@ -79,6 +80,8 @@ class LLMPolicy:
         template: for the ``single`` format, a text or the path of a file, with the placeholder ``{{observation}}``.
         send_seed: whether the server gets the turn's seed.
         logprobs: whether token ids and log-probabilities are recorded.
+        request: more fields of every request's body, of
+            :data:`~sotopia_env.chat_model.protocol.REQUEST_SETTINGS`; only for models on servers.
         name: the name of the policy in records; the model's name by default.
     """
 
@@ -94,6 +97,7 @@ class LLMPolicy:
     template: str | Path | None = field(default=None, kw_only=True, repr=False)
     send_seed: bool = field(default=False, kw_only=True)
     logprobs: bool = field(default=False, kw_only=True)
+    request: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     name: str = field(default="", kw_only=True)
     _prompt: AgentPrompt = field(init=False, repr=False)
     _window: ContextWindow = field(init=False, repr=False)
@@ -109,6 +113,7 @@ class LLMPolicy:
             check_whole("max_tokens", self.max_tokens, 1)
         if self.temperature is not None:
             check_number("temperature", self.temperature, 0, 2)
+        _check_request(self.request)
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
             raise InvalidValueError(field="count_tokens", expected="a context_limit with it")
@@ -128,6 +133,8 @@ class LLMPolicy:
         """The model with its own parameters, all settings, and the hash of every prompt text."""
         plain = ("format", "temperature", "max_tokens", "reasks", "on_unusable", "context_limit")
         settings = {key: getattr(self, key) for key in (*plain, "send_seed", "logprobs")}
+        if self.request:  # only then, so that earlier runs keep their identity
+            settings["request"] = dict(self.request)
         by_model = "prompt_tokens" if isinstance(self.model, CountsTokens) else approximate_tokens.__name__
         counted = getattr(self.count_tokens, "__qualname__", type(self.count_tokens).__name__)
         return {
@@ -180,7 +187,7 @@ class LLMPolicy:
         """
 
         def read(reply: ChatReply) -> tuple[int | None, str]:
-            choice = read_choice(reply.text, question.keys, reply.finish_reason)
+            choice = read_choice(reply.text, question.keys, reply.finish_reason, observation.others_words)
             return (choice, "") if isinstance(choice, int) else (None, _writable(brief(choice.reason)))
 
         frame = replace(
@@ -256,9 +263,21 @@ class LLMPolicy:
             # The model decides whether its server enforces it.
             schema=None if calls else action_schema(observation, self.max_tokens),
             logprobs=self.logprobs,
+            extra=self.request,
             replicate=seed,  # so that a cache keeps several samples of one prompt apart
             label=f"{observation.agent} turn {observation.turn}",
         )
+
+
+def _check_request(request: Mapping[str, Any]) -> None:
+    for name, value in request.items():
+        kind = REQUEST_SETTINGS.get(name)
+        if kind is None:
+            hint = "models.extra_body sets any other field that is not sotopia's own"
+            raise UnknownNameError(field="request", got=name, valid=REQUEST_SETTINGS, hint=hint)
+        is_valid = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+        if not is_valid:
+            raise InvalidValueError(field=f"request.{name}", expected=f"a value of type {kind.__name__}", got=value)
 
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:

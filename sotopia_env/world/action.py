@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from sotopia_env.foundation.answer_text import (
-    QUOTATION,
-    Answer,
-    UnclearError,
-    ending_problem,
-    is_incomplete,
-    is_quotation,
-    read_answer,
-    why_unreadable,
-)
+from sotopia_env.foundation.answer_text import Answer, UnclearError, own_answer, why_unreadable
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.foundation.json_text import ANSWER_DECODER
 from sotopia_env.foundation.quoting import escape, quote
@@ -231,15 +222,10 @@ def _parse(
 ) -> Action | ParseFailure:
     if not isinstance(text, str):
         raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
-    if problem := ending_problem(text, finish_reason):
-        return ParseFailure(problem)
     try:
-        answer = read_answer(text)
+        return _one_action(own_answer(text, finish_reason, utterances), recipients)
     except UnclearError as error:
         return ParseFailure(str(error))
-    if answer.objects and not (answer.alone and not is_incomplete(finish_reason)) and is_quotation(answer, utterances):
-        return ParseFailure(QUOTATION)
-    return _one_action(answer, recipients)
 
 
 def _one_action(answer: Answer, recipients: Mapping[str, str] | None) -> Action | ParseFailure:

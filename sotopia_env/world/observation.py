@@ -8,7 +8,7 @@ the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -166,8 +166,12 @@ class Observation:
 
     def parse(self, text: str, finish_reason: str = "") -> Action | ParseFailure:
         """Reads an action that this seat could take now from a model's text; see :func:`.action.parse_possible`."""
-        others = (turn.action.argument for turn in self.turns if turn.actor != self.agent)
-        return parse_possible(text, self.available, self.briefing.recipients, finish_reason, others)
+        return parse_possible(text, self.available, self.briefing.recipients, finish_reason, self.others_words)
+
+    @property
+    def others_words(self) -> Iterator[str]:
+        """The words of others in the turns that the seat has witnessed."""
+        return (turn.action.argument for turn in self.turns if turn.actor != self.agent)
 
     def move_problem(self, action: Action) -> str | None:
         """Returns why the move of ``action`` would not count if it were taken now, or ``None`` where it would."""

@@ -192,13 +192,13 @@ def _token_id(entry: Any) -> int | None:
 def split_reasoning(text: str) -> tuple[str, str]:
     """Returns the utterance, and the thoughts before it (:mod:`sotopia_env.foundation.answer_text` has the rule).
 
-    If a thought is not closed, the utterance is empty. A text whose thoughts are unclear stays whole, for the reader
-    of the answer to refuse.
+    If a text is a thought that is not closed, the utterance is empty. Another text whose thoughts are unclear stays
+    whole, for the reader of the answer to refuse.
     """
     try:
         answer, thinking, _ = divide(text)
     except UnclosedError as error:
-        return "", error.thinking
+        return ("", error.thinking) if not error.before.strip() else (text, "")
     except UnclearError:
         return text, ""
     return (text, "") if answer == text else (answer.lstrip(), thinking)

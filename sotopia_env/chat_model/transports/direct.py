@@ -115,13 +115,13 @@ class DirectTransport:
 
     def _plain_settings(self, request: ChatRequest, form: RequestForm) -> str:
         """Returns the settings of a request without schema and functions as JSON; the last ones are cached."""
-        key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form)
+        key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form, request.extra)
         if key != self._settings_json[0]:
             self._settings_json = key, self._settings(request, form)
         return self._settings_json[1]
 
     def _settings(self, request: ChatRequest, form: RequestForm) -> str:
-        return json.dumps({"model": self.model, **settings_of(request, form), **self._extras.body})
+        return json.dumps({"model": self.model, **settings_of(request, form), **self._extras.body, **request.extra})
 
     async def _open(self) -> Connections:
         loop = asyncio.get_running_loop()

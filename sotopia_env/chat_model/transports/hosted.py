@@ -155,13 +155,18 @@ class HostedTransport:
         _users.setdefault(asyncio.get_running_loop(), set()).add(id(self))
         start = time.perf_counter()
         try:
-            answer = await self._litellm.acompletion(**self._options, **_arguments(request, form))
+            answer = await self._litellm.acompletion(**self._with_extra(request), **_arguments(request, form))
         except self._errors as error:
             raise_failure(error)
         reply = read_completion(answer, time.perf_counter() - start)
         # Without a list price or a token count, litellm's ``response_cost`` is not the cost.
         is_known = self.price is not None and reply.usage.tokens is not None
         return replace(reply, cost=answer._hidden_params.get("response_cost") if is_known else None)
+
+    def _with_extra(self, request: ChatRequest) -> dict[str, Any]:
+        if not request.extra:
+            return self._options
+        return {**self._options, "extra_body": {**self._options.get("extra_body", {}), **request.extra}}
 
     async def check(self) -> None:
         """Checks, at no cost, that the model exists.

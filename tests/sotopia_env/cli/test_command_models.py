@@ -334,3 +334,23 @@ def test_a_run_says_when_most_turns_of_a_policy_were_not_actions(tmp_path: Path,
     line = f'sotopia: local/tiny: {6 - usable} of 6 turns were not an action (most often: "no JSON object'
     assert (line in result.stderr) == (usable < 3)
     assert "were not an action" not in result.stdout
+
+
+def test_settings_of_the_request_in_a_models_name_are_sent_and_part_of_the_run(tmp_path: Path) -> None:
+    with table_server(keep_requests=True, key="secret-key") as server:
+        names = [
+            "--policy",
+            'local/tiny:reasoning_effort=low,top_p=0.9,chat_template_kwargs={"enable_thinking": false}',
+        ]
+        sotopia(*words(server, tmp_path / "a", *names, "--evaluator", "none"))
+        [*bodies] = [seen.body for seen in server.requests]
+        other = ["--policy", "local/tiny:reasoning_effort=high", "--evaluator", "none"]
+        assert "parameters.request" in sotopia(*words(server, tmp_path / "a", *other), code=2).stderr
+        for wrong in ("local/tiny:messages=x", "local/tiny:max_completion_tokens=9", "local/tiny:request={stream: 1}"):
+            assert "Traceback" not in sotopia(*words(server, tmp_path / "b", "--policy", wrong), code=2).stderr
+    assert bodies
+    for body in bodies:
+        assert (body["reasoning_effort"], body["top_p"]) == ("low", 0.9)
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    [recorded, *_] = next(iter(read_run(tmp_path / "a"))).policies
+    assert recorded.parameters["request"]["reasoning_effort"] == "low"

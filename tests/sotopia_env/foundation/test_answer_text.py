@@ -120,6 +120,13 @@ def test_a_move_that_is_quoted_from_an_utterance_is_never_played(text):
     assert isinstance(possible(text), ParseFailure)
 
 
+def test_an_interviewed_agent_that_quotes_an_object_has_not_answered():
+    said = ['Answer {"answer": "A"} to everything.']
+    assert isinstance(read_choice('They wrote: {"answer": "A"}', ["A", "B"], "stop", said), ParseFailure)
+    assert read_choice('I say {"answer": "B"}', ["A", "B"], "stop", said) == 1
+    assert read_choice('{"answer": "A"}', ["A", "B"], "stop", said) == 0
+
+
 def test_nobody_forbids_an_action_by_naming_it():
     """Alone, the object is the seat's own answer, whoever wrote it before."""
     for text in (FORGED, f"```json\n{FORGED}\n```", f"<think>They want me to go.</think>{FORGED}"):

@@ -145,7 +145,8 @@ def make_policy(
 def _with_request(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of a name with those of the request's body as the setting ``request``."""
     request = {key: settings.pop(key) for key in _REQUEST_OPTIONS if key in settings}
-    return {**settings, "request": {**settings.get("request", {}), **request}} if request else settings
+    whole = settings.get("request", {})
+    return {**settings, "request": {**whole, **request}} if request and isinstance(whole, dict) else settings
 
 
 def _check_manner(manner: Mapping[str, Any]) -> None:

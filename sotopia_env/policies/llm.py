@@ -270,6 +270,8 @@ class LLMPolicy:
 
 
 def _check_request(request: Mapping[str, Any]) -> None:
+    if not isinstance(request, Mapping):
+        raise InvalidValueError(field="request", expected='an object such as {"top_p": 0.9}', got=request)
     for name, value in request.items():
         kind = REQUEST_SETTINGS.get(name)
         if kind is None:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _PACKAGES = ("aiosqlite", "alembic", "argon2", "fastapi", "jinja2", "sqlalchemy", "uvicorn")
 """Modules of the extra that every command of the studio needs."""
+_GRACE = 5.0
+"""Seconds in which a worker without its server gives its jobs back."""
 _BEFORE = Path("studio/studio.db")
 """The default database of earlier versions, which shared its folder."""
 Config = Annotated[
@@ -123,7 +126,7 @@ def serve(
     listener = _listener(host, port)
     port = listener.getsockname()[1]
     # Processes and not threads: a worker computes, and the server must answer meanwhile; a killed worker ends alone.
-    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--database", settings.database]
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "worker", "--attached", "--database", settings.database]
     command += [] if config is None else ["--config", str(config)]
     command += [part for change in changes for part in ("--set", change)]
     _exit_on_sigterm()
@@ -164,7 +167,14 @@ def _listener(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def worker(config: Config = None, database: Url = None, changes: Changes = []) -> None:  # noqa: B006
+def worker(
+    config: Config = None,
+    database: Url = None,
+    changes: Changes = [],  # noqa: B006
+    attached: Annotated[
+        bool, typer.Option("--attached", hidden=True, help="End with the process that started it.")
+    ] = False,
+) -> None:
     """Work for a studio: play live episodes and runs, evaluate, draft. Ctrl-C or SIGTERM ends it.
 
     Another worker takes over the jobs of a worker that is killed.
@@ -180,9 +190,28 @@ def worker(config: Config = None, database: Url = None, changes: Changes = []) -
         process = Worker(settings, database)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, process.stop)
+        if attached:
+            _end_with_parent(asyncio.get_running_loop(), process.stop)
         await process.run()
 
     _with_database(settings, work)
+
+
+def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Calls ``stop`` when the process that holds the other end of the standard input has died.
+
+    A killed process tells nobody; the system closes its pipes.
+    """
+
+    def watch() -> None:
+        os.read(sys.stdin.fileno(), 1)  # not the buffered reader, whose lock the end of the process waits for
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(stop)
+        # A model that is being built cannot be interrupted, and nobody waits for it.
+        time.sleep(_GRACE)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def login(
@@ -335,10 +364,13 @@ class Workers:
         pause = 0.0
         while not self._ended.wait(pause):
             start = time.monotonic()
-            child = self._children[number] = subprocess.Popen(self._command)
+            # The pipe ends with this process, however it ends, and the worker with the pipe.
+            child = self._children[number] = subprocess.Popen(self._command, stdin=subprocess.PIPE)
             if self._ended.is_set():  # it was not there when the others were told
                 child.send_signal(signal.SIGTERM)
             code = child.wait()
+            assert child.stdin is not None
+            child.stdin.close()
             if not self._ended.is_set():
                 brief = time.monotonic() - start < self.PATIENCE
                 pause = min(2 * pause or 1.0, self.PATIENCE) if brief else 1.0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from sotopia_studio.live import CLOSED
@@ -51,6 +52,15 @@ class Hub:
         Raises:
             MissingError: the episode does not exist.
         """
+        async with aclosing(self.follow_with_pauses(episode, after, None)) as stream:
+            async for event in stream:
+                if event is not None:
+                    yield event
+
+    async def follow_with_pauses(
+        self, episode: str, after: int, pause: float | None
+    ) -> AsyncGenerator[Event | None, None]:
+        """Yields as :meth:`follow`, and ``None`` whenever no event has come for ``pause`` seconds."""
         async with self._database.read() as connection:
             # With a number that no event has yet, the loop below would have nothing to send and nothing to wait for.
             after = max(0, min(after, (await events.row_of(connection, episode)).events))
@@ -71,7 +81,10 @@ class Hub:
                 if len(channel.log) <= after:
                     if channel.closed:
                         return
-                    await changed.wait()
+                    try:
+                        await asyncio.wait_for(changed.wait(), pause)
+                    except TimeoutError:
+                        yield None
         finally:
             channel.watchers -= 1
             if not channel.watchers:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -26,6 +24,7 @@ from sotopia_studio.store.engine import UNREACHABLE, Database
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import drafting, evaluating, names
 from sotopia_studio.work.batch import play_run
+from sotopia_studio.work.presence import Presence
 
 logger = logging.getLogger(__name__)
 IDLE = 0.1
@@ -47,7 +46,8 @@ class Worker:
 
     def __init__(self, settings: ServiceSettings, database: Database) -> None:
         """Prepares a worker; it claims no job yet."""
-        self.name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._presence = Presence(settings.data / "workers")
+        self.name = self._presence.name
         self.settings = settings
         self.database = database
         self.models = ModelPool(settings.models)
@@ -66,7 +66,7 @@ class Worker:
 
     async def run(self) -> None:
         """Claims and carries out jobs until :meth:`stop`."""
-        watch = asyncio.create_task(self._watch_deadlines())
+        watches = [asyncio.create_task(watch) for watch in (self._watch_deadlines(), self._watch_workers())]
         try:
             while not self._stop.is_set():
                 try:
@@ -78,13 +78,15 @@ class Worker:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stop.wait(), pause)
         finally:
-            watch.cancel()
+            for watch in watches:
+                watch.cancel()
             # A task that is cancelled before it starts would not give its job back: let new ones start.
             await asyncio.sleep(0)
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
             await self.models.close()
+            self._presence.close()
 
     async def _begin_one(self) -> bool:
         """Claims and starts a job; returns ``False`` if none is due or the worker is fully occupied."""
@@ -141,8 +143,7 @@ class Worker:
 
     async def _keep_lease(self, job: Job, stop: Stop) -> None:
         while True:
-            # Three renewals may fail, for example on a busy database, before the lease expires.
-            await asyncio.sleep(jobs.LEASE / 4)
+            await asyncio.sleep(jobs.RENEWAL)
             try:
                 async with self.database.write() as connection:
                     stopping = await jobs.renew(connection, job, self.name)
@@ -153,6 +154,20 @@ class Worker:
                 stop.ask("another worker has taken the job over")
             elif stopping:
                 stop.ask("a stop was requested")
+
+    async def _watch_workers(self) -> None:
+        """Gives the jobs of dead workers of this machine back, before their leases expire."""
+        while True:
+            if dead := await asyncio.to_thread(self._presence.dead):
+                try:
+                    async with self.database.write() as connection:
+                        await jobs.give_back(connection, dead)
+                except UNREACHABLE as error:
+                    logger.warning("the jobs of dead workers could not be given back: %s", error)
+                else:
+                    for name in dead:
+                        self._presence.forget(name)
+            await asyncio.sleep(1.0)
 
     async def _watch_deadlines(self) -> None:
         """Times out people who do not answer within their limit."""

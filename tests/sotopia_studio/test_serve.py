@@ -49,6 +49,24 @@ def test_terminating_a_server_ends_its_workers(sqlite_url: str) -> None:
     assert not any(map(_alive, workers))
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
+def test_a_worker_ends_with_a_server_that_is_killed(sqlite_url: str) -> None:
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", "0", "--database", sqlite_url]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    server.stdout.readline()
+    while not (workers := _children(server.pid)):
+        time.sleep(0.1)
+    server.kill()
+    server.wait(60)
+    server.stdout.close()
+    # A worker that is still starting looks for its server when it has started.
+    deadline = time.monotonic() + 240
+    while _alive(workers[0]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(workers[0])
+
+
 def _run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "sotopia_env.cli.app", *command]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -26,9 +27,12 @@ from sotopia_studio.pages.conversation import TurnCard, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
-from sotopia_studio.store import drafts, episodes, events
+from sotopia_studio.store import drafts, episodes, events, jobs
+from sotopia_studio.store.jobs import Delay
 
 router = APIRouter()
+_PAUSE = 2.0
+"""Seconds without an event after which a stream looks whether anybody works on the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +136,9 @@ async def _show(
     problem: str = "",
     status: int = 200,
 ) -> Response:
-    if fields is None:
-        async with parts.database.read() as connection:
+    async with parts.database.read() as connection:
+        delay = await jobs.delay_of(connection, live.ADVANCE, state.id)
+        if fields is None:
             fields = await drafts.load(connection, person.id, _form(state.id, agent, len(state.table.turns)))
     return render(
         request,
@@ -146,6 +151,7 @@ async def _show(
         problem=problem,
         # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
+        delay=delay,
         now=time.time(),
         person=person,
         limit=state.table.observe(agent).turn_limit,
@@ -174,9 +180,16 @@ async def changes(
     parts: ServicesDep, person: Sitter, episode: str, agent: str, last_event_id: Annotated[int, Header()] = 0
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams a signal for each change, without content: the page then requests the view of its seat."""
-    async for event in parts.hub.follow(episode, last_event_id):
-        if event.kind != "answer":  # nobody may know who has answered in a round that is not complete
-            yield ServerSentEvent(raw_data="changed", id=str(event.number))
+    delay: Delay = ""
+    async with aclosing(parts.hub.follow_with_pauses(episode, last_event_id, _PAUSE)) as stream:
+        async for event in stream:
+            if event is None:
+                async with parts.database.read() as connection:
+                    before, delay = delay, await jobs.delay_of(connection, live.ADVANCE, episode)
+                if delay != before:  # the death of a process is no event of the episode
+                    yield ServerSentEvent(raw_data="changed")
+            elif event.kind != "answer":  # nobody may know who has answered in a round that is not complete
+                yield ServerSentEvent(raw_data="changed", id=str(event.number))
 
 
 @router.post("/seat/{episode}/{agent}")

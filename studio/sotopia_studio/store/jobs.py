@@ -8,7 +8,9 @@ worker takes the job over.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +22,12 @@ from sotopia_studio.store.engine import insert_for
 
 LEASE = 20.0
 """The duration of a lease, in seconds; a worker renews it while it works."""
+RENEWAL = LEASE / 4
+"""Seconds between two renewals: three may fail, for example on a busy database, before the lease expires."""
+_SLACK = 3.0
+"""Seconds by which a renewal, or the claim of a free worker, may be late without anything being wrong."""
+Delay = Literal["", "queued", "interrupted", "retrying"]
+"""Why nobody works on a job that is due: none is free, its worker has died, or its model does not respond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,28 @@ async def renew(connection: AsyncConnection, job: Job, worker: str) -> bool | No
     change = update(row).where(row.c.id == job.id, row.c.worker == worker).values(leased_until=time.time() + LEASE)
     stop: bool | None = (await connection.execute(change.returning(row.c.stop))).scalar_one_or_none()
     return stop
+
+
+async def give_back(connection: AsyncConnection, workers: Collection[str]) -> None:
+    """Ends the leases of workers that have died; their jobs are due at once."""
+    row = tables.job
+    change = update(row).where(row.c.worker.in_(workers), row.c.leased_until.is_not(None))
+    await connection.execute(change.values(worker="", leased_until=None, not_before=time.time()))
+
+
+async def delay_of(connection: AsyncConnection, kind: str, target: str) -> Delay:
+    """Returns why nobody works on a job; empty if a worker does, or if nothing is to be done."""
+    row, now = tables.job.c, time.time()
+    job = (await connection.execute(select(tables.job).where(row.id == f"{kind}:{target}"))).one_or_none()
+    if job is None or job.requests <= job.done:
+        return ""
+    if job.leased_until is not None:
+        is_late = job.leased_until - LEASE + RENEWAL + _SLACK < now
+        return "interrupted" if is_late else ""
+    if job.error:
+        return "retrying"
+    # An attempt that ended without a result and without an error was that of a worker that died.
+    return "interrupted" if job.attempts else "queued" if job.not_before + _SLACK < now else ""
 
 
 async def is_asked_to_stop(connection: AsyncConnection, job: Job) -> bool:

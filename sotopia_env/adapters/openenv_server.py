@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -35,7 +34,7 @@ TASKS = (*naming.SHIPPED, *tasks.FAMILIES)
 PARTNERS = tuple(name for name in naming.POLICY_NAMES if name != "human")
 SCALARISATIONS = ("overall", "mean", "share", *(dimension.value for dimension in DIMENSIONS))
 MOST_EPISODES = 1024
-"""Maximum number of unfinished episodes over plain HTTP; then the oldest is dropped, whose client may have left."""
+"""Maximum number of episodes over plain HTTP; then the oldest one that has ended is dropped, or else the oldest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,53 @@ class Offers:
     scalarisations: Sequence[str]
 
 
+@dataclass(slots=True)
+class ServedSeat:
+    """A seat and the answers to its requests.
+
+    Attributes:
+        seat: the seat.
+        lock: held by the request in progress; a repeated one waits for it.
+        ended: whether the last step of the episode was answered.
+        answers: the action and the observation of each step that had a ``request_id``.
+    """
+
+    seat: TextSeat
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ended: bool = False
+    answers: dict[str, tuple[Any, SotopiaObservation]] = field(default_factory=dict)
+
+    async def step(self, action: SotopiaAction, request_id: str | None) -> SotopiaObservation:
+        """Takes an action, unless a step with this id was answered already: then it is answered the same again.
+
+        Raises:
+            InvalidActionError: the episode has ended, or an earlier step with this id had another action.
+            PolicyError: a partner failed.
+        """
+        async with self.lock:
+            if request_id is not None and request_id in self.answers:
+                earlier, observation = self.answers[request_id]
+                if action.answer != earlier:
+                    expected = "another id for another action"
+                    raise InvalidActionError(field="request_id", expected=expected, got=request_id)
+                return observation
+            messages, self.ended = await self.seat.say(action.answer)
+            observation = _observation(self.seat, messages)
+            if request_id is not None:
+                self.answers[request_id] = action.answer, observation
+            return observation
+
+
 class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
     """One seat of an episode: a WebSocket session, or over plain HTTP all requests with one ``episode_id``."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, episodes: OrderedDict[str, TextSeat], offers: Offers) -> None:
+    def __init__(self, episodes: dict[str, ServedSeat], offers: Offers) -> None:
         """Args are shared by all sessions: the episodes by id, and the names that a client may choose."""
         super().__init__()
         self._episodes, self._offers = episodes, offers
-        self._seat: TextSeat | None = None
+        self._served: ServedSeat | None = None
         self._state = State()
 
     async def reset_async(
@@ -83,43 +119,55 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         offers = {"tasks": (tasks, self._offers.tasks), "partner": (partner, self._offers.partners)}
         if scalarisation is not None:
             offers["scalarisation"] = (scalarisation, self._offers.scalarisations)
-        for field, (got, valid) in offers.items():
+        for name, (got, valid) in offers.items():
             if got not in valid:
-                raise UnknownNameError(field=field, got=got, valid=valid)
+                raise UnknownNameError(field=name, got=got, valid=valid)
         options = {"rules": Rules(max_turns=max_turns), "seed": seed or 0, "scalarisation": scalarisation}
-        self._seat = TextSeat.against(tasks, partner, focal, **options)
+        seat = TextSeat.against(tasks, partner, focal, **options)
         self._state = State(episode_id=episode_id, step_count=0)
-        messages = await self._seat.begin()
+        messages = await seat.begin()
+        self._served = ServedSeat(seat)
         if episode_id is not None:
-            self._episodes[episode_id] = self._seat
-            if len(self._episodes) > MOST_EPISODES:
-                self._episodes.popitem(last=False)
-        return _observation(self._seat, messages, first=True)
+            # Removed first: a new episode of an old id is the newest.
+            self._episodes.pop(episode_id, None)
+            self._episodes[episode_id] = self._served
+            self._drop()
+        return _observation(seat, messages, first=True)
 
     async def step_async(
-        self, action: SotopiaAction, timeout_s: float | None = None, episode_id: str | None = None
+        self,
+        action: SotopiaAction,
+        timeout_s: float | None = None,
+        episode_id: str | None = None,
+        request_id: str | None = None,
     ) -> SotopiaObservation:
         """Takes the seat's action, and lets the partners act until it is the seat's turn again.
 
+        A step with the ``request_id`` of an earlier one of the episode is answered as that one was, and not played.
+
         Raises:
-            InvalidActionError: no episode was started, or it has ended.
+            InvalidActionError: no episode was started, it has ended, or the earlier step had another action.
             PolicyError: a partner failed, or the partners did not act within ``timeout_s``; the same action goes on.
         """
-        seat = self._seat = self._seat or self._episodes.get(episode_id or "")
-        if seat is None:
+        served = self._served = self._served or self._episodes.get(episode_id or "")
+        if served is None:
             hint = "over plain HTTP, send the same episode_id with /reset and every /step"
             raise InvalidActionError(
                 field="episode_id", expected="an episode that was started", got=episode_id, hint=hint
             )
         try:
             async with asyncio.timeout(timeout_s):
-                messages, done = await seat.say(action.answer)
+                observation = await served.step(action, request_id)
         except TimeoutError:
             raise PolicyError(f"the partners did not act within {timeout_s:g} s; send the same action again") from None
         self._state.step_count += 1
-        if done:
-            self._episodes.pop(self._state.episode_id or episode_id or "", None)
-        return _observation(seat, messages)
+        return observation
+
+    def _drop(self) -> None:
+        """Drops an episode if there are too many: one that has ended, or else one whose client may have left."""
+        if len(self._episodes) > MOST_EPISODES:
+            ended = (name for name, served in self._episodes.items() if served.ended)
+            del self._episodes[next(ended, next(iter(self._episodes)))]
 
     def reset(self, *args: Any, **kwargs: Any) -> SotopiaObservation:
         """The synchronous form of :meth:`reset_async`."""
@@ -163,7 +211,7 @@ def make_app(
         scalarisations: the rewards that clients may choose beside the default one, which is from 0 to 1; by default
             all, of which ``share`` is unbounded and a single dimension has its native range.
     """
-    make = partial(SotopiaEnvironment, OrderedDict(), Offers(task_names, partners, scalarisations))
+    make = partial(SotopiaEnvironment, {}, Offers(task_names, partners, scalarisations))
     app = create_fastapi_app(make, SotopiaAction, SotopiaObservation, max_concurrent_envs=max_sessions)
 
     @app.exception_handler(InvalidValueError)

@@ -113,6 +113,65 @@ def test_a_time_limit_of_a_step_is_kept_and_the_step_can_be_sent_again(address):
     assert post("/step", json=step).json()["observation"]["metadata"]["turns"] == 2
 
 
+class LossyClient:
+    """Repeats a step with the same id when its answer does not arrive, as the first one of every step does not."""
+
+    def __init__(self, address, episode):
+        self.post, self.episode, self.steps = httpx.Client(base_url=address).post, episode, 0
+
+    def step(self, action, **options):
+        self.steps += 1
+        form = {"episode_id": self.episode, "request_id": f"step {self.steps}", "action": action}
+        with suppress(httpx.ReadTimeout):
+            self.post("/step", json=form, **options)
+        return self.post("/step", json=form)
+
+
+def test_over_plain_http_a_step_whose_answer_was_lost_is_answered_again_and_not_played_twice(address):
+    start = {"episode_id": "lost", "seed": failing.SEED, "partner": "conceder"}
+
+    def play(step):
+        body = httpx.post(f"{address}/reset", json=start).json()
+        messages = body["observation"]["messages"]
+        while not body["done"]:
+            action = {"text": failing.answer_to(messages)}
+            body = step(action).json()
+            messages = [*messages, {"role": "assistant", "content": action["text"]}, *body["observation"]["messages"]]
+        return messages, body
+
+    def once(action):
+        return httpx.post(f"{address}/step", json={"episode_id": "lost", "action": action})
+
+    messages, end = play(once)
+    assert end["reward"] > 0
+    client = LossyClient(address, "lost")
+    assert play(client.step) == (messages, end)
+    assert client.steps == sum(message["role"] == "assistant" for message in messages)
+
+
+def test_a_step_that_is_repeated_while_the_first_is_played_waits_for_it(address):
+    httpx.post(f"{address}/reset", json={"episode_id": "waits", "partner": failing.named(failing.Slow)})
+    client = LossyClient(address, "waits")
+    answer = client.step({"text": failing.answer(0)}, timeout=0.1)
+    assert answer.status_code == 200
+    assert answer.json()["observation"]["metadata"]["turns"] == 2
+
+
+def test_the_id_of_a_step_is_not_that_of_another_action_and_a_new_episode_begins_without_answers(address):
+    post = httpx.Client(base_url=address).post
+    reset = {"episode_id": "again", "seed": failing.SEED}
+    step = {"episode_id": "again", "request_id": "0", "action": {"text": failing.answer(0)}}
+    post("/reset", json=reset)
+    first = post("/step", json=step).json()
+    other = post("/step", json={**step, "action": {"text": "Something else."}})
+    assert other.status_code == 422
+    assert "request_id" in other.json()["detail"]
+    assert post("/step", json={**step, "request_id": "1"}).json()["observation"]["metadata"]["turns"] == 4
+    assert post("/step", json=step).json() == first
+    post("/reset", json=reset)
+    assert post("/step", json={**step, "action": {"action_type": "leave"}}).json()["done"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "nearest"),
     [("sead", 3, "seed"), ("patner", "boulware", "partner"), ("turns", 4, "max_turns"), ("seed", -1, None)],

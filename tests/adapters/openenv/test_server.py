@@ -15,6 +15,7 @@ need("openenv")
 import httpx
 from openenv import GenericEnvClient
 
+from sotopia_env.adapters import openenv_server
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.json_text import decode_json
@@ -127,6 +128,28 @@ def test_plain_http_keeps_an_episode_under_its_id(address):
     assert (body["reward"], rewards) == asyncio.run(in_process(5))
     for episode in ("e", "never begun"):
         assert post("/step", json={"episode_id": episode, "action": {"text": "x"}}).status_code == 422
+
+
+def test_of_too_many_episodes_one_that_has_ended_is_dropped_first(monkeypatch):
+    monkeypatch.setattr(openenv_server, "MOST_EPISODES", 2)
+    app = openenv_server.make_app()
+
+    async def play():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://episodes") as client:
+
+            async def post(path, episode, **form):
+                return (await client.post(path, json={"episode_id": episode, **form})).status_code
+
+            leave = {"action": {"action_type": "leave"}, "request_id": "0"}
+            for episode in ("left", "ended"):
+                await post("/reset", episode)
+            assert [await post("/step", "ended", **leave) for _ in range(2)] == [200, 200]
+            await post("/reset", "new")
+            assert await post("/step", "ended", **leave) == 422
+            await post("/reset", "newer")
+            return [await post("/step", episode, **leave) for episode in ("left", "new", "newer")]
+
+    assert asyncio.run(play()) == [422, 200, 200]
 
 
 @pytest.mark.parametrize("body", [{"tasks": "/etc/passwd"}, {"partner": "openai/gpt-4o"}, {"focal": 7}])

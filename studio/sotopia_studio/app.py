@@ -17,6 +17,7 @@ from sotopia_studio.api.bodies import ERRORS
 from sotopia_studio.context import Services
 from sotopia_studio.entrance.guard import Guard
 from sotopia_studio.hub import Hub
+from sotopia_studio.menus import EpisodeMenus
 from sotopia_studio.pages import ROUTERS as PAGES
 from sotopia_studio.pages.rendering import STATIC, error_page
 from sotopia_studio.settings import ServiceSettings
@@ -37,9 +38,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await upgrade(database)
-        parts = Services(settings, database, Hub(database), durations)
+        parts = Services(settings, database, Hub(database), EpisodeMenus(database), durations)
         app.state.services = parts
+        parts.menus.begin()  # nobody waits for the first count of a large database
         yield
+        await parts.menus.close()
         # Ends the open streams; they would otherwise end only with the connection of each browser.
         await parts.hub.close()
         await database.close()

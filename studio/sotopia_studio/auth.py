@@ -62,12 +62,14 @@ class Principal:
         role: role of the user or participant; requests with a token have the role ``researcher``.
         scopes: the operations it may use.
         study: the only study that a participant may see.
+        name: the name with which a user logs in; empty without accounts, and for tokens and participants.
     """
 
     id: str
     role: str
     scopes: frozenset[str]
     study: str = ""
+    name: str = ""
 
 
 def digest(secret: str) -> str:
@@ -215,13 +217,15 @@ async def principal_of(connection: HTTPConnection) -> Principal | None:
     secret = connection.cookies.get(cookie_name(connection))
     if not secret:
         return None
-    row = tables.session
-    query = select(row).where(row.c.hash == digest(secret), row.c.expires > time.time())
+    row, user = tables.session, tables.user
+    query = select(row, user.c.name).outerjoin(user, user.c.id == row.c.principal)
+    query = query.where(row.c.hash == digest(secret), row.c.expires > time.time())
     async with services(connection).database.read() as database:
         session = (await database.execute(query)).one_or_none()
     if session is None:
         return None
-    return Principal(session.principal, session.role, SCOPES.get(session.role, frozenset()), session.scope)
+    scopes = SCOPES.get(session.role, frozenset())
+    return Principal(session.principal, session.role, scopes, session.scope, session.name or "")
 
 
 async def of_token(connection: HTTPConnection, secret: str) -> Principal:

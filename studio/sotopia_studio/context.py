@@ -10,6 +10,7 @@ from prometheus_client import Histogram
 from starlette.requests import HTTPConnection
 
 from sotopia_studio.hub import Hub
+from sotopia_studio.menus import EpisodeMenus
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.engine import Database
 
@@ -22,12 +23,14 @@ class Services:
         settings: the service's settings.
         database: the service's database.
         hub: distributes events to watchers.
+        menus: the menus of the list of episodes.
         durations: seconds from a request to the start of its response, by method, route and status.
     """
 
     settings: ServiceSettings
     database: Database
     hub: Hub
+    menus: EpisodeMenus
     durations: Histogram
 
 

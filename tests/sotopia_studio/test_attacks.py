@@ -12,10 +12,12 @@ import httpx
 import pytest
 import websockets
 from sotopia_studio import auth
+from sotopia_studio.pages.rendering import NAVIGATION
 from sotopia_studio.store import studies, tables
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
+from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError
 from tests.sotopia_studio.server import HERE, Studio, hidden, studio
 from tests.sotopia_studio.serving import serving
@@ -230,6 +232,28 @@ def test_no_secret_of_a_link_is_logged(
         assert "a-secret-of-a-link" not in caplog.text
 
     run(sqlite_url, work)
+
+
+def test_every_page_says_who_is_logged_in_and_logs_out(sqlite_url: str, tmp_path: Path) -> None:
+    async def work(studio: Studio) -> None:
+        await auth.add_user(studio.database, "rosa", "a long password", "researcher")
+        browser = studio.browser()
+        await browser.post("/login", data={"name": "rosa", "password": "a long password"})
+        task = next(iter(naming.task_set("bargaining", 1, 0, "medium"))).model_dump(mode="json")
+        body = {"task": task, "policies": ["human", "boulware"], "tag": "pilot"}
+        (episode,) = (await browser.post("/api/v1/simulate", json=body)).json()["episodes"]
+        paths = [address for address, _ in NAVIGATION]
+        for path in (*paths, f"/episodes/{episode}", f"/seat/{episode}/agent_0", "/studies/new", "/design"):
+            page = (await browser.get(path)).text
+            assert ">rosa<" in page, path
+            assert 'action="/logout"' in page, path
+        listed = (await browser.get("/episodes?tag=pilot")).text
+        assert 'href="/api/v1/episodes/export.jsonl?tag=pilot"' in listed
+        assert (await browser.get("/api/v1/episodes/export.jsonl?tag=pilot")).status_code == 200
+        assert 'action="/logout"' not in (await browser.post("/logout")).text
+        assert (await browser.get("/api/v1/episodes")).status_code == 401
+
+    run(sqlite_url, work, accounts=True, data=tmp_path)
 
 
 # --- what is not mine ---------------------------------------------------------------------------------------------

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
+from sotopia_studio.menus import COLUMNS, EpisodeMenus
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import episode_lists, episodes, jobs, runs
 from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.episode_lists import EpisodeFilter
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import UnknownNameError
@@ -126,6 +129,48 @@ def test_runs_are_listed_stopped_and_continued(url: str) -> None:
             for unknown in (runs.one, runs.ask_to_play, runs.ask_to_stop):
                 with pytest.raises(MissingError):
                     await unknown(connection, "unknown")
+        await database.close()
+
+    asyncio.run(act())
+
+
+def test_menus_that_are_slow_to_count_keep_no_page_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, pause, counts = episode_lists.values, 0.0, 0
+
+    async def counted(connection: AsyncConnection, column: str) -> dict[str, int]:
+        nonlocal counts
+        counts += 1
+        await asyncio.sleep(pause)
+        return await values(connection, column)
+
+    async def act() -> None:
+        nonlocal pause
+        database, records = Database(sqlite_url), await played()
+        menus = EpisodeMenus(database)
+
+        async def add(number: int) -> None:
+            async with database.write() as connection:
+                await episodes.add_recorded(connection, None, [(records[number], "")], 1.0)
+
+        await add(0)
+        assert (await menus.get())["status"] == {"done": 1}
+        pause = 0.03
+        await add(1)
+        while (await menus.get())["status"] != {"done": 2}:  # a small database is counted at every click
+            pass
+        await add(2)
+        while True:  # now counting is known to be slow: no click waits for it, and the count comes all the same
+            start = time.monotonic()
+            number = (await menus.get())["status"]["done"]
+            assert time.monotonic() - start < 0.2
+            if number == 3:
+                break
+            await asyncio.sleep(0.05)
+        before = counts
+        for _ in range(100):
+            await menus.get()
+        assert counts - before <= len(COLUMNS)
+        await menus.close()
         await database.close()
 
     asyncio.run(act())

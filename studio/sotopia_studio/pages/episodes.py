@@ -29,8 +29,6 @@ from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.episode_lists import EpisodeFilter
 
 router = APIRouter()
-_MENUS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
-"""The columns for which the list has a menu."""
 CLOSE = "close"
 """The event after which a page stops listening."""
 
@@ -51,7 +49,7 @@ async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = 
     async with parts.database.read() as connection:
         rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
         total = await episode_lists.count(connection, conditions)
-        menus = {name: await episode_lists.values(connection, name) for name in _MENUS}
+    menus = await parts.menus.get()
     more = len(rows) > episode_lists.PAGE
     rows = rows[: episode_lists.PAGE]
     return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)

@@ -69,7 +69,9 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     principal = getattr(request.state, "principal", None)
     # Participants have neither scope; the forms on their pages are theirs.
     reading = principal is not None and "read" in principal.scopes and "run" not in principal.scopes
-    text = templates.get_template(template).render(request=request, path=request.url.path, reading=reading, **values)
+    who = "" if principal is None else principal.name or principal.role
+    common = {"request": request, "path": request.url.path, "reading": reading, "who": who}
+    text = templates.get_template(template).render(**common, **values)
     return HTMLResponse(text, status)
 
 

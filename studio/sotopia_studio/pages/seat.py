@@ -102,6 +102,7 @@ async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Princi
     if owner != principal.id and not (owner == "" and "run" in principal.scopes):
         # The same response for another person's seat and for one that does not exist, so ids cannot be probed.
         raise MissingError("you have no such seat")
+    connection.state.principal = principal
     return principal
 
 

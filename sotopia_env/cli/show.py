@@ -24,6 +24,9 @@ def register(app: typer.Typer) -> None:
 def show(
     run: Annotated[Path, path_argument("Run directory or .jsonl file of episodes.", "RUN")],
     episode: Annotated[str | None, typer.Argument(help="Index from 0, or beginning of a key.")] = None,
+    acts: Annotated[
+        Path | None, typer.Option(help="Write every statement, proof and question of the run, with its class, as CSV.")
+    ] = None,
 ) -> None:
     """Show a transcript with private messages and failures marked; without an episode, list all episodes.
 
@@ -32,15 +35,32 @@ def show(
       sotopia show runs/a
       sotopia show runs/a 0
       sotopia show runs/a bargaining-medium-0-3
+      sotopia show runs/a --acts acts.csv
     """
     from sotopia_env.reports.transcript import failure_text, to_text
     from sotopia_env.world.episode import Episode
 
+    if acts is not None:
+        _write_acts(run, acts)
+        return
     if episode is None:
         _list(run)
         return
     record = _find(run, episode)
     typer.echo(to_text(record) if isinstance(record, Episode) else failure_text(record), nl=False)
+
+
+def _write_acts(run: Path, file: Path) -> None:
+    from sotopia_env.foundation.files import csv_text, replacement
+    from sotopia_env.reports.transcript import act_rows
+    from sotopia_env.storage.directory import read_run
+
+    rows = list(act_rows(read_run(run)))
+    if not rows:
+        raise InvalidValueError(expected="episodes with statements, of tasks that declare facts", where=run)
+    with replacement(file) as stream:
+        stream.write(csv_text(list(rows[0]), [list(row.values()) for row in rows]).encode())
+    typer.echo(f"{len(rows)} acts written to {file}")
 
 
 def _failures(run: Path) -> tuple[FailureRecord, ...]:

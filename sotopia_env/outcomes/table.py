@@ -208,15 +208,19 @@ class TableView(NamedTuple):
         return fields | {"offers": [offer.to_json() for offer in self.offers]}
 
     @property
+    def proofs(self) -> list[str]:
+        """One line for each value that was proved to the seat; what it knew at the start is in its briefing."""
+        knowledge = self.knowledge or {}
+        return [f"Proved to you: {name} = {knowledge[name]}." for name in self.evidence]
+
+    @property
     def text(self) -> str:
         """Short lines; ``Nothing is on the table.`` when it is empty."""
         space = self.space
         names, lines = space.names, [offer.text(space) for offer in self.offers]
         lines += self.votes.lines(names) if self.votes is not None else []
         lines += self.claims.lines(names) if self.claims is not None else []
-        # What the seat knew at the start is in its briefing.
-        knowledge = self.knowledge or {}
-        lines += [f"Proved to you: {name} = {knowledge[name]}." for name in self.evidence]
+        lines += self.proofs
         lines += [self.result] if self.result else []
         return "\n".join(lines) or NOTHING
 

@@ -28,6 +28,7 @@ from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, escape_line, quote
+from sotopia_env.outcomes.facts import SeatFacts
 from sotopia_env.outcomes.worth import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
@@ -148,8 +149,17 @@ def _cue(observation: Observation, number: int, index: int | None = None) -> str
 def _brief_system(briefing: Briefing) -> str:
     worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth)}."
     space = f"Range: {briefing.outline}." if briefing.outline else ""
-    private = " ".join(filter(None, (briefing.private_info, worth, space)))
+    private = " ".join(filter(None, (briefing.private_info, worth, space, _facts_line(briefing.facts))))
     return escape(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
+
+
+def _facts_line(facts: SeatFacts | None) -> str:
+    """The variables with their options, and the values that the seat knows at the start, on one line."""
+    if facts is None:
+        return ""
+    variables = "; ".join(f"{v.name} {'/'.join(v.options)}" for v in facts.variables.values())
+    values = "; ".join(f"{name} = {value}" for name, value in facts.knowledge.items())
+    return f"Facts: {variables}." + (f" Known: {values}." if values else "")
 
 
 def _worth_text(worth: WorthForm) -> str:

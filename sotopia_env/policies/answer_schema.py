@@ -44,7 +44,11 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}, **wait})] if moves else []
     forms.append(_object({**utterance, **wait}))
     if observation.briefing.recipients:
-        forms.append(_object({**utterance, "to": _recipients(observation.briefing), **wait}))
+        to = {"to": _recipients(observation.briefing)}
+        forms.append(_object({**utterance, **to, **wait}))
+        # Statements bind nobody, so they may be addressed to some, too.
+        if statements := _statements(observation.moves):
+            forms.append(_object({**_kinds(speaking, words), **to, "move": {"anyOf": statements}, **wait}))
     return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless) | wait)] if wordless else ())]}
 
 
@@ -55,8 +59,12 @@ def _moves(menu: Menu | None) -> list[dict[str, Any]]:
     return forms
 
 
+def _statements(menu: Menu | None) -> list[dict[str, Any]]:
+    return [] if menu is None else menu.statements.forms()
+
+
 def _recipients(briefing: Briefing) -> dict[str, Any]:
-    """The schema of ``to``, for words alone: a private offer counts only if it reaches all whose assent it needs."""
+    """The schema of ``to``, for words and statements: an offer counts only if it reaches all whose assent it needs."""
     names = [partner.name for partner in briefing.partners]
     return {"type": "array", "items": {"type": "string", "enum": names}, "maxItems": len(names)}
 

@@ -17,7 +17,7 @@ from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
-from sotopia_env.outcomes.move import LONGEST_CLAIM
+from sotopia_env.outcomes.move import LONGEST_CLAIM, STATEMENTS
 from sotopia_env.world.action import MAX_WAIT, WORDLESS, Action, ActionType, parse
 from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
 
@@ -44,10 +44,13 @@ FUNCTIONS: Mapping[str, _Function] = {
     "withdraw": _Function(move=MoveKind.WITHDRAW, content="offer"),
     "vote": _Function(move=MoveKind.VOTE, content="option"),
     "claim": _Function(move=MoveKind.CLAIM, content="answer"),
+    "state": _Function(move=MoveKind.STATE, content="values"),
+    "show": _Function(move=MoveKind.SHOW, content="variables"),
+    "ask": _Function(move=MoveKind.ASK, content="variables"),
     "wait": _Function(ActionType.NONE),
     "leave": _Function(ActionType.LEAVE),
 }
-"""All functions by name; a task offers those of its protocol."""
+"""All functions by name; a task offers those of its protocol, and with facts those of statements."""
 _OF_PROTOCOL = {
     "agreement": (MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW),
     "ballot": (MoveKind.VOTE,),
@@ -59,13 +62,19 @@ _NAMES = {(function.kind, function.move): name for name, function in FUNCTIONS.i
 def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
     """Returns the functions of an acting seat, each with its name, description and JSON schema of its arguments."""
     briefing = observation.briefing
-    moves = (None, *_OF_PROTOCOL.get(briefing.protocol, ()))
+    moves = (None, *_moves(briefing))
     described = dict(line.split(": ", 1) for line in load("agent_functions").splitlines())
     return tuple(
         {"name": name, "description": described[name], "parameters": _parameters(function, briefing)}
         for name, function in FUNCTIONS.items()
         if function.kind in observation.available and function.move in moves
     )
+
+
+def _moves(briefing: Briefing) -> tuple[MoveKind, ...]:
+    # A seat that may know no variable has none that it could speak of.
+    statements = STATEMENTS if briefing.facts is not None and briefing.facts.variables else ()
+    return (*_OF_PROTOCOL.get(briefing.protocol, ()), *statements)
 
 
 def instruction(briefing: Briefing) -> str:
@@ -84,7 +93,8 @@ def _parameters(function: _Function, briefing: Briefing) -> dict[str, Any]:
         properties[function.content] = _content(function.move, briefing)
     if function.kind not in WORDLESS:
         properties[_WORDS] = {"type": "string"}
-        if briefing.recipients and function.move is None:  # a move goes to everybody
+        # A binding move goes to everybody.
+        if briefing.recipients and (function.move is None or function.move in STATEMENTS):
             names = [partner.name for partner in briefing.partners]
             options[_TO] = {"type": "array", "items": {"type": "string", "enum": names}}
     return {**_object(properties), "properties": properties | options}
@@ -105,6 +115,14 @@ def _value(issue: NumberIssue | ChoiceIssue | ItemsIssue, names: Mapping[str, st
 
 
 def _content(move: MoveKind, briefing: Briefing) -> dict[str, Any]:
+    if move in STATEMENTS:
+        assert briefing.facts is not None
+        variables = briefing.facts.variables
+        if move is MoveKind.STATE:
+            return {"type": "object", "additionalProperties": False, "minProperties": 1} | {
+                "properties": {name: {"type": "string", "enum": [*v.options]} for name, v in variables.items()}
+            }
+        return {"type": "array", "minItems": 1, "items": {"type": "string", "enum": [*variables]}}
     assert briefing.space is not None
     if move is MoveKind.PROPOSE:
         space = briefing.space
@@ -143,10 +161,14 @@ def _action_json(call: FunctionCall) -> str:
 def call_of(text: str) -> FunctionCall | None:
     """Returns the call that stands for the action in a text; ``None`` if the text is not an action."""
     action = parse(text)
-    if not isinstance(action, Action):
-        return None
+    if not isinstance(action, Action) or (action.move is not None and action.move.beside):
+        return None  # a call makes one move, so a move with statements beside it stays text
     name = _NAMES[(action.action_type, None)] if action.move is None else action.move.kind.value
-    arguments: dict[str, Any] = {} if action.move is None else {FUNCTIONS[name].content: action.move.content}
+    arguments: dict[str, Any] = {}
+    if action.move is not None:
+        content = action.move.content
+        single = action.move.kind in (MoveKind.SHOW, MoveKind.ASK) and isinstance(content, str)
+        arguments[FUNCTIONS[name].content] = [content] if single else content
     if action.argument or action.action_type not in WORDLESS:
         arguments[_WORDS] = action.argument
     if action.to:

@@ -22,6 +22,11 @@ from sotopia_env.outcomes.move import read_move
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.outcomes.table import TableView
 
+_HEADING = {
+    False: "Moves are binding, words alone are not. Open to you:",
+    True: "Moves are binding, words and what you state, show or ask are not. Open to you:",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class MoveDialogue:
@@ -44,7 +49,7 @@ class MoveDialogue:
         """
         choices = menu.choices()
         lines = [f"  {number} = {label}" for number, (label, _) in enumerate(choices, start=1)]
-        self.write(escape("\n".join(["Moves are binding, words alone are not. Open to you:", *lines])))
+        self.write(escape("\n".join([_HEADING[bool(menu.statements.state)], *lines])))
         number = self._number("Which move? (Enter for none) ", len(choices))
         if number is None:
             return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from sotopia_env.foundation.quoting import escape, escape_line, quote
 from sotopia_env.outcomes.descriptions import describe_space, describe_worth
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.action import ActionType, move_json
 from sotopia_env.world.answers import participant_of
@@ -16,6 +18,7 @@ from sotopia_env.world.observation import render_turn
 from sotopia_env.world.perception.rendering import indented
 from sotopia_env.world.reward import ABBREVIATIONS, DIMENSIONS
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.social_acts import act_labels, social_acts
 
 
 def to_text(episode: Episode) -> str:
@@ -23,13 +26,16 @@ def to_text(episode: Episode) -> str:
 
     Private turns are marked, and the effect of a move follows its words. A turn has remarks on its problems: an
     impossible action, a move that did not count, text that is not an action, the number of re-asks, turns that did not
-    fit into the model's context, and failed calls with their reasons. The judge's reasoning is below each score, and
+    fit into the model's context, and failed calls with their reasons; and the classes of its statements
+    (:mod:`~sotopia_env.world.social_acts`). The judge's reasoning is below each score, and
     the reason below an evaluation that failed.
     """
     policies = {info.agent: " ".join(filter(None, (info.name, participant_of(info)))) for info in episode.policies}
     lines = [beginning(episode.key, episode.task, episode.seed, policies), ""]
-    by_round = episode.rules.turn_order.veiled
-    lines += [_turn(item, episode.task.names, by_round, episode.errors) for item in episode.turns]
+    by_round, classes = episode.rules.turn_order.veiled, act_labels(episode.task, episode.plain_turns)
+    for item in episode.turns:
+        remark = classes.get(item.turn.index, "")
+        lines.append(_turn(item, episode.task.names, by_round, episode.errors, remark))
     return escape("\n".join([*lines, "", conclusion(episode)])) + "\n"
 
 
@@ -52,6 +58,7 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
     lines = [f"episode {escape_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
     spec = task.scenario.outcome
     lines += [] if spec is None else [describe_space(spec, task.names), ""]
+    lines += [] if task.scenario.facts is None else [*_facts(task, task.scenario.facts), ""]
     for number, (agent, seat) in enumerate(zip(task.agents, task.scenario.seats, strict=True)):
         lines.append(f"{agent}: {task.names[agent]}, policy {escape_line(policies.get(agent, 'unknown'))}")
         lines += [f"  goal: {escape_line(goal)}" for goal in seat.goals]
@@ -59,14 +66,50 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
     return "\n".join(lines)
 
 
+def _facts(task: Task, facts: Facts) -> Iterator[str]:
+    """Every variable with its true value and who knows it; for researchers."""
+    knowledge = {agent: facts.view(agent).knowledge for agent in task.agents}
+    for variable in facts.variables:
+        names = [task.names[agent] for agent in task.agents if variable.name in knowledge[agent]]
+        value = "a choice of the episode" if variable.value is None else variable.value
+        yield f"{variable.name} = {value}" + (f" (known to {', '.join(names)})" if names else "")
+
+
+def act_rows(episodes: Iterable[Episode]) -> Iterator[dict[str, Any]]:
+    """Yields a row for each statement, proof and question: episode, turn, speaker, variable, value, audience, class."""
+    for episode in episodes:
+        policies = {info.agent: info.name for info in episode.policies}
+        for act in social_acts(episode.task, episode.plain_turns):
+            yield {
+                "episode": episode.key,
+                "task": episode.task.id,
+                "turn": act.turn + 1,
+                "agent": act.actor,
+                "policy": policies.get(act.actor, ""),
+                "kind": act.kind.value,
+                "variable": act.variable,
+                "value": act.value or "",
+                "audience": " ".join(act.audience),
+                "private": act.private,
+                "classes": " ".join(act.classes),
+            }
+
+
 def turn_text(item: RecordedTurn, task: Task, rules: Rules) -> str:
     """Returns one turn with remarks on its problems; not escaped for a terminal."""
     return _turn(item, task.names, rules.turn_order.veiled)
 
 
-def _turn(item: RecordedTurn, names: Mapping[str, str], by_round: bool, errors: Iterable[EpisodeError] = ()) -> str:
+def _turn(
+    item: RecordedTurn,
+    names: Mapping[str, str],
+    by_round: bool,
+    errors: Iterable[EpisodeError] = (),
+    classes: str = "",
+) -> str:
     own = [error for error in errors if error.turn == item.turn.index]
-    remarks = "".join(f"  ({remark})" for remark in (*_remarks(item), *_failed_calls(own)))
+    every = (*([classes] if classes else []), *_remarks(item), *_failed_calls(own))
+    remarks = "".join(f"  ({remark})" for remark in every)
     return render_turn(item.turn, names, by_round).rstrip("\n") + remarks
 
 

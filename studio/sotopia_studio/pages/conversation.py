@@ -7,7 +7,7 @@ the record.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,6 +20,7 @@ from sotopia_env.world.episode import Evaluation, RecordedTurn
 from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RANGES, Dimension
+from sotopia_env.world.social_acts import act_labels
 from sotopia_studio.live import LiveEpisode
 from sotopia_studio.store import episodes
 
@@ -79,6 +80,7 @@ class TurnCard:
         attempt: the refused move or action.
         failure: the reason why the policy's text could not be parsed.
         mine: whether it is the viewer's own turn.
+        classes: the classes of its statements; for researchers, after the end.
     """
 
     number: int
@@ -92,6 +94,7 @@ class TurnCard:
     attempt: str = ""
     failure: str = ""
     mine: bool = False
+    classes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,10 @@ def show(
     cards = tuple(_seats(table, policies or {}, observation.briefing if observation else None))
     by_agent = {card.agent: card for card in cards}
     if observation is None:
-        turns = tuple(turn_card(item.turn, table.task.names, item) for item in table.turns)
+        # A promise is kept or broken only when the choice is made.
+        classes = {} if table.stop is None else act_labels(table.task, table.state.turns)
+        cards_of_turns = [turn_card(item.turn, table.task.names, item) for item in table.turns]
+        turns = tuple(replace(card, classes=classes.get(card.number - 1, "")) for card in cards_of_turns)
     else:
         turns = tuple(turn_card(turn, table.task.names, viewer=seat) for turn in observation.turns)
     view = _whole_table(table) if observation is None else observation.table
@@ -327,13 +333,18 @@ def _whole_table(table: Table) -> TableView | None:
         )
     result = next((view.result for view in views.values() if view.result), "")
     return first._replace(
-        offers=tuple(offers[number] for number in sorted(offers)), votes=votes, claims=claims, result=result
+        offers=tuple(offers[number] for number in sorted(offers)),
+        votes=votes,
+        claims=claims,
+        result=result,
+        evidence=(),
     )
 
 
 def _table(view: TableView, seats: Mapping[str, SeatCard]) -> TableCard:
     names = view.space.names
     lines = [*(view.votes.lines(names) if view.votes else []), *(view.claims.lines(names) if view.claims else [])]
+    lines += view.proofs
     offers = []
     for item in view.offers:
         offer = item.offer

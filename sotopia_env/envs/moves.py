@@ -60,6 +60,10 @@ class NumericForm:
         self.actions, self.size = FIRST_OFFER + offers, 3 + 2 * REMEMBERED + offers
         self._indices = self.action_space()
 
+    def check(self, task: Task) -> None:
+        """Raises :class:`InvalidValueError` unless the task is an agreement."""
+        check_agreement(task)
+
     def observation_space(self) -> spaces.Space[NDArray[np.float32]]:
         """Returns a new space of observations."""
         return spaces.Box(-1.0, 1.0, (self.size,), np.float32)

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, StepResult
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
+from sotopia_env.envs.fact_moves import FactForm, numeric_form
 from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
-from sotopia_env.envs.moves import DEFAULT_OFFERS, DEFAULT_TASK, NumericForm, check_agreement
+from sotopia_env.envs.moves import DEFAULT_OFFERS, DEFAULT_TASK, NumericForm
 from sotopia_env.envs.options import EnvOptions, choice
 from sotopia_env.envs.pettingzoo_env import SotopiaEnv, SotopiaParallelEnv
+from sotopia_env.foundation.errors import check_whole
 from sotopia_env.world.action import Action
 from sotopia_env.world.episode import Episode, Evaluator
 from sotopia_env.world.scenario import Task
@@ -34,22 +36,23 @@ DEFAULT_PARTNER = "boulware"
 
 
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
-    """An agreement, played by one focal agent whose observations and actions are numbers.
+    """An agreement, or a task with facts, played by one focal agent whose observations and actions are numbers.
 
-    Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`.
+    Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`, in tasks with facts those of
+    :class:`~sotopia_env.envs.fact_moves.FactForm`.
 
     ``info["action_mask"]`` (int8) says which actions are open; :meth:`action_masks` returns the mask as truth values,
     as sb3-contrib's MaskablePPO expects.
 
     Args:
-        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
+        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, or all with facts.
         partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         focal_seat: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         offers: the number of offers to choose from.
         options: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
 
     Raises:
-        InvalidValueError: an argument has an invalid value, or a task is not an agreement.
+        InvalidValueError: an argument has an invalid value, or a task does not fit the form of the others.
     """
 
     metadata = EpisodeEnv.metadata
@@ -62,11 +65,9 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         offers: int = DEFAULT_OFFERS,
         **options: Unpack[EnvOptions],
     ) -> None:
-        self.form = NumericForm(offers)
         options.setdefault("task", DEFAULT_TASK)
         self.game = SotopiaSingleAgentEnv(partner=partner, focal_seat=focal_seat, **options)
-        for task in self.game.samples:
-            check_agreement(task)
+        self.form = numeric_form(self.game.samples, offers)
         self.metadata, self.render_mode = self.game.metadata, self.game.render_mode
         self.observation_space = self.form.observation_space()
         self.action_space: spaces.Space[Any] = self.form.action_space()
@@ -77,7 +78,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
         """Starts an episode; arguments and exceptions are those of :meth:`SotopiaSingleAgentEnv.reset`."""
         super().reset(seed=seed)
         _, info = self.game.reset(seed=seed, options=options)
-        check_agreement(self.game.episode().task)
+        self.form.check(self.game.episode().task)
         return self._observe(), self._with_mask(info)
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, InfoDict]:
@@ -124,10 +125,10 @@ class NumericEpisodeEnv(EpisodeEnv):
         offers: the number of offers to choose from.
         action_masks: where the mask is: in each ``"observation"``; or in each ``"info"`` under ``action_mask``, so that
             an observation is the array alone, as wrappers such as SuperSuit's need it.
-        options: see :class:`~sotopia_env.envs.options.EnvOptions`; agreements only.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, or all tasks with facts.
 
     Raises:
-        InvalidValueError: an argument has an invalid value, or a task is not an agreement.
+        InvalidValueError: an argument has an invalid value, or a task does not fit the form of the others.
     """
 
     metadata = {**EpisodeEnv.metadata, "name": "sotopia_moves_v0"}  # noqa: RUF012 - as in the class above
@@ -135,10 +136,16 @@ class NumericEpisodeEnv(EpisodeEnv):
     def __init__(
         self, *, offers: int = DEFAULT_OFFERS, action_masks: str = "observation", **options: Unpack[EnvOptions]
     ) -> None:
-        self.form = NumericForm(offers)
+        check_whole("offers", offers, 2)
+        self._offers = offers
         self.masks_in_infos = choice("action_masks", action_masks, ("observation", "info")) == "info"
         options.setdefault("task", DEFAULT_TASK)
         super().__init__(**options)
+
+    @cached_property
+    def form(self) -> NumericForm | FactForm:
+        """The numbers of observations and actions, by the tasks that the environment plays."""
+        return numeric_form(self.options.samples, self._offers)
 
     @cached_property
     def observation_spaces(self) -> dict[str, spaces.Space[Any]]:
@@ -190,7 +197,7 @@ class NumericEpisodeEnv(EpisodeEnv):
 
     def _reward_in(self, task: Task, evaluator: Evaluator | None) -> EpisodeReward:
         # Called for every task before it is played.
-        check_agreement(task)
+        self.form.check(task)
         return super()._reward_in(task, evaluator)
 
 

@@ -31,6 +31,7 @@ from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffer
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.negotiators.pressing import Presser, Prober
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
+from sotopia_env.policies.speakers.informer import Informer
 from sotopia_env.policies.speakers.speaker import Speaker
 from sotopia_env.world.play.policy import Policy
 
@@ -62,6 +63,10 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "mute": partial(Speaker, name="mute", lies=None),
     "bayesian": partial(Speaker, name="bayesian", doubt=0.5),
     "uniform": partial(Speaker, name="uniform", lies=None, votes="uniform"),
+    "oracle": Informer,
+    "broadcaster": partial(Informer, name="broadcaster", shares="all", asks=False),
+    "keeper": partial(Informer, name="keeper", asks=False),
+    "asker": partial(Informer, name="asker", shares="asked"),
     "human": HumanPolicy,
 }
 

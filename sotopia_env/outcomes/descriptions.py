@@ -117,7 +117,7 @@ _NORMS = {"honesty": "that nobody states what they know to be false", "promises"
 
 def describe_facts(facts: SeatFacts, names: Seats) -> str:
     """Returns what a seat reads about facts: their options, how they were dealt, what it knows, and its duties."""
-    lines = [f"{_variable_text(v)}: {' or '.join(map(quote, v.options))}." for v in facts.variables.values()]
+    lines = [f"{_variable_text(v, names)}: {' or '.join(map(quote, v.options))}." for v in facts.variables.values()]
     lines += [_deal_text(deal) for deal in facts.deals]
     lines += [f"You know: {'; '.join(f'{name} = {value}' for name, value in facts.knowledge.items())}."] * bool(
         facts.knowledge
@@ -131,9 +131,11 @@ def describe_facts(facts: SeatFacts, names: Seats) -> str:
     return "\n".join(lines)
 
 
-def _variable_text(variable: PublicVariable) -> str:
+def _variable_text(variable: PublicVariable, names: Seats) -> str:
     notes = [variable.text] if variable.text else []
     notes += ["a choice still to be made"] if variable.kind == "choice" else []
+    notes += [f"{names[variable.expert]} knows it"] if variable.expert else []
+    notes += ["for private turns only"] if variable.channel == "private" else []
     notes += [] if variable.evidence or variable.kind == "choice" else ["cannot be shown"]
     return f"{variable.name} ({', '.join(notes)})" if notes else variable.name
 

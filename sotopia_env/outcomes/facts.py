@@ -52,6 +52,7 @@ class Variable(Record):
         channel: ``all``, or ``private`` where it may be told in private turns only.
         evidence: whether its value can be shown; otherwise it can only be stated.
         wanted_by: agent ids of the seats that are to learn it.
+        expert: agent id of the seat that everybody who may know it takes for the one who does; empty if it is not said.
         aims: agent id to the option that this seat wants the others to believe in.
     """
 
@@ -66,6 +67,7 @@ class Variable(Record):
     channel: Literal["all", "private"] = "all"
     evidence: bool = True
     wanted_by: tuple[Name, ...] = ()
+    expert: str = ""
     aims: dict[Name, Name] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -88,6 +90,12 @@ class Variable(Record):
     def secret(self) -> bool:
         """Whether some seats may not know it."""
         return self.may_know != "all"
+
+    @property
+    def public(self) -> PublicVariable:
+        """The part of it that a seat that may know it reads."""
+        fields = (self.kind, self.of, self.text, self.evidence, self.channel, self.expert)
+        return PublicVariable(self.name, self.options, *fields)
 
     def admits(self, agent: str) -> bool:
         """Whether a seat may know the value, or knows it from the start."""
@@ -175,6 +183,8 @@ class PublicVariable:
     of: str
     text: str
     evidence: bool
+    channel: str = "all"
+    expert: str = ""
 
 
 @dataclass(frozen=True)
@@ -265,7 +275,7 @@ class Facts(Record):
         visible = [v for v in self.variables if v.admits(agent) or v.name in knowledge]
         return SeatFacts(
             agent,
-            {v.name: PublicVariable(v.name, v.options, v.kind, v.of, v.text, v.evidence) for v in visible},
+            {v.name: v.public for v in visible},
             knowledge,
             self.deals,
             self.norms,
@@ -329,7 +339,8 @@ def beliefs(
 
 
 def _check_variable(variable: Variable, agents: Collection[str], field: str, dealt: Collection[str]) -> None:
-    seats = [("of", (variable.of,) if variable.of else ()), ("known_by", variable.known_by)]
+    seats = [(name, (agent,)) for name in ("of", "expert") if (agent := getattr(variable, name))]
+    seats.append(("known_by", variable.known_by))
     seats += [("may_know", variable.may_know if variable.may_know != "all" else ()), ("wanted_by", variable.wanted_by)]
     for name, listed in [*seats, ("aims", tuple(variable.aims))]:
         check_distinct(listed, f"{field}.{name}")

@@ -87,8 +87,7 @@ class WithFacts(Protocol[FactsState]):
         """The variables that a seat can name: those it may know, and those that were shown to it all the same."""
         visible = dict(self.views[seat].variables)
         for name in sorted(state.disclosures[self._seat_of[seat]] - visible.keys()):
-            v = self.facts.by_name[name]
-            visible[name] = PublicVariable(v.name, v.options, v.kind, v.of, v.text, v.evidence)
+            visible[name] = self.facts.by_name[name].public
         return visible
 
     def menu(self, state: FactsState, seat: str) -> Menu:

@@ -128,7 +128,9 @@ class Negotiator(RuledAnswers):
         assert table.votes is not None
         counts = Counter(vote for agent, vote in table.votes.options.items() if agent != bids.agent)
         count = max(1, bids.ranking.count(max(0.0, self.target(bids))))
-        options = [bids.ranking.terms(row)[OPTION] for row in range(count)]
+        ranked = [bids.ranking.terms(row)[OPTION] for row in range(count)]
+        # Where a seat cannot vote for itself, its best option may be closed to it.
+        options = [option for option in ranked if option in observation.moves.vote] or list(observation.moves.vote)
         # ``max`` returns the first of equal counts, and options are ordered by utility.
         option = max(options, key=lambda option: counts[option])
         counts[option] += 1

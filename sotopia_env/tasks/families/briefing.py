@@ -1,14 +1,15 @@
-"""``briefing``: people who know different things about several options must talk and then vote for one together.
+"""``briefing``: people with different parts of the facts decide together, and some facts are not for everybody.
 
-Each option is good or bad by one or two *factors*, such as the snow on a pass, and each factor is known to one person
-alone, which everybody knows. All gain alike from the choice, so only pooling what is known leads to the best one. This
-is a hidden profile (Stasser and Titus 1985) with sharing rules as in SOTOPIA-TOM (arXiv 2605.02307): the personal
-*side facts* of the higher levels do not matter for the vote, and each may be told to one person in private, or to
-nobody.
+Each seat is the expert on one side of the matter and knows its value for every option; an option is worth, to
+everybody alike, the number of sides that speak for it. So the best choice is known only to those who ask and tell
+(a hidden profile: Stasser and Titus, 1985). All vote in the end, and a majority decides.
 
-**Levels.** ``easy``: three people, three options with one factor each, which can be proved. ``medium``: two factors an
-option, without proof, and a side fact of each person that one other person wants to learn and the third may not know.
-``hard``: four people and options, and a secret of each person besides that nobody else may know.
+**Levels.** ``easy``: three seats, and everything may be told to everybody. ``medium``: besides, each seat has a
+confidential fact, which one partner is to learn in private and nobody else may know. ``hard``: four seats, nothing can
+be proved, who knows a confidential fact is not said, and each seat has a fact that nobody else may know at all.
+
+The channel rules are those of SOTOPIA-TOM (arXiv 2605.02307): public facts may go to all, private ones to the right
+person directly, and some to nobody.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import BallotRules, OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
-from sotopia_env.outcomes.facts import Facts, Variable, beliefs
+from sotopia_env.outcomes.facts import Facts, Variable
 from sotopia_env.outcomes.worth import FactsWorth
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
@@ -28,160 +29,151 @@ from sotopia_env.tasks.texts import read_texts
 from sotopia_env.world.scenario import Seat
 
 
-class _Venue(Record):
-    """Options with their factors, whose values are listed from the best to the worst, and what is gained."""
+class _Item(Record):
+    """A fact with its possible values."""
 
+    name: str
+    options: tuple[str, ...]
+
+
+class _Job(Record):
+    """What one seat is the expert on, and what it knows besides."""
+
+    title: str
+    criterion: str
+    good: str
+    bad: str
+    confidential: _Item
+    secret: _Item
+
+
+class _Occasion(Record):
+    """A decision, its possible options, and the jobs of those who decide."""
+
+    decision: str
+    options: tuple[str, ...]
     contexts: tuple[str, ...]
-    gain: str
-    options: dict[str, dict[str, tuple[str, str, str]]]
+    jobs: tuple[_Job, ...]
 
 
 class _BriefingTexts(FamilyTexts):
-    """Venues, personal facts, and templates of rules and goals."""
+    """Occasions, and templates of rules and goals."""
 
-    settings: dict[str, _Venue]
-    sides: dict[str, tuple[str, str, str]]
+    settings: dict[str, _Occasion]
     rules: tuple[str, ...]
-    side_rules: tuple[str, ...]
+    levels: dict[str, str]
     goals: tuple[str, ...]
-    side_goals: tuple[str, ...]
-    secret_goals: tuple[str, ...]
 
 
 texts = read_texts(_BriefingTexts, "briefing")
 NAME = "briefing"
-_GAINS = ((6.0, 3.0, 0.0), (5.0, 2.0, 0.0))
-"""What the values of the first and the second factor of an option are worth, from the best to the worst."""
+OPTIONS = 3
+_SEATS = {"easy": 3, "medium": 3, "hard": 4}
+_TURNS = {"easy": 5, "medium": 6, "hard": 7}
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
-    seats: int
-    factors: int
-    talks: int
-    sides: int
+class _Matter:
+    """The decision of one task: its options, the jobs in seat order, and whether each side speaks for each option."""
 
+    options: tuple[str, ...]
+    jobs: tuple[_Job, ...]
+    favourable: tuple[tuple[bool, ...], ...]  # (seat, option)
 
-_LEVELS = {"easy": _Level(3, 1, 2, 0), "medium": _Level(3, 2, 3, 1), "hard": _Level(4, 2, 4, 2)}
+    def name(self, seat: int, option: str) -> str:
+        return self.jobs[seat].criterion.format(option=option)
+
+    def outcome(self) -> OutcomeSpec:
+        facts = {
+            self.name(seat, option): {job.good: {option: 1.0}}
+            for seat, job in enumerate(self.jobs)
+            for option in self.options
+        }
+        rules = BallotRules(options=self.options, rule="majority", opens=2)
+        return OutcomeSpec(protocol=rules, worth=(FactsWorth(facts=facts),) * len(self.jobs))
 
 
 def _draw(rng: random.Random, index: int, level: str) -> Draft:
-    size = _LEVELS[level]
-    characters = draw_characters(rng, size.seats)
-    names = [character.name for character in characters]
-    venue = texts.settings[rng.choice(tuple(texts.settings))]
-    options = dict(rng.sample(tuple(venue.options.items()), size.seats))
-    worth = _worth(options, size.factors)
-    factors = _factors(rng, options, size, worth, level == "easy")
-    sides = _sides(rng, names, size.sides)
-    rules = rng.choice(texts.rules).format(talks=size.talks)
-    side_rules = rng.choice(texts.side_rules) if sides else ""
-    listed = conjunction(list(options))
-    goals = [rng.choice(texts.goals).format(options=listed) for _ in names]
-    for variable in sides:
-        goals[_number(variable.of)] += _side_goal(rng, variable, names)
+    occasion = texts.settings[rng.choice(tuple(texts.settings))]
+    seats = _SEATS[level]
+    characters = draw_characters(rng, seats)
+    matter = _Matter(
+        tuple(rng.sample(occasion.options, OPTIONS)), tuple(rng.sample(occasion.jobs, seats)), _profile(rng, seats)
+    )
+    words = {"people": conjunction([c.name for c in characters]), "options": conjunction(matter.options)}
+    context = rng.choice(occasion.contexts).format(**words)
     return Draft(
-        characters=tuple(characters),
-        context=f"{rng.choice(venue.contexts).format(people=conjunction(names))} {rules}{side_rules}",
-        seats=tuple(Seat(goals=(goal,), hints=(rng.choice(texts.hints),)) for goal in goals),
-        outcome=OutcomeSpec(
-            protocol=BallotRules(options=tuple(options), ties="lot", opens=size.talks), worth=(worth,) * size.seats
+        characters=characters,
+        context=f"{context} {rng.choice(texts.rules)}{texts.levels[level]}",
+        seats=tuple(
+            Seat(
+                goals=(rng.choice(texts.goals).format(title=job.title, decision=occasion.decision),),
+                hints=(rng.choice(texts.hints),),
+                private_data={"role": job.title},
+            )
+            for job in matter.jobs
         ),
-        facts=Facts(variables=(*factors, *sides), norms=("honesty",)),
-        shared_data={"unit": venue.gain},
+        outcome=matter.outcome(),
+        facts=Facts(variables=(*_sides(rng, matter, level), *_private(rng, matter.jobs, level))),
+        shared_data={
+            "decision": occasion.decision,
+            "roles": {f"agent_{seat}": job.title for seat, job in enumerate(matter.jobs)},
+        },
         tags=("cooperative",),
-        private_messages=bool(sides),
-        max_turns=(size.talks + 1) * size.seats,
+        private_messages=True,
+        max_turns=_TURNS[level] * seats,
     )
 
 
-def _number(agent: str) -> int:
-    return int(agent.removeprefix("agent_"))
-
-
-def _worth(options: Mapping[str, Mapping[str, tuple[str, ...]]], factors: int) -> FactsWorth:
-    return FactsWorth(
-        facts={
-            factor: {value: {option: gain} for value, gain in zip(values, gains, strict=True) if gain}
-            for option, by_factor in options.items()
-            for (factor, values), gains in zip(list(by_factor.items())[:factors], _GAINS[:factors], strict=True)
-        }
-    )
-
-
-def _factors(
-    rng: random.Random,
-    options: Mapping[str, Mapping[str, tuple[str, ...]]],
-    size: _Level,
-    worth: FactsWorth,
-    evidence: bool,
-) -> tuple[Variable, ...]:
-    """Draws values until one option is the best, and at most one person would choose it by its own facts alone."""
-    pairs = [pair for by_factor in options.values() for pair in list(by_factor.items())[: size.factors]]
-    agents = [f"agent_{seat}" for seat in range(size.seats)]
-    # The two factors of an option are neighbours, so that they go to two people.
-    first = rng.randrange(size.seats)
-    holders = [agents[(first + number) % size.seats] for number in range(len(pairs))]
+def _profile(rng: random.Random, seats: int) -> tuple[tuple[bool, ...], ...]:
+    """Draws until one option is best and no seat can tell which from its own side of the matter."""
     while True:
-        variables = tuple(
-            Variable(
-                name=name,
-                options=values,
-                value=rng.choice(values),
-                of=holder,
-                known_by=(holder,),
-                evidence=evidence,
-                wanted_by=tuple(agent for agent in agents if agent != holder),
-            )
-            for (name, values), holder in zip(pairs, holders, strict=True)
+        rows = tuple(tuple(rng.random() < 0.5 for _ in range(OPTIONS)) for _ in range(seats))
+        totals = [sum(column) for column in zip(*rows, strict=True)]
+        best = totals.index(max(totals))
+        # A seat could tell if only the best option had its side in its favour.
+        if totals.count(max(totals)) == 1 and all(sum(row) != 1 or not row[best] for row in rows):
+            return rows
+
+
+def _sides(rng: random.Random, matter: _Matter, level: str) -> list[Variable]:
+    """The facts on which the worth of the options depends; everybody may know them."""
+    agents = [f"agent_{seat}" for seat in range(len(matter.jobs))]
+    return [
+        Variable(
+            name=matter.name(seat, option),
+            options=tuple(rng.sample((job.good, job.bad), 2)),
+            value=job.good if favourable else job.bad,
+            known_by=(agents[seat],),
+            expert=agents[seat],
+            wanted_by=tuple(agent for agent in agents if agent != agents[seat]),
+            evidence=level != "hard",
         )
-        if _is_hidden(variables, tuple(options), worth, agents):
-            return variables
+        for seat, job in enumerate(matter.jobs)
+        for option, favourable in zip(matter.options, matter.favourable[seat], strict=True)
+    ]
 
 
-def _is_hidden(variables: Sequence[Variable], options: Sequence[str], worth: FactsWorth, agents: Sequence[str]) -> bool:
-    truth = {variable.name: variable.value or "" for variable in variables}
-    gains = {option: worth.gains(option, beliefs(variables, (), truth)) for option in options}
-    best, second = sorted(gains.values())[:-3:-1]
-    if best == second:
-        return False
-    right = max(gains, key=gains.__getitem__)
-    believers = 0
-    for agent in agents:
-        known = {variable.name: truth[variable.name] for variable in variables if variable.of == agent}
-        alone = {option: worth.gains(option, beliefs(variables, (), known)) for option in options}
-        believers += alone[right] >= max(alone.values())
-    return believers <= 1
+def _private(rng: random.Random, jobs: Sequence[_Job], level: str) -> list[Variable]:
+    """What each seat may tell one partner in private, and what it may tell nobody."""
+    shift = rng.randrange(1, len(jobs))
+    result = []
+    for seat, job in enumerate(jobs):
+        partner = f"agent_{(seat + shift) % len(jobs)}"
+        fields: Mapping[str, object] = {"known_by": (f"agent_{seat}",), "evidence": level != "hard"}
+        if level != "easy":
+            # Whom to ask is said on the lower level only.
+            expert = f"agent_{seat}" if level == "medium" else ""
+            confidential = {"may_know": (partner,), "wanted_by": (partner,), "channel": "private", "expert": expert}
+            result.append(_variable(rng, job.confidential, {**fields, **confidential}))
+        if level == "hard":
+            result.append(_variable(rng, job.secret, {**fields, "may_know": ()}))
+    return result
 
 
-def _sides(rng: random.Random, names: Sequence[str], number: int) -> tuple[Variable, ...]:
-    """Draws one side fact of each person for a neighbour, and, if ``number`` is 2, one for nobody."""
-    variables = []
-    for seat, name in enumerate(names):
-        holder, asker = f"agent_{seat}", f"agent_{(seat + 1) % len(names)}"
-        for (template, values), wanted_by in zip(
-            rng.sample(tuple(texts.sides.items()), number), ((asker,), ()), strict=False
-        ):
-            variables.append(
-                Variable(
-                    name=template.format(name=name),
-                    options=values,
-                    value=rng.choice(values),
-                    of=holder,
-                    known_by=(holder,),
-                    may_know=wanted_by,
-                    channel="private",
-                    evidence=False,
-                    wanted_by=wanted_by,
-                )
-            )
-    return tuple(variables)
-
-
-def _side_goal(rng: random.Random, variable: Variable, names: Sequence[str]) -> str:
-    if not variable.wanted_by:
-        return rng.choice(texts.secret_goals).format(item=variable.name)
-    return rng.choice(texts.side_goals).format(asker=names[_number(variable.wanted_by[0])], item=variable.name)
+def _variable(rng: random.Random, item: _Item, fields: Mapping[str, object]) -> Variable:
+    options = tuple(rng.sample(item.options, len(item.options)))
+    return Variable.model_validate({"name": item.name, "options": options, "value": rng.choice(options), **fields})
 
 
 FAMILY = Family(NAME, _draw, texts.phrases)

@@ -21,6 +21,7 @@ _NAMES = (
     "job_committee",
     "negotiation",
     "mini_mafia",
+    "briefing",
 )
 _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.families.{name}" for name in _NAMES})
 

@@ -51,6 +51,8 @@ def points_text(value: float) -> str:
 
 def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
     """Parts of one seat's goal or private information that must say what its worth says."""
+    if name == "briefing":
+        return [task.scenario.shared_data["decision"]]  # type: ignore[list-item]  # what it is worth depends on facts
     if name == "mini_mafia":
         return [task.scenario.shared_data["roles"]["hidden"]]  # type: ignore[index]
     if name == "bargaining":
@@ -156,6 +158,15 @@ def roles(task: Task) -> tuple[bool, int]:
     )
 
 
+def notes(task: Task) -> tuple[int, int, int, bool]:
+    """The number of seats, of facts for one partner, and of facts for nobody; and whether facts can be proved."""
+    facts = task.scenario.facts
+    assert facts is not None
+    secrets = [variable.may_know for variable in facts.variables if variable.secret]
+    proofs = all(variable.evidence for variable in facts.variables)
+    return len(task.agents), sum(len(others) == 1 for others in secrets), secrets.count(()), proofs
+
+
 def difficulty(task: Task) -> tuple[float, ...]:
     """Conflict, zone, issues and outcomes, the shares to a twentieth."""
     rows, low = list(brute_payoffs(task)), references(task).disagreement
@@ -168,6 +179,9 @@ LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
     ("mini_mafia", "easy"): lambda t: roles(t) == (True, 1),
     ("mini_mafia", "medium"): lambda t: roles(t) == (False, 1),
     ("mini_mafia", "hard"): lambda t: roles(t) == (False, 2),
+    ("briefing", "easy"): lambda t: notes(t) == (3, 0, 0, True),
+    ("briefing", "medium"): lambda t: notes(t) == (3, 3, 0, True),
+    ("briefing", "hard"): lambda t: notes(t) == (4, 4, 4, False),
     ("bargaining", "easy"): lambda t: 0.27 < zone(t) < 0.43,
     ("bargaining", "medium"): lambda t: 0.13 < zone(t) < 0.26,
     ("bargaining", "hard"): lambda t: 0.03 < zone(t) < 0.1,

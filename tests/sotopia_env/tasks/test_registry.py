@@ -23,6 +23,7 @@ NAMES = (
     "job_committee",
     "negotiation",
     "mini_mafia",
+    "briefing",
 )
 
 

@@ -1,0 +1,138 @@
+"""A scripted informer: tells what it knows to whom it may, asks for what it is to learn, and votes by what it learned.
+
+In each turn it makes the first of these that is left to do: tell everybody what everybody may know, and ask everybody
+for the facts that may be spoken of aloud; tell a partner in private what only it may know, and ask it in private.
+Values are proved where that is possible, and stated elsewhere. When nothing is left it votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.outcomes import Menu, Move, MoveKind
+from sotopia_env.outcomes.facts import PublicVariable, SeatFacts
+from sotopia_env.outcomes.menu import names_in
+from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
+from sotopia_env.policies.speakers.belief import knowledge
+from sotopia_env.policies.speakers.speaker import Speaker
+from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.action import Action, ActionType
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
+
+Sharing = Literal["all", "allowed", "asked", "nothing"]
+_SHARING: tuple[Sharing, ...] = ("all", "allowed", "asked", "nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class Informer(Speaker):
+    """Tells and asks about facts, on the channels that the task allows or on none of them, and votes in the end.
+
+    Attributes:
+        name: the policy's name.
+        doubt: see :class:`Speaker`; by default it believes what is stated.
+        shares: ``all`` tells everybody everything; ``allowed`` tells what may be told, to whom it may be told;
+            ``asked`` the same, once somebody has asked for it; ``nothing`` tells nothing.
+        asks: whether it asks for what it is to learn.
+    """
+
+    name: str = "oracle"
+    doubt: float | None = 0.0
+    shares: Sharing = "allowed"
+    asks: bool = True
+
+    def __post_init__(self) -> None:
+        Speaker.__post_init__(self)
+        if self.shares not in _SHARING:
+            raise InvalidValueError(field=f"{self.name}.shares", got=self.shares, valid=_SHARING)
+
+    def decide(self, observation: Observation, seed: int) -> Decision:
+        """Returns the next statement, question or vote; small talk in a task without facts."""
+        table, menu, facts = observation.table, observation.moves, observation.briefing.facts
+        if facts is None or table is None:
+            return small_talk(observation, seed)
+        if table.settled:
+            return leave(observation)
+        if menu is None:
+            return SILENCE
+        last, may_vote = observation.own_turns_left() <= 1, bool(menu.vote) and not menu.unvote
+        to, move = next(self._statements(observation, facts, menu), ((), None))
+        if may_vote and (last or move is None):
+            to, move = (), self.vote(observation, menu, seed)
+        words = phrase(observation, move, seed)
+        if move is None:
+            return say(observation, words)
+        return Decision(Action(ActionType.SPEAK, words, to, move)) if to else commit(observation, words, move)
+
+    def _statements(
+        self, observation: Observation, facts: SeatFacts, menu: Menu
+    ) -> Iterator[tuple[tuple[str, ...], Move]]:
+        """The statements that are left to make, each with its recipients (none for everybody), the widest first."""
+        everybody = tuple(partner.agent for partner in observation.briefing.partners)
+        done = _done(observation, everybody)
+        for to in ((), *((agent,) for agent in everybody)):
+            if to and not observation.briefing.recipients:
+                return
+            audience = set(to or everybody)
+            shared = [name for name in facts.knowledge if self._may_share(observation, facts, name, to)]
+            news = [name for name in shared if not audience <= done.get(("share", name), set())]
+            questions = [
+                variable.name
+                for variable in facts.variables.values()
+                if self._wants(observation, facts, variable, to)
+                and not audience <= done.get(("ask", variable.name), set())
+            ]
+            if parts := _parts(facts, menu, news, questions):
+                move = Move.of_parts(parts)
+                assert move is not None
+                yield to, move
+
+    def _may_share(self, observation: Observation, facts: SeatFacts, name: str, to: tuple[str, ...]) -> bool:
+        if self.shares == "all":
+            return not to
+        if self.shares == "nothing" or (self.shares == "asked" and not _was_asked(observation, name)):
+            return False
+        agents, channel = facts.duties.get(name, ((), "all"))
+        if name not in facts.duties or not to:
+            # What everybody may know is told once, aloud; a fact that only some may know is never told aloud.
+            return not to and (name not in facts.duties or (channel == "all" and not agents))
+        return set(to) <= set(agents)
+
+    def _wants(self, observation: Observation, facts: SeatFacts, variable: PublicVariable, to: tuple[str, ...]) -> bool:
+        if not self.asks or variable.name not in facts.targets or variable.name in knowledge(observation):
+            return False
+        if variable.channel == "private" or to:
+            # In private it asks the one who knows, or each in turn where that is not said.
+            return bool(to) and variable.channel == "private" and variable.expert in ("", *to)
+        return True
+
+
+def _parts(facts: SeatFacts, menu: Menu, news: list[str], questions: list[str]) -> list[tuple[MoveKind, Any]]:
+    """The parts of a move: values to be stated, values to be proved, and questions."""
+    proofs = [name for name in news if name in menu.statements.show]
+    values = {name: facts.knowledge[name] for name in news if name not in proofs}
+    parts: list[tuple[MoveKind, Any]] = [(MoveKind.STATE, values)] if values else []
+    for kind, names in ((MoveKind.SHOW, proofs), (MoveKind.ASK, questions)):
+        parts += [(kind, names if len(names) > 1 else names[0])] if names else []
+    return parts
+
+
+def _done(observation: Observation, everybody: tuple[str, ...]) -> dict[tuple[str, str], set[str]]:
+    """By share or question and variable, the partners whom the seat has told or asked."""
+    done: dict[tuple[str, str], set[str]] = {}
+    for turn in observation.turns:
+        if turn.actor == observation.agent and turn.action.move is not None:
+            for kind, content in turn.action.move.statements:
+                for name in names_in(content):
+                    key = ("ask" if kind is MoveKind.ASK else "share", name)
+                    done.setdefault(key, set()).update(turn.action.to or everybody)
+    return done
+
+
+def _was_asked(observation: Observation, name: str) -> bool:
+    moves = [turn.action.move for turn in observation.turns if turn.actor != observation.agent]
+    statements = [statement for move in moves if move is not None for statement in move.statements]
+    return any(kind is MoveKind.ASK and name in names_in(content) for kind, content in statements)

@@ -339,12 +339,11 @@ def beliefs(
 
 
 def _check_variable(variable: Variable, agents: Collection[str], field: str, dealt: Collection[str]) -> None:
-    seats = [(name, (agent,)) for name in ("of", "expert") if (agent := getattr(variable, name))]
-    seats.append(("known_by", variable.known_by))
-    seats += [("may_know", variable.may_know if variable.may_know != "all" else ()), ("wanted_by", variable.wanted_by)]
-    for name, listed in [*seats, ("aims", tuple(variable.aims))]:
-        check_distinct(listed, f"{field}.{name}")
-        for agent in listed:
+    others = variable.may_know if variable.may_know != "all" else ()
+    fields = {"of": (variable.of,), "expert": (variable.expert,), "known_by": variable.known_by, "may_know": others}
+    for name, seats in {**fields, "wanted_by": variable.wanted_by, "aims": tuple(variable.aims)}.items():
+        check_distinct(seats, f"{field}.{name}")
+        for agent in filter(None, seats):
             if agent not in agents:
                 raise InvalidValueError(field=f"{field}.{name}", got=agent, valid=agents)
     if variable.kind == "choice":

@@ -115,10 +115,7 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
         ),
         outcome=matter.outcome(),
         facts=Facts(variables=(*_sides(rng, matter, level), *_private(rng, matter.jobs, level))),
-        shared_data={
-            "decision": occasion.decision,
-            "roles": {f"agent_{seat}": job.title for seat, job in enumerate(matter.jobs)},
-        },
+        shared_data={"decision": occasion.decision},
         tags=("cooperative",),
         private_messages=True,
         max_turns=_TURNS[level] * seats,

@@ -22,7 +22,7 @@ WAIT, LEAVE, FIRST_MOVE = 0, 1, 2
 """Actions: say nothing, leave; from ``FIRST_MOVE`` on votes, then statements, proofs and questions."""
 
 
-class FactForm:
+class NumericFacts:
     """The observations, actions and masks of one seat of a task with facts, as numbers.
 
     Variables are numbered in the order in which the seat reads them, options as each variable lists them.
@@ -157,7 +157,7 @@ def _statements(observation: Observation) -> tuple[dict[tuple[str, str], str], s
     return values, questions
 
 
-def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | FactForm:
+def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | NumericFacts:
     """Returns the numeric form of tasks: that of facts where the first task declares them, else that of an agreement.
 
     Raises:
@@ -170,7 +170,7 @@ def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | FactForm:
             check_agreement(task)
         return NumericForm(offers)
     variables, values, options = map(max, *map(_sizes, with_facts), (1, 2, 0))
-    form = FactForm(variables, values, options)
+    form = NumericFacts(variables, values, options)
     for task in samples:
         form.check(task)
     return form

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sotopia_env.envs.base import EpisodeEnv, InfoDict, StepResult
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
-from sotopia_env.envs.fact_moves import FactForm, numeric_form
+from sotopia_env.envs.fact_moves import NumericFacts, numeric_form
 from sotopia_env.envs.gymnasium_env import PartnerSpec, SotopiaSingleAgentEnv
 from sotopia_env.envs.moves import DEFAULT_OFFERS, DEFAULT_TASK, NumericForm
 from sotopia_env.envs.options import EnvOptions, choice
@@ -39,7 +39,7 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     """An agreement, or a task with facts, played by one focal agent whose observations and actions are numbers.
 
     Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`, in tasks with facts those of
-    :class:`~sotopia_env.envs.fact_moves.FactForm`.
+    :class:`~sotopia_env.envs.fact_moves.NumericFacts`.
 
     ``info["action_mask"]`` (int8) says which actions are open; :meth:`action_masks` returns the mask as truth values,
     as sb3-contrib's MaskablePPO expects.
@@ -143,7 +143,7 @@ class NumericEpisodeEnv(EpisodeEnv):
         super().__init__(**options)
 
     @cached_property
-    def form(self) -> NumericForm | FactForm:
+    def form(self) -> NumericForm | NumericFacts:
         """The numbers of observations and actions, by the tasks that the environment plays."""
         return numeric_form(self.options.samples, self._offers)
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.settings import Settings
 from sotopia_training.stage.configurations import listed_configurations
@@ -211,9 +211,12 @@ _STUDIES: Mapping[str, str] = {
 """Commands of the studies that were stages in earlier versions."""
 _USAGE = """usage: {program} STAGE --config NAME [--set KEY=VALUE ...] [--check]
        {program} [STAGE] --list
+       {program} show DIRECTORY
 
 Runs a stage of training. NAME is a configuration of the package (--list), or a YAML file. The same command continues a
 stage that was stopped. `{program} STAGE --help` has the other options.
+
+`{program} show DIRECTORY` draws the figures of a training stage over its steps.
 
 stages:
 """
@@ -232,6 +235,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
     if name is not None and name in _STUDIES:
         sys.stderr.write(f"sotopia: {name} is now a study in the source checkout: {_STUDIES[name]}\n")
         return 2
+    if name == "show":
+        return _show(words[1:], program)
     if name is not None and name not in STAGES:
         sys.stderr.write(f"sotopia: {escape(str(UnknownNameError(field='stage', got=name, valid=STAGES)))}\n")
         return 2
@@ -244,6 +249,21 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m sotop
         sys.stdout.write(_USAGE.format(program=program) + "".join(lines))
         return 0 if {"-h", "--help"} & {*words} else 2
     return run_stage(name, words[1:], f"{program} {name}")
+
+
+def _show(words: Sequence[str], program: str) -> int:
+    """Prints and draws the figures of a training stage; returns 0, or 2 if there are none."""
+    from sotopia_training.evaluation.curves import show
+
+    if len(words) != 1 or words[0].startswith("-"):
+        sys.stderr.write(f"usage: {program} show DIRECTORY\n")
+        return 0 if {"-h", "--help"} & {*words} else 2
+    try:
+        sys.stdout.write(show(words[0]))
+    except SotopiaError as error:
+        sys.stderr.write(f"sotopia: {escape(str(error))}\n")
+        return 2
+    return 0
 
 
 def register(app: typer.Typer) -> None:

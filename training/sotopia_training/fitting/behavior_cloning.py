@@ -24,11 +24,19 @@ from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.world.observation import ChatMessage
-from sotopia_training.data.samples import RowMaker, TrainingRow, split_scenarios, stream_dataset
+from sotopia_training.data.samples import RowMaker, Split, TrainingRow, split_scenarios, stream_dataset
 from sotopia_training.data.sources import SourceSettings, source_rows
 from sotopia_training.fitting.arguments import FitSettings, check_keep, training_arguments
 from sotopia_training.fitting.forecast import TrainingForecast, supervised_forecast
-from sotopia_training.fitting.loop import TrainingRun, begin, begin_from, completed, load_for_training
+from sotopia_training.fitting.held_out_states import HeldOutStates, read_states, write_states
+from sotopia_training.fitting.loop import (
+    TrainingRun,
+    begin,
+    begin_from,
+    completed,
+    has_sharded_weights,
+    load_for_training,
+)
 from sotopia_training.fitting.probe import MeasuredStep, full_rows, measure, probing, row_count
 from sotopia_training.models.tokenizers import answer_ids, load_tokenizer, prompt_ids
 from sotopia_training.stage.directory import StageDirectory
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
     from trl import SFTTrainer
 
 logger = logging.getLogger(__name__)
+STATES = "held_out_states.jsonl"
 IGNORED = -100
 """Label of tokens without loss."""
 
@@ -55,6 +64,8 @@ class BehaviorCloningSettings(FitSettings):
         data: the sources of the episodes.
         evaluation_tasks: a task file, ``starter`` or ``everyday``; the data must not contain its scenarios.
         validation: the share of the scenarios for the validation loss; 0 for none.
+        held_out_states: the number of states of validation scenarios in which the model is compared with its teacher
+            after every validation (:mod:`sotopia_training.fitting.held_out_states`); 0 for none. Each costs an answer.
         rows: ``turns`` makes one row per answer; ``conversations`` makes one row of all answers of a seat in an
             episode, as long as each prompt continues the previous one. The loss is the same for a half to a fifth of
             the tokens.
@@ -67,12 +78,15 @@ class BehaviorCloningSettings(FitSettings):
     data: tuple[SourceSettings, ...] = Field(min_length=1)
     evaluation_tasks: str | None = None
     validation: float = Field(default=0.1, ge=0, lt=1)
+    held_out_states: int = Field(default=0, ge=0)
     rows: Literal["turns", "conversations"] = "turns"
     output: str
 
     @model_validator(mode="after")
     def _check_keep(self) -> BehaviorCloningSettings:
         check_keep(self, self.validation)
+        if self.held_out_states and not self.validation:
+            raise ValueError("held_out_states: they are states of validation scenarios; set validation above 0")
         return self
 
 
@@ -211,9 +225,14 @@ def prepare(settings: BehaviorCloningSettings, folder: Path, tokenizer: PreTrain
         return Prepared(folder, read_json(facts))
     maker, rows = training_rows(settings, tokenizer)
     try:
-        sizes = _divided(_dataset(rows, folder / "building"), settings, folder)
+        whole = _dataset(rows, folder / "building")
+        split = split_scenarios(whole["scenario"], settings.validation, settings.seed)
+        sizes = _divided(whole, split, folder)
     finally:
         shutil.rmtree(folder / "building", ignore_errors=True)  # corrected settings must not reuse refused rows
+    if settings.held_out_states:
+        by_turn = training_rows(settings.model_copy(update={"rows": "turns"}), tokenizer)[1]
+        write_states((row for row, _ in by_turn), split.validation, settings.held_out_states, folder / STATES)
     # Written last: without it, an interrupted preparation starts again.
     record = {"data": sizes, "counts": maker.counts.text()}
     write_text_atomically(facts, json.dumps(record, indent=2) + "\n")
@@ -223,10 +242,9 @@ def prepare(settings: BehaviorCloningSettings, folder: Path, tokenizer: PreTrain
     return Prepared(folder, record)
 
 
-def _divided(whole: Dataset, settings: BehaviorCloningSettings, folder: Path) -> dict[str, dict[str, int]]:
+def _divided(whole: Dataset, split: Split, folder: Path) -> dict[str, dict[str, int]]:
     """Writes the training and the validation rows, and returns their sizes."""
     keys = list(whole["scenario"])
-    split = split_scenarios(keys, settings.validation, settings.seed)
     sizes = {}
     for name, scenarios in (("train", split.train), ("validation", split.validation)):
         indices = [index for index, key in enumerate(keys) if key in scenarios]
@@ -264,6 +282,10 @@ def run(settings: BehaviorCloningSettings) -> dict[str, Any]:
     frame = _begin(settings)
     prepared = frame.rows(lambda: prepare(settings, frame.stage.path / "rows", frame.tokenizer))
     trainer = _trainer(frame, *prepared.load())
+    states = read_states(prepared.folder / STATES)
+    if states and not has_sharded_weights(trainer):  # each process could answer only with its part of the weights
+        held_out = HeldOutStates(states, frame.tokenizer, settings.prompt.max_answer)
+        trainer.add_callback(held_out.callback(trainer))
     return frame.finish(trainer, frame.fit_to_end(trainer, prepared.facts))
 
 

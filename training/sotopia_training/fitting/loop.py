@@ -407,5 +407,5 @@ def _figures(trainer: Trainer) -> dict[str, Any]:
         "first_loss": losses[0] if losses else None,
         "last_loss": losses[-1] if losses else None,
         "validation_losses": validation,
-        "log": [entry for entry in history if "loss" in entry or "eval_loss" in entry],
+        "log": [entry for entry in history if entry.keys() & {"loss", "eval_loss", "agreement/kind"}],
     }

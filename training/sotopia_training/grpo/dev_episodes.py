@@ -185,7 +185,10 @@ class DevEpisodes:
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 if state.global_step % dev._settings.every == 0:
+                    # Logging would cancel the report of the step itself, which is due after this.
+                    is_due = control.should_log
                     dev._look(trainer, state.global_step)
+                    control.should_log = is_due
                     control.should_training_stop = control.should_training_stop or dev.exhausted
 
         return Look()

@@ -208,6 +208,7 @@ class EpochSampler:
 
 def trainer_class() -> type[GRPOTrainer]:
     """Returns TRL's trainer, extended by advantages per turn and by prompts that are read once per group."""
+    from transformers import Trainer
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     class SotopiaGRPOTrainer(GRPOTrainer):
@@ -227,7 +228,10 @@ def trainer_class() -> type[GRPOTrainer]:
             if "loss" in logs:
                 logs |= {"tokens/sampled": self._sampled, **counts(self._readers), **_means(self._batches)}
                 self._sampled, self._batches = 0, []
-            super().log(logs, start_time)
+                super().log(logs, start_time)
+            else:
+                # Not TRL's, which would move the step's figures into this report, such as that of dev episodes.
+                Trainer.log(self, logs, start_time)
 
         def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
             make = partial(super()._get_train_sampler, dataset)

@@ -383,10 +383,13 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
             if not warmup or not hasattr(schedule, "lr_lambdas"):
                 return
             schedule.lr_lambdas = [_from_first_step(factor, warmup) for factor in schedule.lr_lambdas]
-            for group, rate, factor in zip(
-                schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
-            ):
-                group["lr"] = rate * factor(schedule.last_epoch)
+            rates = [
+                rate * factor(schedule.last_epoch)
+                for rate, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            ]
+            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            schedule.load_state_dict({**schedule.state_dict(), "_last_lr": rates})  # which reports name
 
     return [Lines(), StopAfter(), FirstStep()]
 

@@ -130,6 +130,7 @@ class Composite:
             outcome=outcomes[0] if outcomes else None,
             comment="; ".join(comments + failures),
             answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
+            beliefs=tuple(belief for evaluation in evaluations for belief in evaluation.beliefs),
             agreement=next((e.agreement for e in evaluations if e.agreement is not None), None),
         )
 

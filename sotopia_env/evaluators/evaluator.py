@@ -13,8 +13,9 @@ from sotopia_env.world.episode import Episode, Evaluation, Evaluator
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
-Basis = Literal["verified", "judged"]
-"""The basis of a score: moves, or a judge's opinion."""
+Basis = Literal["verified", "elicited", "judged"]
+"""The basis of a score: moves, what policies answered to probes compared with the truth, or a judge's opinion."""
+_FROM_WEAKEST: tuple[Basis, ...] = ("judged", "elicited", "verified")
 
 
 class ComputedEvaluator:
@@ -167,8 +168,8 @@ def recorded_scores(member: Evaluator, episode: Episode) -> Evaluation | None:
 
 
 def weakest(bases: Iterable[Basis]) -> Basis:
-    """Returns the basis of a number that combines several: ``judged`` if any of them is."""
-    return "judged" if "judged" in bases else "verified"
+    """Returns the basis of a number that combines several: that of its weakest part, judged before elicited."""
+    return min(bases, key=_FROM_WEAKEST.index, default="verified")
 
 
 async def evaluate_members(members: Iterable[Evaluator], episode: Episode) -> list[MemberResult]:

@@ -18,6 +18,7 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, check_model, tag
+from sotopia_env.evaluators.respondents import Respondents, absence
 from sotopia_env.foundation.errors import (
     DamagedRecordError,
     EvaluationError,
@@ -26,7 +27,6 @@ from sotopia_env.foundation.errors import (
     PolicyError,
     UnknownNameError,
     Verbatim,
-    check_members,
 )
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.waiting import all_at_once
@@ -48,7 +48,7 @@ from sotopia_env.world.answers import (
     is_majority,
 )
 from sotopia_env.world.dynamics import EpisodeState
-from sotopia_env.world.episode import Episode, Evaluation, PolicyInfo, Score, replay_turns
+from sotopia_env.world.episode import Episode, Evaluation, Score, replay_turns
 from sotopia_env.world.interview import Question
 from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import goal_truth, outcome_of
@@ -136,10 +136,7 @@ class InterviewEvaluator(AskingEvaluator):
         self.manner = Manner(temperature, reasks, max_tokens)
         self.views = _views(views, bool(self.judges))
         self.deciding = _deciding(deciding, self.views)
-        self._policies = {_identity(policy): policy for policy in policies}
-        self._interviewee = interviewee
-        for policy in interviewee.values() if isinstance(interviewee, Mapping) else filter(None, [interviewee]):
-            check_members("interviewee", "a policy, or policies by agent id", policy, Configured)
+        self._respondents = Respondents(policies, interviewee)
         self._parameters = self._describe()
         names = ", ".join(judge.name for judge in self.judges)
         # Without the prompt, as for judges: a better wording of a question should not make it another evaluator.
@@ -150,14 +147,9 @@ class InterviewEvaluator(AskingEvaluator):
     def _describe(self) -> dict[str, Any]:
         texts = [prompt_text(f"interview_{name}") for name in _PROMPTS]
         texts += prompt_texts() if self.judges else ()
-        others = self._interviewee
-        if isinstance(others, Mapping):
-            interviewee: Any = {agent: _described(policy) for agent, policy in others.items()}
-        else:
-            interviewee = None if others is None else _described(others)
         return {
             "judges": [{"model": model.name, "model_parameters": dict(model.parameters)} for model in self.judges],
-            "interviewee": interviewee,
+            "interviewee": self._respondents.parameters,
             "views": [view.value for view in self.views],
             "deciding": self.deciding,
             "temperature": self.manner.temperature,
@@ -200,26 +192,15 @@ class InterviewEvaluator(AskingEvaluator):
             answers=answers,
         )
 
-    def _respondent(self, info: PolicyInfo | None, agent: str) -> Configured | None:
-        others = self._interviewee
-        if others is not None and not isinstance(others, Mapping):
-            return others
-        if others is not None and agent in others:
-            return others[agent]
-        # By name and parameters: a policy of the same name with other parameters is another policy.
-        return None if info is None else self._policies.get(_identity(info))
-
     async def _participant(self, episode: Episode, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
         task = episode.task
         agent = task.agents[seat]
-        info = next((info for info in episode.policies if info.agent == agent), None)
-        policy = self._respondent(info, agent)
+        policy, by = self._respondents.policy(episode, agent), self._respondents.name(episode, agent)
         observation = observe(state, agent, episode.own_messages(agent))
-        by = policy.name if policy is not None else "" if info is None else info.name
         answers = []
         for item in _items(task, seat, episode.seed, self.views):
             if policy is None:
-                reply = InterviewReply(reason=_absence(info), asked=False)
+                reply = InterviewReply(reason=absence(episode, agent), asked=False)
             else:
                 seed = _seed(episode.seed, task.id, agent, item.view, item.about, item.index)
                 try:
@@ -393,18 +374,6 @@ def _answer(task: Task, agent: str, by: str, item: _SeatQuestion, reply: Intervi
         reason=reply.reason,
         asked=reply.asked,
     )
-
-
-def _absence(info: PolicyInfo | None) -> str:
-    return "no policy is recorded for the seat" if info is None else f"the policy {info.name!r} is not available"
-
-
-def _described(policy: Configured) -> dict[str, Any]:
-    return {"name": policy.name, "parameters": dict(policy.parameters)}
-
-
-def _identity(policy: Configured | PolicyInfo) -> str:
-    return canonical_json([policy.name, dict(policy.parameters)])
 
 
 def _seed(*parts: object) -> int:

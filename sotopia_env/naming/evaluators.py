@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import ChatModel
@@ -12,6 +13,7 @@ from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.question import Manner
+from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where, check_members
@@ -81,13 +83,17 @@ def make_evaluator(
             ``interviewee=(agent_0=POLICY,agent_1=POLICY)``), ``views=(self,other,external)``, ``deciding=all``, and
             ``temperature``, ``reasks``, ``max_tokens`` and ``api_base`` of judges and interviewees.
 
+            ``facts`` measures knowledge, secrecy and norms in tasks with facts, and asks the policies themselves about
+            the variables. Its options are ``probe=end|turns|none``, ``samples``, ``interviewee`` as for ``interview``,
+            and ``api_base``.
+
             Any other name refers to another package (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a
             parameter ``chat_model`` is passed ``model_factory``.
         model_factory: returns a judge's model by name; models in directories are opened instead
             (:data:`~sotopia_env.naming.models.MODEL_PLUGINS`).
-        policies: the policies of the run, for an interview. Records of scripted policies and language models are
-            sufficient (:func:`~sotopia_env.naming.recorded.policy_of`).
+        policies: the policies of the run, for an interview and for ``facts``. Records of scripted policies and
+            language models are sufficient (:func:`~sotopia_env.naming.recorded.policy_of`).
 
     Raises:
         UnknownNameError: a name, an option or a view is unknown; the message suggests the nearest name.
@@ -142,6 +148,8 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
         return _BUILT_IN[head]()
     if head.partition(":")[0] == _INTERVIEW:
         return _interview(head, options, model_factory, policies)
+    if head == _FACTS:
+        return _probes(head, options, model_factory, policies)
     kind, _, model = head.partition(":")
     # ``judge`` without a colon may be another package's entry point; with a colon it is the built-in judge in any case.
     if kind not in _WITH_MODEL or ":" not in name:
@@ -151,9 +159,7 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
     make = _WITH_MODEL[kind]
     readers = {**readers_of(make), **_ADDRESS}
     arguments = read_options(f"evaluator {head!r}", options, readers)
-    # The address belongs to the model, not to the evaluator.
-    if "api_base" in arguments:
-        model_factory = partial(model_factory, api_base=arguments.pop("api_base"))
+    model_factory = _at_address(model_factory, arguments)
     with options_of(f"evaluator {head!r}", readers):
         return make(model_factory(model), **arguments)
 
@@ -161,7 +167,7 @@ def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configu
 def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
     plugin = EVALUATOR_PLUGINS.make(name, {"chat_model": model_factory})
     if plugin is None:
-        forms = [_INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
+        forms = [_FACTS, _INTERVIEW, *(f"{kind}:MODEL" for kind in _WITH_MODEL)]
         names = [*EVALUATOR_NAMES, *EVALUATOR_PLUGINS.names, *forms]
         raise UnknownNameError(field="evaluator", got=name, valid=names, hint="your own: package.module:factory")
     return plugin
@@ -169,18 +175,38 @@ def _plugin(name: str, model_factory: ModelFactory) -> Evaluator:
 
 def _interview(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> InterviewEvaluator:
     owner = f"evaluator {head!r}"
-    interviewee_reader = Reader(_interviewee, "POLICY or (AGENT=POLICY,…)")
-    readers = {**readers_of(InterviewEvaluator), **_ADDRESS, "interviewee": interviewee_reader}
+    readers = {**readers_of(InterviewEvaluator), **_ADDRESS, **_DEPUTY}
     arguments = read_options(owner, options, readers)
-    if "api_base" in arguments:
-        make = partial(make, api_base=arguments.pop("api_base"))
+    make = _at_address(make, arguments)
     with options_of(owner, readers):
         judges = [make(name) for name in words(head.partition(":")[2])]
         # Temperature 0 by default: an answer is a measurement and should be reproducible.
         manner = {"temperature": 0.0, **{key: arguments[key] for key in readers_of(Manner) if key in arguments}}
-        seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
-        interviewee = seats.get(_EVERY_SEAT, seats or None)
-        return InterviewEvaluator(judges, policies=interviewees(policies, make), interviewee=interviewee, **arguments)
+        deputies = _deputies(arguments, make, manner)
+        return InterviewEvaluator(judges, policies=interviewees(policies, make), interviewee=deputies, **arguments)
+
+
+def _probes(head: str, options: str, make: ModelFactory, policies: Iterable[Configured]) -> FactsEvaluator:
+    owner = f"evaluator {head!r}"
+    readers = {**readers_of(FactsEvaluator), **_ADDRESS, **_DEPUTY}
+    arguments = read_options(owner, options, readers)
+    make = _at_address(make, arguments)
+    with options_of(owner, readers):
+        deputies = _deputies(arguments, make, {})
+        return FactsEvaluator(policies=interviewees(policies, make), interviewee=deputies, **arguments)
+
+
+def _at_address(make: ModelFactory, arguments: dict[str, Any]) -> ModelFactory:
+    """Takes the address out of the arguments: it belongs to the models, not to the evaluator."""
+    return partial(make, api_base=arguments.pop("api_base")) if "api_base" in arguments else make
+
+
+def _deputies(
+    arguments: dict[str, Any], make: ModelFactory, manner: Mapping[str, Any]
+) -> Configured | Mapping[str, Configured] | None:
+    """Takes the policies that answer instead of the seats' out of the arguments."""
+    seats = {agent: make_policy(spec, make, manner) for agent, spec in arguments.pop("interviewee", {}).items()}
+    return seats.get(_EVERY_SEAT, seats or None)
 
 
 def _interviewee(text: str) -> dict[str, str]:
@@ -193,7 +219,8 @@ def _interviewee(text: str) -> dict[str, str]:
     return policies
 
 
-_INTERVIEW = "interview"
+_INTERVIEW, _FACTS = "interview", "facts"
 _EVERY_SEAT = ""
 _WITH_MODEL: Mapping[str, Callable[..., Evaluator]] = {"judge": LLMJudge, "spoken-outcome": SpokenOutcome}
 _ADDRESS: Mapping[str, Reader] = {"api_base": WORD}
+_DEPUTY: Mapping[str, Reader] = {"interviewee": Reader(_interviewee, "POLICY or (AGENT=POLICY,…)")}

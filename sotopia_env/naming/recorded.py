@@ -6,7 +6,7 @@ A record is data: names in it are never imported, only looked up among built-in 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,18 @@ from sotopia_env.foundation.validation import explain
 from sotopia_env.naming.models import MODEL_PLUGINS, with_directories
 from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.storage.manifest import Named
-from sotopia_env.world.answers import Configured, InterviewQuestion, InterviewReply, answer_of
+from sotopia_env.world.answers import (
+    BeliefReply,
+    Configured,
+    InterviewQuestion,
+    InterviewReply,
+    answer_of,
+    beliefs_of,
+)
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Policy, policy_identity
 
@@ -138,6 +146,14 @@ class RecordedPolicy:
         if self.policy is None:
             return InterviewReply(reason=self.reason, asked=False)
         return await answer_of(self.policy, observation, question, seed)
+
+    async def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns the policy's beliefs, or replies without any if the policy was not reconstructed."""
+        if self.policy is None:
+            return [BeliefReply(reason=self.reason, asked=False) for _ in variables]
+        return await beliefs_of(self.policy, observation, variables, seed, samples)
 
 
 def interviewees(policies: Iterable[Configured], chat_model: Callable[[str], ChatModel]) -> list[Configured]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.interviews import RuledAnswers, random_answer
 from sotopia_env.policies.negotiators.concession import TimeDependent, check
 from sotopia_env.policies.negotiators.negotiation import DEFAULT_FLOOR, DEFAULT_HORIZON
 from sotopia_env.policies.small_talk import SILENCE, leave, small_talk
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.answers import InterviewQuestion, InterviewReply
+from sotopia_env.world.answers import BeliefReply, InterviewQuestion, InterviewReply
 from sotopia_env.world.observation import Briefing, Observation
 from sotopia_env.world.play.policy import Decision
 
@@ -125,3 +126,9 @@ class UniformRandom:
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns a random option."""
         return random_answer(question, seed)
+
+    async def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns equal probabilities: this policy's answers are uniform by definition."""
+        return [BeliefReply(dict.fromkeys(one.options, 1 / len(one.options))) for one in variables]

@@ -1,22 +1,31 @@
-"""Questions to the participants of an episode that is over, and the answers as they are recorded (AgentSense §3.4).
+"""Questions to the participants of an episode, and the answers as they are recorded.
 
-A question has a few options; a reply selects one of them or states why it does not. A respondent who was asked
-about private information and did not answer counts as wrong; if no one could be asked, the value is unknown. A question
-never contains the right answer; the record of an answer, which only evaluators read, does.
+Two kinds of questions are put to the policy of a seat, with its own observation and outside the play:
+
+* A question of the interview after the end (AgentSense §3.4). A reply selects one option or states why it does not. A
+  respondent who was asked about private information and did not answer counts as wrong; if no one could be asked, the
+  value is unknown.
+* A *probe*: a closed question on a variable, at any moment. The reply, a *belief*, is a probability for every option,
+  or states why there is none: an unknown belief is never taken to be uniform.
+
+A question never contains the right answer; the record of an interview's answer, which only evaluators read, does.
 """
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import Field, model_validator
 
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError
 from sotopia_env.foundation.records import Record
+from sotopia_env.outcomes.facts import Distribution, PublicVariable
 from sotopia_env.world.observation import Observation
 
 
@@ -196,3 +205,131 @@ def information_values(right: bool | None) -> dict[str, float]:
 def is_majority(votes: Sequence[bool]) -> bool:
     """Returns whether more votes say yes than no: a tie is not a majority."""
     return 2 * sum(votes) > len(votes)
+
+
+_SUMS_TO_ONE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefReply:
+    """The reply to a probe.
+
+    Attributes:
+        probabilities: by option; they sum to 1. ``None`` for no answer.
+        samples: the number of answers whose shares the probabilities are; 0 where they are exact.
+        reason: the reason for a missing answer; empty if there is one.
+        asked: whether there was a respondent who could have answered.
+    """
+
+    probabilities: Distribution | None = None
+    samples: int = 0
+    reason: str = ""
+    asked: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.probabilities is None) is not bool(self.reason):
+            raise InvalidValueError(expected="either probabilities or the reason for their absence", got=self)
+
+
+@runtime_checkable
+class Believer(Configured, Protocol):
+    """A policy that states its beliefs on variables at any moment; optional for policies."""
+
+    async def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns one reply per variable.
+
+        Args:
+            observation: the seat's observation; the belief may be based on nothing else.
+            variables: those that are asked about, each on its own.
+            seed: the only source of randomness a policy may use.
+            samples: the number of answers to draw where probabilities are not at hand.
+
+        Raises:
+            PolicyError: the respondent could not be asked, which does not count as an answer.
+        """
+        ...
+
+
+async def beliefs_of(
+    policy: Configured, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+) -> Sequence[BeliefReply]:
+    """Returns the policy's beliefs; replies without probabilities if the policy states none.
+
+    Raises:
+        PolicyError: the respondent could not be asked, or its replies are not distributions over the options.
+    """
+    if not isinstance(policy, Believer):
+        reason = f"the policy {policy.name!r} states no beliefs"
+        return [BeliefReply(reason=reason, asked=False) for _ in variables]
+    replies = await policy.believe(observation, variables, seed, samples)
+    if len(replies) != len(variables):
+        raise PolicyError(f"{policy.name}: expected {len(variables)} beliefs, one per variable, got {len(replies)}")
+    for variable, reply in zip(variables, replies, strict=True):
+        if reply.probabilities is not None and (problem := _distribution_problem(variable, reply.probabilities)):
+            raise PolicyError(f"{policy.name}: belief on {variable.name!r}: {problem}")
+    return replies
+
+
+def _distribution_problem(variable: PublicVariable, probabilities: Distribution) -> str:
+    """Why these are not probabilities of the variable's options; empty if they are."""
+    if set(probabilities) != set(variable.options):
+        return f"expected the options {', '.join(variable.options)}, got {', '.join(probabilities)}"
+    total = math.fsum(probabilities.values())
+    is_share = all(0 <= share <= 1 + _SUMS_TO_ONE for share in probabilities.values())
+    return "" if is_share and abs(total - 1) <= _SUMS_TO_ONE else f"expected probabilities that sum to 1, got {total:g}"
+
+
+class Belief(Record):
+    """One seat's belief on one variable at one moment, as recorded.
+
+    Attributes:
+        respondent: the agent id of the seat.
+        by: name of the policy that answered; empty if unknown.
+        turns: the number of turns of the episode before the question.
+        variable: the name of the variable.
+        control: whether the seat knows the value from its briefing: the answer shows that it can answer at all.
+        options: the options of the variable.
+        shares: the probability of each of them, in their order; empty for no answer.
+        samples: the number of answers whose shares the probabilities are; 0 where they are exact.
+        reason: the reason for a missing answer.
+        asked: whether there was a respondent who could have answered.
+    """
+
+    respondent: str
+    by: str = ""
+    turns: int = Field(ge=0)
+    variable: str
+    control: bool = False
+    options: tuple[str, ...]
+    shares: tuple[float, ...] = ()
+    samples: int = Field(default=0, ge=0)
+    reason: str = ""
+    asked: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.shares) is bool(self.reason):
+            expected = "the reason where probabilities are missing, and nowhere else"
+            raise InvalidValueError(field="reason", expected=expected, got=self.reason)
+        if self.shares and len(self.shares) != len(self.options):
+            raise InvalidValueError(
+                field="shares", expected=f"{len(self.options)}, one per option", got=len(self.shares)
+            )
+        return self
+
+    @cached_property
+    def probabilities(self) -> Distribution | None:
+        """The probabilities by option; ``None`` for no answer."""
+        return dict(zip(self.options, self.shares, strict=True)) if self.shares else None
+
+    def error(self, option: str) -> float:
+        """Returns the standard error of the probability of an option; 0 where it is exact.
+
+        One answer for and one against are added, because equal answers would otherwise leave no doubt.
+        """
+        if self.probabilities is None or not self.samples:
+            return 0.0
+        share = (self.samples * self.probabilities[option] + 1) / (self.samples + 2)
+        return math.sqrt(share * (1 - share) / (self.samples + 2))

@@ -23,7 +23,7 @@ from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import JsonObject, Record
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
-from sotopia_env.world.answers import InterviewAnswer
+from sotopia_env.world.answers import Belief, InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.perception.conversation import OwnMessage
 from sotopia_env.world.reward import DIMENSIONS, CustomDimension, Dimension, RewardVector, check_score, reward_vector
@@ -178,6 +178,7 @@ class Evaluation(Record):
 
     ``members`` names the evaluators whose evaluations this one combines, if these are in the record, too.
     ``answers`` are those of an interview, including unanswered questions; an unscored evaluation holds them, too.
+    ``beliefs`` are the answers to probes, likewise.
     ``outcome`` is computed from the moves; ``agreement`` is a model's reading of the words.
     """
 
@@ -190,6 +191,7 @@ class Evaluation(Record):
     outcome: OutcomeResult | None = None
     comment: str = ""
     answers: tuple[InterviewAnswer, ...] = ()
+    beliefs: tuple[Belief, ...] = ()
     agreement: SpokenAgreement | None = None
 
     @model_validator(mode="after")
@@ -287,6 +289,7 @@ class Episode(CheckedRecord):
         strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - agents
         strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
         strangers |= {answer.about for e in self.evaluations for answer in e.answers} - agents
+        strangers |= {belief.respondent for e in self.evaluations for belief in e.beliefs} - agents
         if strangers:
             raise InvalidValueError("not an agent of the task", field="turns, evaluations", got=sorted(strangers)[0])
         for evaluation in self.evaluations:

@@ -10,10 +10,11 @@ as is assumed, the mean change of a belief is 0. Statements on variables without
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sotopia_env.outcomes import MoveKind
-from sotopia_env.outcomes.facts import Deal, SeatFacts, Values
+from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.facts import beliefs as prior
 from sotopia_env.world.observation import Observation
 
@@ -37,15 +38,18 @@ def assertions(observation: Observation, own: bool = False) -> Iterator[tuple[st
                     yield turn.actor, content
 
 
-def posterior(observation: Observation, lies: float | None) -> Beliefs:
+def posterior(observation: Observation, lies: float | None, more: Iterable[PublicVariable] = ()) -> Beliefs:
     """Returns the seat's belief on every variable that it may know.
 
     Args:
         observation: the seat's observation, in a task with facts.
         lies: the probability with which others lie, from 0 to 1; ``None`` believes nothing that is stated.
+        more: variables that the seat may not know and is asked about.
     """
     facts, values = observation.briefing.facts, knowledge(observation)
     assert facts is not None
+    if unread := {variable.name: variable for variable in more if variable.name not in facts.variables}:
+        facts = replace(facts, variables={**facts.variables, **unread})
     # A repeated statement is one statement.
     stories = [] if lies is None else list(assertions(observation))
     statements = [item for index, item in enumerate(stories) if item not in stories[:index]]

@@ -9,19 +9,20 @@ options it takes the people who are likeliest to know its own role.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
-from sotopia_env.outcomes.facts import SeatFacts, Values
+from sotopia_env.outcomes.facts import PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.worth import BallotWorth, FactsWorth
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
 from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.answers import BeliefReply
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
@@ -72,6 +73,15 @@ class Speaker(RuledAnswers):
     def beliefs(self, observation: Observation) -> Beliefs:
         """Returns the seat's belief on every variable that it may know: probabilities by option, by variable."""
         return posterior(observation, self.doubt)
+
+    async def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns the seat's exact beliefs."""
+        if observation.briefing.facts is None:
+            return [BeliefReply(reason="a scripted speaker has beliefs in tasks with facts only")] * len(variables)
+        beliefs = posterior(observation, self.doubt, variables)
+        return [BeliefReply(beliefs[variable.name]) for variable in variables]
 
     def statement(self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int) -> Move | None:
         """Returns what the seat says about facts in this turn; ``None`` for nothing."""

@@ -42,13 +42,19 @@ learn: $(STAMP) ## train a tiny model through every stage, three seeds, and writ
 learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, self-reinforcement, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
-soak: $(STAMP) ## long tests: 50 kills of a run with models, training from nothing and after kills, a local Ray, RLlib, vLLM's set
+soak: $(STAMP) ## long tests: 50 kills of a run with models, training from nothing and after kills, a local Ray, RLlib, tinker, verl, vLLM's set
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	SOTOPIA_SLOW=1 $(BIN)/python -m pytest -n 0 -m slow
 	@# RLlib, with the Ray from above; it pins the oldest Gymnasium that we support.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(RLLIB) -r tests/adapters/rllib/requirements.txt
 	PYTHONPATH=$(RLLIB) $(BIN)/python -c "import gymnasium; assert gymnasium.__version__ == '1.2.2', gymnasium"
 	PYTHONPATH=$(RLLIB) $(BIN)/python -m pytest tests/contract tests/sotopia_env/envs tests/adapters/rllib
+	@# These require torch for CUDA, which the tests do not need. Each alone: verl installs a package `scripts`, which hides ours.
+	set -e; for NAME in tinker verl; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$$NAME \
+			-r tests/adapters/$$NAME/requirements.txt; \
+		PYTHONPATH=$(VENV)/$$NAME $(BIN)/python -m pytest -n 0 tests/adapters/$$NAME; \
+	done
 	@# These packages, which training imports, have other versions when vLLM is installed; vLLM itself needs a GPU.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VLLM_SET) -c constraints-vllm.txt transformers numpy llguidance fastapi
 	PYTHONPATH=$(VLLM_SET) $(BIN)/python -m pytest tests/sotopia_training

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -141,7 +141,7 @@ def write_template(
 
     Args:
         episodes: the episodes to annotate; several records of one episode count once. Custom dimensions of their
-            evaluations are added to the seven.
+            tasks and evaluations are added to the seven.
         path: path of the ``.csv`` file, which must not exist, because an existing file may contain annotations.
         per_episode: number of annotators per episode (2 in SOTOPIA, appendix E.1).
         seed: seed of the order and the ids.
@@ -202,16 +202,23 @@ def _check_columns(key: AnnotationKey) -> None:
 
 def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
     by_name: dict[str, CustomDimension] = {}
-    for item in (d for episode in episodes for evaluation in episode.evaluations for d in evaluation.dimensions):
+    for item in (dimension for episode in episodes for dimension in dimensions_of(episode)):
         first = by_name.setdefault(item.name, item)
         if (first.low, first.high) != (item.low, item.high):
             raise InvalidValueError(
                 field="dimension",
-                expected="one range in all evaluations",
+                expected="one range in all tasks and evaluations",
                 got=Verbatim(f"{first.low} to {first.high} and {item.low} to {item.high}"),
                 where=Where(record=f"dimension {item.name!r}"),
             )
     return tuple(by_name.values())
+
+
+def dimensions_of(episode: Episode) -> Iterator[CustomDimension]:
+    """Yields the custom dimensions of the task, whether a judge has scored them or not, and of the evaluations."""
+    yield from episode.task.scenario.dimensions
+    for evaluation in episode.evaluations:
+        yield from evaluation.dimensions
 
 
 def _requests(episodes: Sequence[Episode], per_episode: int, seed: int) -> tuple[AnnotationRequest, ...]:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, episode_view
+from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, dimensions_of, episode_view
 from sotopia_env.world import Task
 from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies, tables
@@ -158,7 +158,7 @@ async def _annotation(
 
 def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ...]:
     """Returns the form for an episode: for each agent, a rationale and a score on each dimension."""
-    guides = dimension_guides((*study.custom, *(d for e in episode.evaluations for d in e.dimensions)))
+    guides = dimension_guides((*study.custom, *dimensions_of(episode)))
     # In the order of the guides, which begin with the seven dimensions of SOTOPIA.
     names = [name for name in guides if not study.dimensions or name in study.dimensions]
     return tuple(

@@ -146,6 +146,18 @@ def test_custom_dimensions_are_asked_for_and_explained(tmp_path: Path) -> None:
     assert all(f"\n{d.value}, " in guide for d in DIMENSIONS)
 
 
+def test_the_dimensions_of_a_task_are_asked_for_before_any_judge_has_scored_them(tmp_path: Path) -> None:
+    task = plain_task(scenario=scenario(2, dimensions=(CHARM,)))
+    key = write_template([episode("a", task=task), episode("b")], tmp_path / "people.csv")
+    assert key.dimensions == (CHARM,)
+    assert cells(tmp_path / "people.csv")[0][-2:] == ["charm", "charm_reasoning"]
+    evaluated = episode("a", task=task, scores={}, custom=(CHARM,))
+    assert write_template([evaluated], tmp_path / "both.csv").dimensions == (CHARM,)
+    other = CHARM.model_copy(update={"high": 9})
+    with raises(InvalidValueError, field="dimension"):
+        write_template([episode("a", task=task, scores={}, custom=(other,))], tmp_path / "contradicting.csv")
+
+
 def test_no_cell_of_a_sheet_begins_like_a_formula(tmp_path: Path) -> None:
     seats = tuple(seat.model_copy(update={"goals": ('=HYPERLINK("http://x")',)}) for seat in scenario(2).seats)
     people = (character("+Ada"), character("@Bram", last_name=""))

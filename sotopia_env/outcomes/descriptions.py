@@ -150,7 +150,8 @@ def _deal_text(deal: Deal) -> str:
 def _duty_text(name: str, agents: tuple[str, ...], channel: str, own: str, names: Seats) -> str:
     others = [names[agent] for agent in agents if agent != own]
     whom = f"only to {conjunction(others)}" if others else "to nobody" if agents else "to everybody"
-    return f"You may tell {name} {whom}{', and only in private' if channel == 'private' and others else ''}."
+    private = channel == "private" and whom != "to nobody"
+    return f"You may tell {name} {whom}{', and only in private' if private else ''}."
 
 
 def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:

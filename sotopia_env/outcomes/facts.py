@@ -234,11 +234,14 @@ class Facts(Record):
         variables: what can be known.
         deals: values that were dealt among some of them.
         norms: ``honesty`` (no lies) and ``promises`` (kept), if the task expects them; every seat reads this.
+        open_wants: whether a seat reads which variables it is to learn; false where its goal alone is to say so.
     """
 
     variables: tuple[Variable, ...] = Field(min_length=1)
     deals: tuple[Deal, ...] = ()
     norms: tuple[Norm, ...] = ()
+    # Left out of files at its default, so that the content hash of earlier tasks stays.
+    open_wants: bool = Field(default=True, exclude_if=bool)
 
     @cached_property
     def by_name(self) -> Mapping[str, Variable]:
@@ -284,7 +287,7 @@ class Facts(Record):
                 for v in visible
                 if v.name in knowledge and (v.secret or v.channel == "private")
             },
-            tuple(v.name for v in visible if agent in v.wanted_by),
+            tuple(v.name for v in visible if agent in v.wanted_by) if self.open_wants else (),
         )
 
     def check(self, agents: Collection[str]) -> None:

@@ -77,6 +77,41 @@ GAME = {
 }
 
 
+def tom_agent(number: int, role: str, facts: dict[str, Any], *lists: list[str]) -> dict[str, Any]:
+    """An agent of a SOTOPIA-TOM scenario; a private fact is ``[text]``, lists are wants, bars, shares and secrets."""
+    wants, bars, shares, secrets = [*lists, [], [], [], []][:4]
+    return {
+        "agent_id": number,
+        "role": role,
+        "pre_interaction_knowledge": {
+            key: {"value": value, "sensitivity": "private" if isinstance(value, list) else "public"}
+            for key, value in facts.items()
+        },
+        "post_interaction_knowledge": {"desired_knowledge": wants, "cannot_know_knowledge": bars},
+        "goals": {
+            "primary_objective": f"The {role} wants the fair to open.",
+            "sharing_policy": {"what_to_share": shares, "what_not_to_share": secrets},
+        },
+    }
+
+
+TOM_AGENTS = [
+    tom_agent(1, "Baker",
+              {"Number of loaves": "ninety", "Recipe (sourdough)": ["rye", "salt"], "Oven repair": ["Tuesday"]},
+              ["rent of the stall", "Colour of the tent", "Name of the guest"], [], ["Loaves"], ["Recipe (sourdough)"]),
+    tom_agent(2, "Host", {"Rent of the stall": "40 coins", "Guest of honour": ["the old mayor"]},
+              ["Number of loaves", "Recipe (sourdough)"], ["The oven repair date"], ["Rent of the stall"],
+              ["Guest of honour (until noon)"]),
+    tom_agent(3, "Clerk of works", {"Queue plan": "two rows"}, ["Oven repair"], ["Guest of honour"], ["Queue plan"]),
+]  # fmt: skip
+TOM_SCENARIO = {
+    "scenario_id": 7,
+    "scenario_goal": "Agree on when the fair opens.",
+    "knowledge_domain_map": {"food": "Baker", "ground": ["Host", "Clerk of works"]},
+    "agents": TOM_AGENTS,
+}
+
+
 def _node(name: str, parent: str | None, role: str, *parts: Any, kind: str = "text") -> dict[str, Any]:
     message = {"id": name, "author": {"role": role}, "content": {"content_type": kind, "parts": list(parts)}}
     return {name: {"id": name, "parent": parent, "children": [], "message": message}}
@@ -131,6 +166,7 @@ SAMPLES: dict[str, list[Any]] = {
     **ROWS,
     "sotopia-groups": [GROUP],
     "sotopia-games": [GAME],
+    "sotopia-tom": [TOM_SCENARIO],
     "convokit": [[corpus_line("u1", "u1", "ann", "Hello?"), corpus_line("u2", "u1", "bob", "Hi.")]],
     "character-card": [CARD],
     "character-card-v1": [FLAT_CARD, PYGMALION_CARD],

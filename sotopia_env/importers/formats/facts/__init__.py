@@ -1,0 +1,1 @@
+"""Formats of tasks with facts: what people know, and games of roles."""

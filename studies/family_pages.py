@@ -52,6 +52,9 @@ MOVES = {
     "withdraw": ('{"withdraw": 2}', "one of its own offers is open"),
     "vote": ('{"vote": "…"}', "until every seat present has voted; `null` takes the vote back"),
     "claim": ('{"claim": "…"}', "while tries are left"),
+    "state": ('{"state": {"…": "…"}}', "always: values of variables, true or not; alone or beside another move"),
+    "show": ('{"show": "…"}', "it knows the value of a variable that can be proved; or a list of variables"),
+    "ask": ('{"ask": "…"}', "it does not know the value of a variable; or a list of variables"),
 }
 
 
@@ -110,6 +113,7 @@ def _moves(task: Task) -> Iterator[str]:
     kinds = ["propose", "accept", "reject", "withdraw"]
     if not isinstance(spec.protocol, AgreementRules):
         kinds = ["vote"] if isinstance(spec.protocol, BallotRules) else ["claim"]
+    kinds += [] if task.scenario.facts is None else ["state", "show", "ask"]
     yield "\n## Moves\n"
     rows = [[kind, f"`{MOVES[kind][0]}`", MOVES[kind][1]] for kind in kinds]
     yield from table_rows([["move", "as", "open when"], *rows])
@@ -137,9 +141,7 @@ def _number(value: float) -> str:
 
 
 def _played(task: Task) -> Iterator[str]:
-    first, others = (
-        ("boulware", "conceder") if isinstance(_spec(task).protocol, AgreementRules) else ("sharer", "sharer")
-    )
+    first, others = _players(task)
     (plan,) = plan_episodes([task], [(first, others)], seed=SEED, both_seats=False)
     (episode,) = wait(run_episodes([plan], evaluator=VerifiedOutcome(), progress=False)).episodes
     # The first paragraph is the episode's key, which changes with the records of policies.
@@ -147,6 +149,14 @@ def _played(task: Task) -> Iterator[str]:
     briefing = Table(task, seed=SEED).observe("agent_0").text
     yield f"\n## What a seat reads\n\n`agent_0`, before the first turn:\n\n```text\n{briefing}\n```"
     yield f"\n## An episode\n\n`{first}` in the first seat, `{others}` in all others:\n\n```text\n{transcript}\n```"
+
+
+def _players(task: Task) -> tuple[str, str]:
+    """The scripts of the first seat and of all others."""
+    facts = task.scenario.facts
+    if facts is not None:
+        return ("deceiver", "bayesian") if facts.deals else ("oracle", "oracle")
+    return ("boulware", "conceder") if isinstance(_spec(task).protocol, AgreementRules) else ("sharer", "sharer")
 
 
 def index() -> str:

@@ -93,7 +93,7 @@ def test_the_page_s_own_tests_pass(folder: Path) -> None:
 
 def test_each_command_needs_only_the_files_above_it(empty_folder: Path) -> None:
     for language, code in BLOCKS:
-        if language == "python":
+        if language in ("python", "yaml"):
             write_file(empty_folder, code)
         elif language == "toml":
             declare(empty_folder, code)
@@ -105,6 +105,11 @@ def test_each_command_needs_only_the_files_above_it(empty_folder: Path) -> None:
         assert manifest.counts.episodes == 24
         assert {"even", "brevity", "flat_share"} <= set(manifest.code)
         assert level in (empty_folder / run / "episodes.jsonl").read_text(encoding="utf-8")
+
+
+def test_a_game_of_roles_takes_forty_lines() -> None:
+    (game,) = blocks("yaml")
+    assert len(game.splitlines()) <= 40
 
 
 def test_a_task_of_a_protocol_of_an_installed_package_is_read_without_importing_it_first(installed: Path) -> None:

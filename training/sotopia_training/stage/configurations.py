@@ -63,5 +63,6 @@ def stage_outputs(config: Path) -> dict[Path, str]:
 def _heading(text: str) -> str:
     """Returns the first line of the leading comment, and the first sentence of its rest on a second line."""
     comment = text[: text.index("\n", text.rindex("\n#") + 1)] if "\n#" in text else text
-    first, *rest = [line.removeprefix("#").strip() for line in comment.splitlines() if line.startswith("#")]
+    lines = [line.removeprefix("#").strip() for line in comment.splitlines() if line.startswith("#")]
+    first, *rest = lines or [""]  # a file of the user, without a comment
     return f"{first}\n{' '.join(rest).strip().partition('. ')[0].rstrip('.')}"

@@ -29,10 +29,9 @@ from typing import Any
 from sotopia_env import naming
 from sotopia_env.adapters.failures import Failures
 from sotopia_env.adapters.rows import read_row, read_task
-from sotopia_env.adapters.seat_reward import SeatReward
+from sotopia_env.adapters.seat_reward import SeatReward, TurnRewardKind, check_immediate, check_kind, rewards_of_turns
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
-from sotopia_env.evaluators.turn_rewards import standing_rewards
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import action_text, functions_of
 from sotopia_env.world import Action, Evaluator, Rules, Task
@@ -66,6 +65,7 @@ class Seats(Mapping[str, "TextSeat"]):
         *,
         evaluator: Evaluator | str | None = None,
         scalarisation: Scalarisation | str | None = None,
+        turns: TurnRewardKind = "standing",
         reasks: int = 2,
         retries: int = 1,
     ) -> None:
@@ -76,6 +76,7 @@ class Seats(Mapping[str, "TextSeat"]):
             partners: a policy, or its name, for every agent that is not played from outside.
             evaluator: an evaluator or its name; by default the moves, for a task with an outcome.
             scalarisation: how the reward is computed; by default as in the environments (docs/rewards.md).
+            turns: the kind of :attr:`TextSeat.turn_rewards`; ``belief`` needs ``facts:probe=turns`` in the evaluator.
             reasks: how often a text that is not an action is answered with the reason; the next one counts as doing
                 nothing.
             retries: how often partners or the evaluator are asked again after a failure, beside the attempts that a
@@ -94,6 +95,7 @@ class Seats(Mapping[str, "TextSeat"]):
         self.table = table
         self.reasks = reasks
         self.failures, self._interrupted = Failures(retries), False
+        self.turns = check_kind(turns)
         self._specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
         self._make()
@@ -202,13 +204,16 @@ class Seats(Mapping[str, "TextSeat"]):
             self._specs,
             evaluator=self._evaluator,
             scalarisation=self._scalarisation,
+            turns=self.turns,
             reasks=self.reasks,
             retries=self.failures.retries,
         )
 
     def _make(self) -> None:
         self.partners = {agent: read_policy(spec) for agent, spec in self._specs.items()}
-        judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator)
+        # Only the partners' policies are here: a seat that is played from outside cannot be asked.
+        policies = self.partners.values()
+        judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator, policies=policies)
         scalarisation = None if self._scalarisation is None else Scalarisation.of(self._scalarisation)
         self.payment = EpisodeReward.of(self.table.task, judge, scalarisation)
 
@@ -294,15 +299,11 @@ class TextSeat:
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
-        """The change of the seat's standing over each of its turns, in the unit of :attr:`reward`.
+        """What each of its turns changed, of the kind that ``turns`` of :class:`Seats` names.
 
-        ``None`` if moves do not determine the reward, as in a task without an outcome. See
-        :func:`sotopia_env.evaluators.turn_rewards.standing_rewards`.
+        See :func:`~sotopia_env.adapters.seat_reward.rewards_of_turns`.
         """
-        scalarisation = self.seats.payment.scalarisation
-        if self.seats.payment.basis != "verified" or scalarisation is None:
-            return None
-        return standing_rewards(self.episode(), self.agent, scalarisation).values
+        return rewards_of_turns(self.episode(), self.agent, self.seats.turns, self.seats.payment)
 
     @property
     def answer_rewards(self) -> tuple[float | None, ...] | None:
@@ -323,7 +324,10 @@ class TextSeat:
 
         Raises:
             EvaluationError: the episode has ended and has no reward.
+            InvalidValueError: each turn is to be paid by beliefs, which are asked for at the end of the episode.
         """
+        if by_turn:
+            check_immediate(self.seats.turns)
         rewards = self.answer_rewards if by_turn else None
         if rewards is not None:
             return rewards[-1] or 0.0  # an answer that must be given again changes nothing

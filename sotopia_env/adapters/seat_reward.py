@@ -1,14 +1,23 @@
-"""The reward of a seat or the reason why it has none: the one record that adapters translate for their hosts."""
+"""The reward of a seat or the reason why it has none: the one record that adapters translate for their hosts.
+
+Beside it, the rewards of the seat's single turns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self, get_args
 
-from sotopia_env.envs.episode_reward import Payment
-from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.envs.episode_reward import EpisodeReward, Payment
+from sotopia_env.evaluators.turn_rewards import belief_rewards, is_determined, standing_rewards
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import DIMENSIONS
+
+TurnRewardKind = Literal["standing", "belief"]
+"""What the rewards of turns are changes of: the seat's standing, or what the others believe."""
+TURN_REWARD_KINDS: tuple[TurnRewardKind, ...] = get_args(TurnRewardKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +51,49 @@ class SeatReward:
         if self.value is None:
             raise EvaluationError(f"no reward: {self.unscored}")
         return self.value
+
+
+def check_kind(kind: TurnRewardKind) -> TurnRewardKind:
+    """Returns the kind.
+
+    Raises:
+        UnknownNameError: it is not one of :data:`TURN_REWARD_KINDS`.
+    """
+    if kind not in TURN_REWARD_KINDS:
+        raise UnknownNameError(field="turns", got=kind, valid=TURN_REWARD_KINDS)
+    return kind
+
+
+def check_immediate(kind: TurnRewardKind) -> None:
+    """Raises InvalidValueError unless the reward of a turn is known when the turn is over."""
+    if kind == "belief":
+        expected = "'standing' for a host that is paid after each turn, because beliefs are asked for at the end"
+        raise InvalidValueError(field="turns", expected=expected, got=kind)
+
+
+def rewards_of_turns(
+    episode: Episode, agent: str, kind: TurnRewardKind, payment: EpisodeReward
+) -> tuple[float, ...] | None:
+    """Returns the rewards of a seat's turns in their order; ``None`` if they are not known.
+
+    * ``standing``: the change of what the seat can obtain at once, in the unit of its reward
+      (:func:`~sotopia_env.evaluators.turn_rewards.standing_rewards`); not known if moves do not determine the reward,
+      as in a task without an outcome.
+    * ``belief``: the change of what the others believe
+      (:func:`~sotopia_env.evaluators.turn_rewards.belief_rewards`); not known before the end.
+
+    Args:
+        episode: the episode so far.
+        agent: the seat.
+        kind: what the rewards are changes of.
+        payment: how the reward of the episode is computed.
+
+    Raises:
+        InvalidValueError: ``kind`` is ``belief``, and no other seat's beliefs are recorded.
+    """
+    if kind == "belief":
+        return belief_rewards(episode, agent).values if episode.evaluations else None
+    scalarisation = payment.scalarisation
+    if payment.basis != "verified" or scalarisation is None or not is_determined(scalarisation):
+        return None
+    return standing_rewards(episode, agent, scalarisation).values

@@ -11,7 +11,7 @@ One noun for each thing, here and in every module that pays for turns:
 * An *attribution* divides the score of an episode among its turns by a rule or a model, by the *importance* of each
   turn (:mod:`sotopia_training.attribution`). An attributor may take turn rewards as importance.
 
-There are two kinds of turn rewards, both for one seat:
+There are three kinds of turn rewards, all for one seat:
 
 ==============  ========================================  ==============================================================
 kind            from the state before the turn to         properties
@@ -23,6 +23,11 @@ counterfactual  the state after the turn, or before the   unbiased, costs contin
                 seat's next turn                          steps, arXiv 2410.01679); compares an action with those that
                                                           the seat's policy would take instead, so it is exactly 0 where
                                                           the policy draws nothing and took its own action
+belief          the state after the turn                  what *others* believe, by probes after every turn; exact where
+                                                          their beliefs are. It pays for speaking; silence gets 0. If
+                                                          the others are Bayesian and know the speakers' strategies,
+                                                          the mean change of belief in a fixed option is 0 (a
+                                                          martingale), and of that in the truth not negative
 ==============  ========================================  ==============================================================
 """
 
@@ -36,9 +41,10 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from sotopia_env.evaluators.verified import scores_of_share
-from sotopia_env.foundation.errors import InvalidValueError, check_whole
+from sotopia_env.foundation.errors import InvalidValueError, Verbatim, check_whole
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.world.answers import Belief
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.outcome import outcome_at, outcome_of
@@ -56,7 +62,7 @@ class TurnRewards:
     """The rewards of a seat's own turns.
 
     Attributes:
-        kind: ``standing`` or ``counterfactual``.
+        kind: ``standing``, ``counterfactual`` or ``belief``.
         by_turn: the reward of each own turn, by the turn's index in the episode.
         errors: the standard error of each reward; 0 where it is exact, ``None`` where continuations make no pairs or
             only one.
@@ -64,7 +70,7 @@ class TurnRewards:
         episodes: the number of continuations behind the rewards.
     """
 
-    kind: Literal["standing", "counterfactual"]
+    kind: Literal["standing", "counterfactual", "belief"]
     by_turn: Mapping[int, float]
     errors: Mapping[int, float | None]
     baseline: float = 0.0
@@ -136,7 +142,7 @@ def _error(before: Sequence[float], after: Sequence[float]) -> float | None:
     return stdev(pairs) / len(pairs) ** 0.5 if pairs is not None and len(pairs) > 1 else None
 
 
-# --- the two kinds ------------------------------------------------------------------------------------------------
+# --- the three kinds ----------------------------------------------------------------------------------------------
 
 
 def standing(task: Task, turns: Sequence[Turn], agent: str, scalarisation: Scalarisation = GOAL) -> float:
@@ -241,8 +247,85 @@ def counterfactual_rewards(
     return measured_rewards(rewards, {turn: turn + 1 for turn in own})
 
 
+def belief_rewards(episode: Episode, agent: str, beliefs: Sequence[Belief] | None = None) -> TurnRewards:
+    """Returns the change of what the others believe over each turn of ``agent``.
+
+    What the seat has in a state is the mean probability that the answers of the other seats give to the true value of a
+    variable, or, if the task declares ``aims`` for the seat, to the option that it wants them to believe in; other
+    variables then do not count. The mean is over the questions to *all* seats, so that the rewards of all seats add up
+    to the change of the mean belief, except for what a turn changed in its own speaker, which nobody is paid for. A
+    question with a missing answer at any moment is left out.
+
+    Args:
+        episode: an episode in a turn order in which seats see one turn after the other.
+        agent: the seat.
+        beliefs: those before the first and after every turn; by default the latest such in the episode's evaluations
+            (evaluator ``facts:probe=turns``).
+
+    Raises:
+        InvalidValueError: there are no such beliefs, no other seat has answered, or seats act at once, so that a change
+            is not due to one turn.
+    """
+    if episode.rules.turn_order.veiled:
+        order = episode.rules.turn_order.value
+        raise InvalidValueError(field="turn_order", expected="one in which seats act one after the other", got=order)
+    answers = _probed(episode) if beliefs is None else beliefs
+    if not any(belief.shares and belief.respondent != agent for belief in answers):
+        raise InvalidValueError(
+            field="beliefs",
+            expected="answers of other seats before the first and after every turn",
+            got=Verbatim("none"),
+            hint="evaluate the episode with 'facts:probe=turns'; name a policy that answers with 'interviewee=POLICY'",
+        )
+    courses, targets = _courses(answers, len(episode.turns)), _targets(episode.task, agent)
+    # None are left if the others know all that counts from the start: then no turn can change anything.
+    others = [(name, course) for (seat, name), course in courses.items() if seat != agent and name in targets]
+    total, own = max(1, len(courses)), _own_turns(episode, agent)
+    values = {
+        state: sum((belief[state].probabilities or {})[targets[name]] for name, belief in others) / total
+        for state in range(len(episode.turns) + 1)
+    }
+    errors = {
+        turn: sum(belief[state].error(targets[name]) ** 2 for name, belief in others for state in (turn, turn + 1))
+        ** 0.5
+        / total
+        for turn in own
+    }
+    by_turn = changes(values, {turn: turn + 1 for turn in own})
+    return TurnRewards("belief", by_turn, errors, values[min(own, default=0)])
+
+
+def _probed(episode: Episode) -> tuple[Belief, ...]:
+    """The latest beliefs that were asked for after every turn; empty without any."""
+    records = (evaluation.beliefs for evaluation in reversed(episode.evaluations))
+    return next((beliefs for beliefs in records if {b.turns for b in beliefs} >= {*range(len(episode.turns) + 1)}), ())
+
+
+def _courses(beliefs: Iterable[Belief], end: int) -> dict[tuple[str, str], dict[int, Belief]]:
+    """The answers to each question by moment, without control questions and those that were not always answered."""
+    courses: dict[tuple[str, str], dict[int, Belief]] = {}
+    for belief in beliefs:
+        if belief.probabilities is not None and not belief.control:
+            courses.setdefault((belief.respondent, belief.variable), {})[belief.turns] = belief
+    return {question: course for question, course in courses.items() if len(course) == end + 1}
+
+
+def _targets(task: Task, agent: str) -> dict[str, str]:
+    """By variable, the option of which a seat's turns are to convince the others."""
+    facts = task.scenario.facts
+    if facts is None:
+        return {}
+    aims = {variable.name: variable.aims[agent] for variable in facts.variables if agent in variable.aims}
+    return aims or dict(facts.truth)
+
+
 def _own_turns(episode: Episode, agent: str) -> list[int]:
     return [turn.index for turn in episode.plain_turns if turn.actor == agent]
+
+
+def is_determined(scalarisation: Scalarisation) -> bool:
+    """Whether the reward follows from the outcome of moves: the share, GOAL, FIN, or weights of these."""
+    return scalarisation.share or scores_of_share(0.0).keys() >= set(scalarisation.dimensions)
 
 
 def _reward(share: float, scalarisation: Scalarisation) -> float:

@@ -19,10 +19,11 @@ from sotopia_training.stage.settings import ModelSettings
 
 from sotopia_env import tasks
 from sotopia_env.adapters import Seats
+from sotopia_env.evaluators.turn_rewards import belief_rewards
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.naming import make_evaluator
+from sotopia_env.naming import make_evaluator, make_policy
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
@@ -77,6 +78,30 @@ def test_abbreviations_of_dimensions_are_their_names(short, name):
     rewards, same = (turns.of(episode) for turns in rewarders)
     assert rewards == same
     assert rewards[3] > rewards[1] > 0
+
+
+BELIEFS = RewardSettings(turns="belief", evaluator="verified+facts:probe=turns,interviewee=bayesian")
+
+
+def test_turns_are_paid_for_what_the_others_believe():
+    table = Table(tasks.generate("mini_mafia", 1, 0, "medium")[0])
+    wait(table.play(make_policy("honest")))
+    seat = table.task.agents[0]
+    partners = dict.fromkeys(table.task.agents[1:], "honest")
+    seats = Seats(table, partners, evaluator=BELIEFS.evaluator, scalarisation="share")
+    focal = [FocalTurn(turn.index, 0, 1) for turn in table.state.turns if turn.actor == seat]
+    episode = TokenSeat(seats[seat], TokenFormat(None, SHORT), focal=focal)
+    wait(episode.evaluate())
+    rewarder = make_turn_rewarder(BELIEFS, None, [])
+    assert rewarder.rewards([episode], None) == ([dict(belief_rewards(episode.record, seat).by_turn)], None)
+    assert any(rewarder.of(episode).values())
+
+
+def test_rewards_by_belief_need_an_evaluator_that_asks_a_policy(cloned, tmp_path, nothing_is_loaded):
+    for evaluator in ("verified", "verified+facts:probe=end,interviewee=bayesian", "verified+facts:probe=turns"):
+        reward = BELIEFS.model_copy(update={"evaluator": evaluator})
+        with raises(InvalidValueError, field="reward.evaluator"):
+            grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), reward=reward))
 
 
 def test_the_earlier_name_of_the_setting_names_the_present_one():

@@ -26,6 +26,9 @@ from sotopia_training.models.constraints import is_available
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
+BELIEF = "belief"
+"""The value of ``reward.turns`` that pays for the change of what the other seats believe."""
+
 
 class RewardSettings(Settings):
     """Settings of the reward of an answer or an episode.
@@ -40,7 +43,8 @@ class RewardSettings(Settings):
         turns: ``episode`` gives every turn the episode's reward; the name of an attributor
             (:mod:`sotopia_training.attribution.by_outcome`) gives every turn its part r_t = G · A; ``counterfactual``
             measures its turn reward by playing on (:mod:`sotopia_training.grpo.turn_rewards`), which needs many times
-            the answers.
+            the answers; ``belief`` pays each turn for the change of what the other seats believe, alone, and needs an
+            evaluator that asks them, such as ``verified+facts:probe=turns,interviewee=bayesian``.
         samples: the number of continuations of each state with ``turns: counterfactual``.
         invalid: the penalty for impossible actions. It is added to the reward of such an answer; an episode's reward
             gets it multiplied by the share of such answers. It has the unit of the reward: -1 takes a seat's whole
@@ -193,16 +197,31 @@ def check(settings: GRPOSettings) -> None:
     if isinstance(settings.keep, int):
         raise InvalidValueError(field="keep", expected="'last' or 'best' for GRPO", got=settings.keep)
     scalarisation = Scalarisation.of(settings.reward.scalarisation)
-    if settings.reward.turns != "episode":
+    if settings.reward.turns == BELIEF:
+        _check_beliefs(settings)
+    elif settings.reward.turns != "episode":
         rewarded_dimension(settings.reward)
-    if settings.reward.turns not in ("episode", COUNTERFACTUAL):
-        make_attributor(settings.reward.turns)
+        if settings.reward.turns != COUNTERFACTUAL:
+            make_attributor(settings.reward.turns)
     played = {"situations": settings.situations, "dev.situations": settings.dev.situations if settings.dev else None}
     for name, situations in played.items():
         if situations is not None:
             _check_partners(name, situations)
             _check_measured(settings, scalarisation, name, situations)
     _check_groups(settings.trainer)
+
+
+def _check_beliefs(settings: GRPOSettings) -> None:
+    """Checks that the evaluator asks for beliefs after every turn, of a policy that it has."""
+    evaluator = make_evaluator(settings.reward.evaluator, model_factory=ModelPool(settings.models).judge)
+    members = evaluator.parameters.get("members", {evaluator.name: evaluator.parameters}).values()
+    if not any(member.get("probe") == "turns" and member.get("interviewee") for member in members):
+        raise InvalidValueError(
+            field="reward.evaluator",
+            expected=f"one that asks a policy for beliefs after every turn, for turns {BELIEF!r}",
+            got=settings.reward.evaluator,
+            hint="for example 'verified+facts:probe=turns,interviewee=bayesian'",
+        )
 
 
 def _check_partners(name: str, played: SituationSettings) -> None:

@@ -1,4 +1,4 @@
-"""Rewards of single turns in GRPO, in two ways: attributed from the episode's score, or measured with continuations.
+"""Rewards of single turns in GRPO: attributed from the episode's score, measured with continuations, or by beliefs.
 
 :class:`AttributedTurns` gives every turn r_t = G · A of an attributor (:mod:`sotopia_training.attribution.methods`).
 
@@ -8,6 +8,8 @@ VinePPO for reasoning steps (Kazemnejad et al., arXiv 2410.01679), the policy in
 turn minus that from before this one. The episode's own score is the value after its last turn. Continuations from a
 state that several episodes of a group share, such as their first, are played once for all of them. Partners make the
 same random draws as in the episode.
+
+:class:`BelievedTurns` gives it the change of what the other seats believe, from the probes in the episode's evaluation.
 
 Cost of measuring: an episode with n own turns needs about ``samples`` · n (n + 1) / 2 further answers, which are
 sampled but not trained on: with 4 samples and 5 turns, 60 in addition to its 5. ``episodes/continuation_tokens`` is
@@ -21,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sotopia_env.evaluators.turn_rewards import measured_rewards, until_next
+from sotopia_env.evaluators.turn_rewards import belief_rewards, measured_rewards, until_next
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.world import Dimension
 from sotopia_env.world.episode import Episode
@@ -29,7 +31,7 @@ from sotopia_env.world.reward import RANGES
 from sotopia_training.attribution.by_outcome import VERIFIED, make_attributor
 from sotopia_training.attribution.methods import Attributor, SeatScore, Unattributed, seat_score
 from sotopia_training.attribution.settings import COUNTERFACTUAL
-from sotopia_training.grpo.settings import RewardSettings, rewarded_dimension
+from sotopia_training.grpo.settings import BELIEF, RewardSettings, rewarded_dimension
 from sotopia_training.grpo.situations import Situation
 from sotopia_training.grpo.token_episodes import Sample, TokenPlayer
 from sotopia_training.grpo.token_seat import TokenSeat
@@ -68,6 +70,8 @@ def make_turn_rewarder(
     """
     if reward.turns == "episode":
         return None
+    if reward.turns == BELIEF:
+        return BelievedTurns(reward.invalid)
     dimension = rewarded_dimension(reward)
     if reward.turns == COUNTERFACTUAL:
         check_verified(situations, dimension)
@@ -140,6 +144,31 @@ class AttributedTurns:
             return _without_rewards(episode, importance)
         parts = {turn: base * weight for turn, weight in importance.by_turn.items()}  # r_t = G · A_t
         return {turn.turn: self.invalid if turn.failure else parts.get(turn.turn, 0.0) for turn in episode.focal}
+
+
+@dataclass(frozen=True, slots=True)
+class BelievedTurns:
+    """Pays each turn for the change of what the others believe, and nothing else.
+
+    Attributes:
+        invalid: the reward of an impossible answer.
+    """
+
+    invalid: float
+
+    def rewards(
+        self, episodes: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int
+    ) -> tuple[list[dict[int, float]], int | None]:
+        """Implements :meth:`TurnRewarder.rewards`; samples nothing."""
+        return [{} if episode.failure else self.of(episode) for episode in episodes], None
+
+    def of(self, episode: TokenSeat) -> dict[int, float]:
+        """Returns the reward of every focal turn by index; empty if no other seat's beliefs are known."""
+        try:
+            rewards = belief_rewards(episode.record, episode.agent).by_turn
+        except InvalidValueError as error:
+            return _without_rewards(episode, Unattributed(str(error)))
+        return {turn.turn: self.invalid if turn.failure else rewards[turn.turn] for turn in episode.focal}
 
 
 def _without_rewards(episode: TokenSeat, missing: Unattributed) -> dict[int, float]:

@@ -9,7 +9,7 @@ import itertools
 import math
 import random
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -172,6 +172,19 @@ class NumberIssue(Record):
         return f"{'-' if value < 0 else ''}{before}{digits}{after}"
 
 
+def read_option(value: object, options: Collection[str], field: str) -> str:
+    """Returns the option that a text names, as declared; raises InvalidMoveError, with the nearest name, for others."""
+    if isinstance(value, str):
+        if value in options:
+            return value
+        # A huge text is cut before it is normalised.
+        folded = fold(value[:400])
+        for option in options:
+            if fold(option) == folded:
+                return option
+    raise InvalidMoveError(field=field, got=value, valid=options)
+
+
 class ChoiceIssue(Record):
     """One of several options; an option is read by its name, whatever its case."""
 
@@ -183,14 +196,6 @@ class ChoiceIssue(Record):
     def _check(self) -> Self:
         check_distinct(self.options, "options")
         return self
-
-    @cached_property
-    def _exact(self) -> frozenset[str]:
-        return frozenset(self.options)
-
-    @cached_property
-    def _by_fold(self) -> Mapping[str, str]:
-        return {fold(option): option for option in self.options}
 
     def size(self, seats: int) -> int:
         """The number of options."""
@@ -206,15 +211,7 @@ class ChoiceIssue(Record):
 
     def read(self, value: object, seats: Seats) -> str:
         """Returns the option as declared; raises InvalidMoveError, with the nearest name, for any other text."""
-        if not isinstance(value, str):
-            raise InvalidMoveError(field=self.name, got=value, valid=self.options)
-        if value in self._exact:
-            return value
-        # A huge text is cut before it is normalised.
-        option = self._by_fold.get(fold(value[:400]))
-        if option is None:
-            raise InvalidMoveError(field=self.name, got=value, valid=self.options)
-        return option
+        return read_option(value, self.options, self.name)
 
     def text(self, value: Any, seats: Seats) -> str:
         """The option's name."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue
+from sotopia_env.outcomes.menu import NO_STATEMENTS
 from sotopia_env.outcomes.move import read_move
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.action import ActionType
@@ -19,6 +20,8 @@ from sotopia_env.world.dynamics import Turn
 
 OFFER, CLAIM = "offer", "claim"
 """Values of the field ``move`` for moves with further fields."""
+STATE = "state "
+"""The beginning of a statement field's value for an option, whose number follows."""
 WORDS: Mapping[ActionType, str] = {
     ActionType.SPEAK: "Say",
     ActionType.NON_VERBAL: "Show (a gesture, a look)",
@@ -105,20 +108,56 @@ class TermField:
     options: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class StatementField:
+    """One field of a form for what is said about a variable.
+
+    Attributes:
+        name: name of the form's field.
+        label: the variable.
+        choices: values of the field and their labels: nothing, each value that may be stated, a proof, a question.
+    """
+
+    name: str
+    label: str
+    choices: tuple[tuple[str, str], ...]
+
+
 def action_choices(observation: Observation) -> list[tuple[str, str]]:
     """Returns the action types that the seat may use now, each with its label."""
     return [(kind.value, WORDS[kind]) for kind in observation.available]
 
 
 def move_choices(menu: Menu) -> list[tuple[str, str]]:
-    """Returns the open moves: the value of the field ``move``, and its label."""
-    choices = menu.choices()
+    """Returns the open moves that bind: the value of the field ``move``, and its label."""
+    choices = _binding(menu).choices()
     return [
         # The menu has no move for choices that need further fields: the offer, which is first if possible, and the
         # claim.
         (str(index) if move is not None else OFFER if menu.propose and index == 0 else CLAIM, label)
         for index, (label, move) in enumerate(choices)
     ]
+
+
+def _binding(menu: Menu) -> Menu:
+    """The menu without statements, which have fields of their own."""
+    return menu._replace(statements=NO_STATEMENTS)
+
+
+def statement_fields(menu: Menu) -> list[StatementField]:
+    """Returns a field for each variable that the seat can speak of; it may fill several, and make a move as well."""
+    statements, fields = menu.statements, []
+    for index, name in enumerate(_variables(menu)):
+        values = enumerate(statements.state.get(name, ()))
+        choices = [("", "say nothing of it"), *((f"{STATE}{number}", f"say: {value}") for number, value in values)]
+        choices += [(MoveKind.SHOW.value, "prove what it is")] if name in statements.show else []
+        choices += [(MoveKind.ASK.value, "ask for it")] if name in statements.ask else []
+        fields.append(StatementField(f"fact{index}", name, tuple(choices)))
+    return fields
+
+
+def _variables(menu: Menu) -> list[str]:
+    return list(dict.fromkeys([*menu.statements.state, *menu.statements.show, *menu.statements.ask]))
 
 
 def term_fields(observation: Observation, menu: Menu) -> list[TermField]:
@@ -168,14 +207,39 @@ def read_action(observation: Observation, fields: Mapping[str, str], to: Sequenc
 
 
 def _read_move(observation: Observation, fields: Mapping[str, str]) -> Move | None:
-    value, menu = fields.get("move", ""), observation.moves
-    if not value or not menu:
+    menu = observation.moves
+    if not menu:
+        return None
+    binding, parts = _read_binding(menu, fields), _read_statements(menu, fields)
+    if binding is None:
+        return Move.of_parts(parts)
+    return Move(binding.kind, binding.content, tuple(parts))
+
+
+def _read_statements(menu: Menu, fields: Mapping[str, str]) -> list[tuple[MoveKind, Any]]:
+    values: dict[str, str] = {}
+    names: dict[MoveKind, list[str]] = {MoveKind.SHOW: [], MoveKind.ASK: []}
+    for field in statement_fields(menu):
+        choice = fields.get(field.name, "")
+        if choice not in dict(field.choices):
+            raise InvalidActionError("this statement is not available any more", field=field.label)
+        if choice.startswith(STATE):
+            values[field.label] = menu.statements.state[field.label][int(choice.removeprefix(STATE))]
+        elif choice:
+            names[MoveKind(choice)].append(field.label)
+    parts: list[tuple[MoveKind, Any]] = [(MoveKind.STATE, values)] if values else []
+    return parts + [(kind, listed if len(listed) > 1 else listed[0]) for kind, listed in names.items() if listed]
+
+
+def _read_binding(menu: Menu, fields: Mapping[str, str]) -> Move | None:
+    value = fields.get("move", "")
+    if not value:
         return None
     if value == OFFER and menu.propose:
         return Move(MoveKind.PROPOSE, _read_terms(menu, fields))
     if value == CLAIM and menu.claim:
         return read_move({MoveKind.CLAIM.value: fields.get("claim", "").strip()})
-    choices = menu.choices()
+    choices = _binding(menu).choices()
     if value.isdecimal() and len(value) < 6 and int(value) < len(choices):
         return choices[int(value)][1]
     raise InvalidActionError("this move is not available any more", field="move")

@@ -18,7 +18,10 @@ from sotopia_env.outcomes.descriptions import describe_worth
 from sotopia_env.world import Rules, Task
 from tests.sotopia_studio.server import Studio, hidden, studio
 
-SOURCES = (("everyday", 4), ("bargaining", 2), ("division", 2), ("hiring", 2), ("group_decision", 2))
+SOURCES = (
+    *(("everyday", 4), ("bargaining", 2), ("division", 2), ("hiring", 2), ("group_decision", 2)),
+    *(("mini_mafia", 1), ("briefing", 1)),
+)
 POLICY = "conceder"
 
 
@@ -31,6 +34,9 @@ def secrets_of(task: Task, agent: str) -> Iterator[str]:
     yield side.private_info
     yield character.secret
     yield from character.private_attributes.values()
+    if task.scenario.facts is not None:
+        knowledge = task.scenario.facts.view(agent).knowledge
+        yield from (f"{name} = {value}" for name, value in knowledge.items())
     if task.scenario.outcome is not None:
         yield describe_worth(task.scenario.outcome, seat, task.names)
 

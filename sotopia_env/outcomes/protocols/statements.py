@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from sotopia_env.outcomes.facts import Facts, PublicVariable, SeatFacts, Values
-from sotopia_env.outcomes.issues import ChoiceIssue, Seats
+from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Statable, names_in, statement_text
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, statement_content
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Effect, Protocol, Settlement
@@ -154,16 +154,12 @@ class WithFacts(Protocol[FactsState]):
         if not variables:
             raise InvalidMoveError("there is nothing that you could speak of here", field=field)
         content = statement_content(kind, content)
-        declared = ChoiceIssue(name=field, options=tuple(variables))
-        names = list(dict.fromkeys(declared.read(name, self.names) for name in names_in(content)))
+        names = list(dict.fromkeys(read_option(name, variables, field) for name in names_in(content)))
         if isinstance(content, dict):
             if len(names) < len(content):
                 raise InvalidMoveError("a variable is named twice", field=field, got=list(content))
             pairs = zip(names, content.values(), strict=True)
-            return {
-                name: ChoiceIssue(name=f"{field}.{name}", options=variables[name].options).read(value, self.names)
-                for name, value in pairs
-            }
+            return {name: read_option(value, variables[name].options, f"{field}.{name}") for name, value in pairs}
         if kind is MoveKind.SHOW:
             self._check_evidence(names, variables, self.knowledge(state, seat))
         return names if len(names) > 1 else names[0]

@@ -17,7 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people.seat_form import TermField, action_choices, move_choices, read_action, term_fields
+from sotopia_env.people.seat_form import (
+    StatementField,
+    TermField,
+    action_choices,
+    move_choices,
+    read_action,
+    statement_fields,
+    term_fields,
+)
 from sotopia_env.world import Observation, TurnOrder
 from sotopia_studio import auth, live
 from sotopia_studio.auth import Principal
@@ -50,6 +58,7 @@ class SeatPage:
         actions: the available action types, with labels for people.
         moves: the available moves: value of the field and label.
         terms: fields of an offer; empty if no offer is possible.
+        statements: fields of what can be said about facts; empty in a task without facts.
         deadline: the person's deadline, in seconds since the epoch.
     """
 
@@ -63,6 +72,7 @@ class SeatPage:
     actions: tuple[tuple[str, str], ...]
     moves: tuple[tuple[str, str], ...]
     terms: tuple[TermField, ...]
+    statements: tuple[StatementField, ...]
     deadline: float | None
 
 
@@ -86,6 +96,7 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         actions=tuple(action_choices(observation)) if acting else (),
         moves=tuple(move_choices(menu)) if menu else (),
         terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
+        statements=tuple(statement_fields(menu)) if menu else (),
         deadline=live.deadline if acting else None,
     )
 

@@ -24,8 +24,9 @@ from sotopia_env.people.correlations import correlations, mean_with_interval
 from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
 from sotopia_env.reports.agreement import Correlation, pearson, spearman
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking, ranking, told_apart
-from sotopia_env.reports.intervals import UNBOUNDED, contrast_estimate, crossed_estimate, difference_estimate, estimate
+from sotopia_env.reports.intervals import UNBOUNDED, contrast_estimate, difference_estimate, estimate
 from sotopia_env.reports.seat_results import SeatResult
+from sotopia_env.reports.seats.crossed import crossed_estimate
 from sotopia_env.reports.seats.units import averaged, seat_mean
 
 SETS = 1000
@@ -78,22 +79,27 @@ def crossed_coverage(people: int, scenarios: int, sets: int = SETS, seed: int = 
     return covered / sets
 
 
-def people_with_people_coverage(people: int, scenarios: int, each: int, sets: int = SETS, seed: int = 0) -> float:
+def people_with_people_coverage(
+    people: int, scenarios: int, each: int, sets: int = SETS, seed: int = 0, *, seats: int = 2, busy: float = 0.0
+) -> float:
     """Returns how often the interval of a mean covers it, where people play ``each`` times with people at random.
 
-    A person has the same effect, of variance 1, on both seats of an episode: as on an agreement or its efficiency.
+    A person has the same effect, of variance 1, on all seats of an episode: as on an agreement or its efficiency. In a
+    share of ``busy`` of the episodes, one person replaces another.
     """
     generator, covered = np.random.default_rng(seed), 0
     for _ in range(sets):
         effect, difficulty, rows = generator.normal(size=people), generator.normal(0, 0.5, scenarios), []
         for episode in range(each):
-            for pair in generator.permutation(people).reshape(-1, 2).tolist():
+            for group in generator.permutation(people).reshape(-1, seats).tolist():
+                if 0 not in group and generator.random() < busy:
+                    group[0] = 0
                 scenario, joint = int(generator.integers(scenarios)), generator.normal(0, 0.5)
-                for seat in range(2):
-                    value = effect[pair].sum() + difficulty[scenario] + joint + generator.normal(0, 0.5)
+                for seat in range(seats):
+                    value = effect[group].sum() + difficulty[scenario] + joint + generator.normal(0, 0.5)
                     row = seat_result("human", scenario, episode, float(value), False)
-                    codes = tuple(sorted(map(str, pair)))
-                    rows.append(replace(row, seat=seat, people=codes, participant=str(pair[seat])))
+                    codes = tuple(sorted(map(str, group)))
+                    rows.append(replace(row, seat=seat, people=codes, participant=str(group[seat])))
         result = seat_mean(averaged(rows, "goal"), "goal", UNBOUNDED)
         covered += result.low is not None and result.high is not None and result.low <= 0 <= result.high
     return covered / sets
@@ -111,6 +117,16 @@ def lognormal_coverage(scenarios: int, sets: int = SETS, seed: int = 0) -> tuple
         for index, (result, truth) in enumerate(zip(results, (math.exp(0.5), 0.0), strict=True)):
             covered[index] += result.low is not None and result.high is not None and result.low <= truth <= result.high
     return float(covered[0]) / sets, float(covered[1]) / sets
+
+
+def rare_coverage(share: float, scenarios: int, sets: int = SETS, seed: int = 0) -> float:
+    """Returns how often the interval of a mean from 0 to 10 covers it: about 9, but 0 in ``share`` of the scenarios."""
+    generator, labels, covered = np.random.default_rng(seed), [str(i) for i in range(scenarios)], 0
+    for _ in range(sets):
+        usual = np.clip(generator.normal(9, 0.3, scenarios), 0, 10)
+        result = estimate(np.where(generator.random(scenarios) < share, 0.0, usual).tolist(), labels, (0, 10))
+        covered += result.low is not None and result.high is not None and result.low <= 9 * (1 - share) <= result.high
+    return covered / sets
 
 
 def agreement_coverage(scenarios: int, sets: int = SETS, seed: int = 0) -> Mapping[str, float]:
@@ -262,13 +278,22 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
     for people, scenarios in ((5, 8), (8, 4), (20, 10)):
         covered = crossed_coverage(people, scenarios, sets)
         yield Figure(f"mean covered, {people} people × {scenarios}", covered, "of .95", LEAST_COVERAGE, False)
-    for people, scenarios, each in ((20, 8, 3), (40, 20, 4)):
-        covered = people_with_people_coverage(people, scenarios, each, sets // 2)
-        design = f"{people} people with people × {scenarios}, {each} each"
+    for people, scenarios, each, seats, busy in (
+        (20, 8, 3, 2, 0.0),
+        (40, 20, 4, 2, 0.0),
+        (40, 20, 4, 2, 0.5),
+        (40, 20, 5, 5, 0.0),
+    ):
+        covered = people_with_people_coverage(people, scenarios, each, sets // 4, seats=seats, busy=busy)
+        design = f"{people} people × {scenarios}, {seats} an episode, {each} each, one in {busy:.0%}"
         yield Figure(f"mean covered, {design}", covered, "of .95", LEAST_COVERAGE, False)
     for lacking in (0, 1, 2):
         covered = arena_coverage(lacking, sets // 2)
         yield Figure(f"mean payoff covered, without {lacking} of 3 opponents", covered, "of .95", LEAST_COVERAGE, False)
+    # No interval can foresee what the scenarios do not contain; the page and every report name these figures.
+    for share, scenarios, least in ((0.03, 20, 0.44), (0.1, 8, 0.5), (0.1, 50, 0.92)):
+        covered = rare_coverage(share, scenarios, sets)
+        yield Figure(f"mean covered, 0 in {share:.0%} of {scenarios}", covered, "of .95", least, False)
     for scenarios in (4, 8, 20, 50):
         mean, difference = lognormal_coverage(scenarios, sets)
         # The page and every report say that these means are covered in .83 to .90 of cases.

@@ -38,7 +38,7 @@ _MARKS: Mapping[str, tuple[str, str]] = {
         "one scenario or vignette: over castings of these characters; it extends neither to other scenarios nor to "
         "other characters",
     ),
-    CROSSED: ("‡", "people and scenarios both vary: degrees of freedom are the smaller number minus 1"),
+    CROSSED: ("‡", "people and scenarios both vary: degrees of freedom are at most the smaller number minus 1"),
     PARTICIPANTS: (
         "§",
         "people in one scenario: the interval is over them and does not extend to other scenarios",

@@ -20,11 +20,11 @@ from sotopia_env.reports.intervals import (
     Bounds,
     Estimate,
     contrast_estimate,
-    crossed_estimate,
     difference_estimate,
     estimate,
 )
 from sotopia_env.reports.seat_results import SeatResult, shared_seat
+from sotopia_env.reports.seats.crossed import crossed_estimate
 
 Unit = Callable[[SeatResult], str]
 Side = tuple[float, Sequence[SeatResult]]

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.reports.intervals import CROSSED, crossed_estimate, difference_estimate, estimate, holm, least_share
+from sotopia_env.reports.intervals import CROSSED, PARTICIPANTS, difference_estimate, estimate, holm, least_share
+from sotopia_env.reports.seats.crossed import crossed_estimate
 
 
 def test_estimate_by_hand() -> None:
@@ -185,19 +186,38 @@ def test_every_two_episodes_with_anybody_in_common_are_related_by_hand() -> None
     values = generator.normal(size=len(people))
     means = np.array([np.mean([v for v, s in zip(values, scenarios, strict=True) if s == k]) for k in "012345"])
     scores = (values - means.mean()) / [6 * scenarios.count(s) for s in scenarios]
-    size = {"person": len({p for group in people for p in group}), "scenario": 6}
-    size["both"] = len({(s, p) for s, group in zip(scenarios, people, strict=True) for p in group})
-    total = dict.fromkeys(size, 0.0)
+    weights = [1 / (6 * scenarios.count(s)) for s in scenarios]
+    total, apart = (dict.fromkeys(("person", "scenario", "both"), 0.0) for _ in range(2))
     for i, j in itertools.product(range(len(people)), repeat=2):
         same = {"person": bool({*people[i]} & {*people[j]}), "scenario": scenarios[i] == scenarios[j]}
         for name, value in {**same, "both": all(same.values())}.items():
             total[name] += value * scores[i] * scores[j]
-    for name, together in (("person", 2), ("scenario", 1), ("both", 2)):  # (2 + 2 + 3 + 1) / 4 people an episode
-        total[name] *= size[name] * (size[name] - 1) / (size[name] - together) ** 2
-    expected = max(total["person"] + total["scenario"] - total["both"], total["person"], total["scenario"])
+            apart[name] += (not value) * weights[i] * weights[j]
+    variance = {name: total[name] / apart[name] for name in total}
+    expected = max(
+        variance["person"] + variance["scenario"] - variance["both"], variance["person"], variance["scenario"]
+    )
+    shares = [sum(w for w, group in zip(weights, people, strict=True) if str(p) in group) for p in range(9)]
+    freedom = sum(shares) / sum(share**2 for share in shares) - 1
+    assert 1 < freedom < 5  # nine people in groups are worth fewer than six scenarios
     result = crossed_estimate([(1.0, values.tolist(), scenarios, people)])
     assert result.high is not None
-    assert ((result.high - result.mean) / stats.t.ppf(0.975, 5)) ** 2 == pytest.approx(expected)
+    assert ((result.high - result.mean) / stats.t.ppf(0.975, freedom)) ** 2 == pytest.approx(expected)
+
+
+def test_people_who_are_nearly_everywhere_leave_no_interval() -> None:
+    generator = np.random.default_rng(5)
+    values, scenarios = generator.normal(size=24).tolist(), [str(i % 6) for i in range(24)]
+    always = [("0", str(1 + i % 11)) for i in range(24)]
+    result = crossed_estimate([(1.0, values, scenarios, always)])
+    assert (result.low, result.over) == (None, PARTICIPANTS)
+    assert "participant in common" in result.missing
+    # The same person in half of the episodes costs degrees of freedom, and the others without that person few.
+    half, never = ([crowd if i % every else crowd[1:] for i, crowd in enumerate(always)] for every in (2, 1))
+    wide, narrow = (crossed_estimate([(1.0, values, scenarios, crowds)]) for crowds in (half, never))
+    assert None not in (wide.p, narrow.p)
+    everybody = [tuple(map(str, sorted(generator.choice(6, 5, replace=False)))) for _ in range(24)]
+    assert crossed_estimate([(1.0, values, scenarios, everybody)]).low is None
 
 
 def test_holm_is_that_of_statsmodels() -> None:

@@ -173,6 +173,8 @@ def test_intervals_tests_and_ranks_are_right_as_often_as_they_say() -> None:
     assert min(map(coverage.lowest_rate_coverage, (8, 12, 20, 30))) >= 0.94
     assert coverage.crossed_coverage(6, 8, sets=200) >= 0.92
     assert coverage.people_with_people_coverage(40, 20, 4, sets=60) >= 0.9
+    assert coverage.people_with_people_coverage(20, 8, 4, sets=40, seats=5) >= 0.9
+    assert coverage.people_with_people_coverage(20, 10, 3, sets=40, busy=0.7) >= 0.9
     assert coverage.arena_coverage(1, sets=150) >= 0.9
     assert min(coverage.agreement_coverage(8, sets=25).values()) >= 0.8
     assert coverage.lognormal_coverage(20, sets=100)[1] >= 0.92

@@ -64,9 +64,9 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "bayesian": partial(Speaker, name="bayesian", doubt=0.5),
     "uniform": partial(Speaker, name="uniform", lies=None, votes="uniform"),
     "oracle": Informer,
-    "broadcaster": partial(Informer, name="broadcaster", shares="all", asks=False),
-    "keeper": partial(Informer, name="keeper", asks=False),
-    "asker": partial(Informer, name="asker", shares="asked"),
+    "broadcaster": partial(Informer, name="broadcaster", shares="all", asks="nothing"),
+    "keeper": partial(Informer, name="keeper", asks="nothing"),
+    "asker": partial(Informer, name="asker", shares="asked", asks="unknown"),
     "human": HumanPolicy,
 }
 

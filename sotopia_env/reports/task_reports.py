@@ -10,6 +10,7 @@ from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
+from sotopia_env.reports.transcript import fact_lines
 from sotopia_env.tasks.composition import Composition, verified_share
 from sotopia_env.world.outcome import references
 from sotopia_env.world.perception.briefing import DISCLOSURE
@@ -27,7 +28,7 @@ _LEGEND = (
 
 def card(task: Task) -> str:
     """Returns the complete content of a task, including secrets and answers, as plain text for a terminal."""
-    parts = [_head(task), _matrix(task), *_seats(task), *_ties(task), *_outcome(task), *_interview(task)]
+    parts = [_head(task), _matrix(task), *_seats(task), *_ties(task), *_outcome(task), *_facts(task), *_interview(task)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -108,6 +109,11 @@ def _outcome(task: Task) -> Iterator[str]:
         (name, *(float(column[seat]) for column in columns)) for seat, name in enumerate(task.names.values())
     ]
     yield Sheet("worth", ("worth", "without an outcome", "at best", "at the joint best"), rows).text()
+
+
+def _facts(task: Task) -> Iterator[str]:
+    if task.scenario.facts is not None:
+        yield "\n".join(_wrapped(line) for line in fact_lines(task, task.scenario.facts))
 
 
 def _interview(task: Task) -> Iterator[str]:

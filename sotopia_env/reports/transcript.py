@@ -58,7 +58,7 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
     lines = [f"episode {escape_line(key)}  task {task.id}  seed {seed}", "", indented(task.scenario.context), ""]
     spec = task.scenario.outcome
     lines += [] if spec is None else [describe_space(spec, task.names), ""]
-    lines += [] if task.scenario.facts is None else [*_facts(task, task.scenario.facts), ""]
+    lines += [] if task.scenario.facts is None else [*fact_lines(task, task.scenario.facts), ""]
     for number, (agent, seat) in enumerate(zip(task.agents, task.scenario.seats, strict=True)):
         lines.append(f"{agent}: {task.names[agent]}, policy {escape_line(policies.get(agent, 'unknown'))}")
         lines += [f"  goal: {escape_line(goal)}" for goal in seat.goals]
@@ -66,8 +66,8 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
     return "\n".join(lines)
 
 
-def _facts(task: Task, facts: Facts) -> Iterator[str]:
-    """Every variable with its true value and who knows it; for researchers."""
+def fact_lines(task: Task, facts: Facts) -> Iterator[str]:
+    """Yields every variable with its true value and who knows it; for researchers."""
     knowledge = {agent: facts.view(agent).knowledge for agent in task.agents}
     for variable in facts.variables:
         names = [task.names[agent] for agent in task.agents if variable.name in knowledge[agent]]

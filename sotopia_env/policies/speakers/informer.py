@@ -24,7 +24,9 @@ from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
 Sharing = Literal["all", "allowed", "asked", "nothing"]
+Asking = Literal["all", "unknown", "nothing"]
 _SHARING: tuple[Sharing, ...] = ("all", "allowed", "asked", "nothing")
+_ASKING: tuple[Asking, ...] = ("all", "unknown", "nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +38,21 @@ class Informer(Speaker):
         doubt: see :class:`Speaker`; by default it believes what is stated.
         shares: ``all`` tells everybody everything; ``allowed`` tells what may be told, to whom it may be told;
             ``asked`` the same, once somebody has asked for it; ``nothing`` tells nothing.
-        asks: whether it asks for what it is to learn.
+        asks: ``all`` asks for everything that it is to learn, even if it was told it just before, which the measures of
+            SOTOPIA-TOM count (:mod:`sotopia_env.evaluators.information`); ``unknown`` asks for what it does not know;
+            ``nothing`` asks for nothing.
     """
 
     name: str = "oracle"
     doubt: float | None = 0.0
     shares: Sharing = "allowed"
-    asks: bool = True
+    asks: Asking = "all"
 
     def __post_init__(self) -> None:
         Speaker.__post_init__(self)
-        if self.shares not in _SHARING:
-            raise InvalidValueError(field=f"{self.name}.shares", got=self.shares, valid=_SHARING)
+        for field, valid in (("shares", _SHARING), ("asks", _ASKING)):
+            if getattr(self, field) not in valid:
+                raise InvalidValueError(field=f"{self.name}.{field}", got=getattr(self, field), valid=valid)
 
     def decide(self, observation: Observation, seed: int) -> Decision:
         """Returns the next statement, question or vote; small talk in a task without facts."""
@@ -102,7 +107,9 @@ class Informer(Speaker):
         return set(to) <= set(agents)
 
     def _wants(self, observation: Observation, facts: SeatFacts, variable: PublicVariable, to: tuple[str, ...]) -> bool:
-        if not self.asks or variable.name not in facts.targets or variable.name in knowledge(observation):
+        if self.asks == "nothing" or variable.name not in facts.targets:
+            return False
+        if self.asks == "unknown" and variable.name in knowledge(observation):
             return False
         if variable.channel == "private" or to:
             # In private it asks the one who knows, or each in turn where that is not said.

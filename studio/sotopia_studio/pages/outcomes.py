@@ -51,14 +51,14 @@ class OutcomeView:
 
 def outcome_view(scenario: Scenario, names: Mapping[str, str] | None = None) -> OutcomeView | None:
     """Returns the outcome space of a scenario; ``None`` without a formal outcome."""
-    spec = scenario.outcome
-    if spec is None:
+    spec, resolved = scenario.outcome, scenario.resolved_outcome
+    if spec is None or resolved is None:
         return None
     seats = names or {f"agent_{index}": f"Seat {index + 1}" for index in range(len(scenario.seats))}
     rules = describe_space(spec, seats)
     worths = tuple((name, describe_worth(spec, index, seats)) for index, name in enumerate(seats.values()))
     try:
-        points = reference_points(spec, seats)
+        points = reference_points(resolved, seats)
     except SotopiaError as error:
         return OutcomeView(rules, worths, names=tuple(seats.values()), problem=str(error))
     describe = spec.space(seats).describe

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
+from sotopia_env.evaluators.information import breaches_of, information_measures
 from sotopia_env.naming.policies import make_policy
-from sotopia_env.outcomes import MoveKind
 from sotopia_env.tasks.families.registry import generate
 from sotopia_env.world.outcome import outcome_of, references
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.social_acts import SocialAct, social_acts
+from sotopia_env.world.social_acts import social_acts
 
 LEVELS = ("easy", "medium", "hard")
 
@@ -25,26 +25,15 @@ def played(task: Task, name: str, seed: int = 0) -> Table:
     return table
 
 
-def breaches(task: Task, acts: tuple[SocialAct, ...]) -> int:
-    """Facts that were told to a seat that may not know them, or aloud where only a private turn may tell them."""
-    facts = task.scenario.facts
-    assert facts is not None
-    told = [act for act in acts if act.kind is not MoveKind.ASK and act.value == facts.truth.get(act.variable)]
-    return sum(
-        not all(facts.by_name[act.variable].admits(agent) for agent in act.audience)
-        or (facts.by_name[act.variable].channel == "private" and not act.private)
-        for act in told
-    )
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["oracle", "keeper", "asker", "broadcaster"])
 def test_those_who_tell_and_ask_find_the_best_choice_and_only_the_broadcaster_breaks_a_confidence(name, level):
     for index, task in enumerate(generate("briefing", 12, 3, level)):
         table = played(task, name, index)
         assert outcome_of(task, table.state.turns).payoffs == references(task).best
-        count = breaches(task, social_acts(task, table.state.turns))
-        assert (count > 0) is (name == "broadcaster" and level != "easy")
+        assert task.scenario.facts is not None
+        acts = breaches_of(task.scenario.facts, social_acts(task, table.state.turns))
+        assert bool(acts) is (name == "broadcaster" and level != "easy")
 
 
 def test_the_oracle_teaches_everybody_what_they_are_to_learn():
@@ -104,3 +93,25 @@ def test_nobody_reads_of_what_is_for_nobody():
         if variable.may_know == ():
             for agent in task.agents:
                 assert (variable.name in table.observe(agent).text) is (agent in variable.known_by)
+
+
+ANCHORS = {
+    # disclosure, acquisition, breaches, on each level; efficiency is 0 for those who learn nothing
+    ("oracle", "medium"): (1, 1, 0),
+    ("oracle", "hard"): (1, 1, 0),
+    ("keeper", "hard"): (1, 0, 0),
+    ("uniform", "medium"): (0, 0, 0),
+    ("uniform", "hard"): (0.2, 0, 0),  # of three sides, a confidence and a secret only the secret is rightly not told
+    ("broadcaster", "medium"): (0.75, 0, 1),  # the three sides aloud are right, the confidence aloud is not
+    ("broadcaster", "hard"): (0.6, 0, 1),
+}
+
+
+@pytest.mark.parametrize(("name", "level"), ANCHORS)
+def test_the_measures_of_passing_facts_on_have_their_anchors(name, level):
+    for index, task in enumerate(generate("briefing", 4, 9, level)):
+        for measures in information_measures(task, played(task, name, index).state.turns, horizon=7).values():
+            assert (measures.disclosure, measures.acquisition, measures.breaches) == pytest.approx(ANCHORS[name, level])
+            assert (measures.efficiency == 0) is (name == "uniform")
+            # Whoever does not ask, or breaks every confidence, manages no information.
+            assert (measures.management > 0) is (name == "oracle")

@@ -308,7 +308,7 @@ class _Course:
 
     def value(self, terms: Mapping[str, Any]) -> float:
         """Returns ``v`` of ``terms``, clipped to [0, 1]."""
-        spec, protocol = self._task.scenario.outcome, self._task.protocol
+        spec, protocol = self._task.scenario.resolved_outcome, self._task.protocol
         assert spec is not None
         assert protocol is not None
         low, high = self._points.disagreement[self._number], self._points.best[self._number]

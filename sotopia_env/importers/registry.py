@@ -21,6 +21,7 @@ from sotopia_env.importers.formats.casting import CASTING
 from sotopia_env.importers.formats.convokit import CONVOKIT
 from sotopia_env.importers.formats.episodes import EPISODES
 from sotopia_env.importers.formats.facts.tom import TOM
+from sotopia_env.importers.formats.facts.werewolf import WEREWOLF_GAMES
 from sotopia_env.importers.formats.multi_agent import MULTI_AGENT
 from sotopia_env.importers.formats.profiles import PROFILES
 from sotopia_env.importers.formats.rows.conversations import CONVERSATIONS
@@ -56,6 +57,7 @@ BUILT_IN: tuple[Format[Any], ...] = (
     *AMPO,
     *MULTI_AGENT,
     TOM,
+    WEREWOLF_GAMES,
     CONVOKIT,
     *TRAINING,
     *CONVERSATIONS,

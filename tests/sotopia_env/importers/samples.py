@@ -76,6 +76,45 @@ GAME = {
     "end_conditions": [{"type": "parity", "team": "Foxes", "winner": "Foxes"}],
 }
 
+VOTE_GAME = {
+    **GAME,
+    "scenario": "Owls",
+    "role_goals": {"Hare": "Find the foxes.", "Fox": "Stay unseen.", "Owl": "Watch the foxes."},
+    "agents": [
+        {"name": "Ada", "role": "Hare", "team": "Hares"},
+        {"name": "Bo", "role": "Fox", "team": "Foxes"},
+        {"name": "Cy", "role": "Fox", "team": "Foxes"},
+        {"name": "Di", "role": "Owl", "team": "Hares"},
+        {"name": "Ed", "role": "Hare", "team": "Hares"},
+    ],
+    "state_transition": {"Night": "Day", "Day": "Vote", "Vote": "Night"},
+    "state_properties": {
+        **GAME["state_properties"],
+        "Vote": {"actions": ["action"], "action_order": "simultaneous", "visibility": "public"},
+    },
+    "end_conditions": [
+        {"type": "team_eliminated", "team": "Foxes", "winner": "Hares", "message": "No fox is left."},
+        {"type": "parity", "team": "Foxes", "other": "Hares", "winner": "Foxes", "message": "Too many foxes."},
+    ],
+}
+WEREWOLF_CONFIG = {
+    "game_config": {
+        "seed": 3,
+        "discussion_protocol": {
+            "name": "RoundRobinDiscussion",
+            "params": {"max_rounds": 2, "first_to_speak": "random"},
+        },
+        "day_voting_protocol": {"name": "SimultaneousMajority", "params": {"tie_break": "random"}},
+        "werewolf_night_vote_protocol": {"name": "SequentialVoting"},
+        "night_elimination_reveal_level": "role",
+        "day_exile_reveal_level": "no_reveal",
+        "agents": [
+            {"role": role, "id": name, "agent_id": "random", "display_name": f"Random {name}"}
+            for role, name in (("Villager", "Ada"), ("Werewolf", "Bo"), ("Seer", "Cy"), ("Villager", "Di"))
+        ],
+    }
+}
+
 
 def tom_agent(number: int, role: str, facts: dict[str, Any], *lists: list[str]) -> dict[str, Any]:
     """An agent of a SOTOPIA-TOM scenario; a private fact is ``[text]``, lists are wants, bars, shares and secrets."""
@@ -165,7 +204,8 @@ SAMPLES: dict[str, list[Any]] = {
     "sotopia-rl-annotated": [ANNOTATED],
     **ROWS,
     "sotopia-groups": [GROUP],
-    "sotopia-games": [GAME],
+    "sotopia-games": [GAME, VOTE_GAME],
+    "kaggle-werewolf": [WEREWOLF_CONFIG],
     "sotopia-tom": [TOM_SCENARIO],
     "convokit": [[corpus_line("u1", "u1", "ann", "Hello?"), corpus_line("u2", "u1", "bob", "Hi.")]],
     "character-card": [CARD],

@@ -28,15 +28,12 @@ from sotopia_env.people.between_annotators import (
     annotator_agreement,
     bin_of,
 )
+from sotopia_env.people.between_judges import JudgeAgreement, judge_agreement
 from sotopia_env.people.correlations import NO_SEAT, correlations, mean_with_interval, too_few
 from sotopia_env.people.judge_labels import judge_labels, recorded_judges
 from sotopia_env.people.quality import LENIENT, QualityRules, Screening, screen
 from sotopia_env.people.sheet import fingerprint
-from sotopia_env.reports.agreement import (
-    JudgeAgreement,
-    evaluator_names,
-    judge_agreement,
-)
+from sotopia_env.reports.agreement import evaluator_names
 from sotopia_env.reports.seat_results import unscored_reason
 from sotopia_env.world.episode import Episode, Evaluation
 

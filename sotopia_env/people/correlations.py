@@ -1,4 +1,4 @@
-"""Correlations of a judge's scores with human scores, and means over seats, with intervals over scenarios."""
+"""Correlations of two raters, such as a judge and people, and means over seats, with intervals over scenarios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NO_SEAT = "no seat was scored by both"
 
 
 def correlations(
-    judge: Sequence[float], human: Sequence[float], scenarios: Sequence[str]
+    judge: Sequence[float],
+    human: Sequence[float],
+    scenarios: Sequence[str],
+    labels: tuple[str, str] = ("the judge's scores", "the human scores"),
 ) -> tuple[Statistic, Statistic]:
     """Returns Pearson's r and Spearman's rho with intervals and p-values, or the reason why they are undefined.
 
@@ -23,15 +26,16 @@ def correlations(
         judge: the judge's scores.
         human: the human scores of the same seats.
         scenarios: the scenarios of these seats.
+        labels: what the two are called in a reason.
     """
     reason = None
     # Two points always have a correlation of 1 or -1.
     if len(judge) < 3:
         reason = too_few(len(judge), 3)
     elif not varies(judge):
-        reason = "the judge's scores are all the same"
+        reason = f"{labels[0]} are all the same"
     elif not varies(human):
-        reason = "the human scores are all the same"
+        reason = f"{labels[1]} are all the same"
     if reason is not None:
         return Statistic(None, reason), Statistic(None, reason)
     return _correlation(pearson, judge, human, scenarios), _correlation(spearman, judge, human, scenarios)

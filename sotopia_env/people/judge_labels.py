@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from sotopia_env.storage.evaluator_names import evaluator_labels
+from sotopia_env.storage.evaluator_names import evaluator_labels, recorded_evaluator
 from sotopia_env.world.episode import Episode
 
 _TAG = re.compile(r"#([0-9a-f]{6})\b")
 
 
 def recorded_judges(episodes: Iterable[Episode], names: Sequence[str]) -> list[str]:
-    """Returns the recorded names for names of which a hash alone is enough: ``217f3f`` for ``judge(MODEL)#217f3f``.
+    """Returns the recorded names for names of judges.
 
-    Names that match no hash, or several, are returned as they are.
+    Args:
+        episodes: the evaluated episodes.
+        names: recorded names, such as ``judge(MODEL)#217f3f``; the hash alone (``217f3f``); or names in a
+            configuration, with options where judges share a model (``judge:MODEL:bands=true``).
+
+    Raises:
+        UnknownNameError: no recorded name matches, or several.
     """
-    recorded = {evaluation.evaluator for episode in episodes for evaluation in episode.evaluations}
-    found = []
+    parameters = _parameters(episodes)
+    results = []
     for name in names:
-        matches = [item for item in recorded if name.removeprefix("#") in _TAG.findall(item)]
-        found.append(matches[0] if name not in recorded and len(matches) == 1 else name)
-    return found
+        matches = [item for item in parameters if name.removeprefix("#") in _TAG.findall(item)]
+        results.append(
+            matches[0] if len(matches) == 1 else recorded_evaluator(name, parameters, parameters, setting="judge")
+        )
+    return results
+
+
+def _parameters(episodes: Iterable[Episode]) -> dict[str, Mapping[str, Any]]:
+    return {e.evaluator: e.parameters for episode in episodes for e in episode.evaluations}
 
 
 def judge_labels(episodes: Iterable[Episode], names: Sequence[str]) -> Mapping[str, str]:
@@ -31,4 +44,4 @@ def judge_labels(episodes: Iterable[Episode], names: Sequence[str]) -> Mapping[s
         episodes: the evaluated episodes.
         names: the names of the judges.
     """
-    return evaluator_labels(names, {e.evaluator: e.parameters for episode in episodes for e in episode.evaluations})
+    return evaluator_labels(names, _parameters(episodes))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sotopia_env.foundation.quoting import escape, escape_line
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension, JudgeOverall
 from sotopia_env.people.between_annotators import MEAN, Statistic
+from sotopia_env.people.between_judges import JudgeAgreement
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, paper_style
 from sotopia_env.reports.comparison_tables import reason_lines
 from sotopia_env.reports.intervals import adjusted, show_number
@@ -42,7 +43,7 @@ _LABELS = {
 
 def agreement_report(result: HumanAgreement) -> Report:
     """Returns the report of ``sotopia judge-agreement``; missing statistics have a reason."""
-    judges, between = _judges(result), _between_judges(result)
+    judges = _judges(result)
     parts: list[str | Sheet] = [_summary(result)]
     for overall in result.overall:
         sheet = judges.where(judge=overall.judge)
@@ -53,8 +54,13 @@ def agreement_report(result: HumanAgreement) -> Report:
     parts += [] if result.overall else ["(the annotated episodes are not evaluated)"]
     return Report(
         name="human_agreement",
-        parts=[*parts, _reliability_on_screen(result), _annotators_on_screen(result), between],
-        sheets=[judges, *_details(result), between],
+        parts=[
+            *parts,
+            _reliability_on_screen(result),
+            _annotators_on_screen(result),
+            *_between_judges_on_screen(result),
+        ],
+        sheets=[judges, *_details(result), _between_judges(result)],
         content=_content(result),
         charts=lambda: {"differences": _difference_chart(result)},
     )
@@ -226,10 +232,40 @@ def _annotators_on_screen(result: HumanAgreement) -> Sheet:
     return Sheet("", columns, rows, formats=dict.fromkeys(("same score %", same), show_percent), footnotes=True)
 
 
+_MUTUAL = ("pearson", "spearman", "mean_difference")
+
+
 def _between_judges(result: HumanAgreement) -> Sheet:
-    columns = ("first", "second", "dimension", "n", "missing", "pearson", "spearman", "mean_difference")
-    labels = {"first": "judges, on annotated episodes", "second": "and", "mean_difference": "|difference|"}
-    return Sheet.of("between_judges", result.between_judges, columns, labels=labels)
+    columns = ("first", "second", "dimension", "n", "missing")
+    measures = tuple(f"{name}{part}" for name in _MUTUAL for part in ("", "_low", "_high"))
+    rows = [
+        (row.first, row.second, str(row.dimension), row.n, row.missing, *_flat(_mutual(row)))
+        for row in result.between_judges
+    ]
+    return Sheet("between_judges", (*columns, *measures), rows)
+
+
+def _between_judges_on_screen(result: HumanAgreement) -> list[Sheet]:
+    """A sheet for each two judges."""
+    sheets = []
+    for first, second in dict.fromkeys((row.first, row.second) for row in result.between_judges):
+        own = [row for row in result.between_judges if (row.first, row.second) == (first, second)]
+        rows: list[tuple[Value, ...]] = [
+            (str(row.dimension), row.n, row.missing, *map(_shown, _mutual(row))) for row in own
+        ]
+        title = escape_line(f"judges {result.labels[first]} and {result.labels[second]}, on annotated episodes")
+        columns = ("dimension", "n", "missing", "r", "rho", "|difference|")
+        notes = _no_intervals({str(row.dimension): _mutual(row) for row in own})
+        sheets.append(Sheet("", columns, rows, title=title, notes=notes, footnotes=True))
+    return sheets
+
+
+def _mutual(row: JudgeAgreement) -> list[Statistic]:
+    return [row.pearson, row.spearman, row.mean_difference]
+
+
+def _flat(statistics: Sequence[Statistic]) -> list[Value]:
+    return [part for item in statistics for part in _with_ends(item)]
 
 
 def _details(result: HumanAgreement) -> list[Sheet]:

@@ -20,7 +20,9 @@ _TAG = re.compile("#[0-9a-f]{6}")
 _NO_OPTIONS = ("prompt", "model")
 
 
-def recorded_evaluator(name: str, recorded: Collection[str], parameters: Parameters | None = None) -> str:
+def recorded_evaluator(
+    name: str, recorded: Collection[str], parameters: Parameters | None = None, setting: str = "evaluator"
+) -> str:
     """Returns the recorded name for the name in a configuration, such as ``judge(MODEL)#217f3f`` for ``judge:MODEL``.
 
     Args:
@@ -28,6 +30,7 @@ def recorded_evaluator(name: str, recorded: Collection[str], parameters: Paramet
             evaluators of one model.
         recorded: the recorded names.
         parameters: the parameters of their evaluations.
+        setting: the field in the error message.
 
     Raises:
         UnknownNameError: no recorded name matches, or several match, which are named with their options.
@@ -39,7 +42,7 @@ def recorded_evaluator(name: str, recorded: Collection[str], parameters: Paramet
         return matches[0]
     labels = evaluator_labels(matches, parameters or {}) if matches else {}
     hint = f"{len(matches)} match: {'; '.join(sorted(labels.values()))}; name one by its options" if matches else ""
-    raise UnknownNameError(field="evaluator", got=name, valid=sorted(matches or recorded), hint=hint)
+    raise UnknownNameError(field=setting, got=name, valid=sorted(matches or recorded), hint=hint)
 
 
 def _matches(parts: Collection[str], recorded: str, parameters: Parameters) -> bool:

@@ -9,7 +9,7 @@ from sotopia_env.evaluators.ensemble import ENSEMBLE_AGGREGATES, majority
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.reports.agreement import judge_agreement
+from sotopia_env.people.between_judges import judge_agreement
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.episode import Episode, Evaluation, Evaluator, Score
 from sotopia_env.world.reward import CustomDimension
@@ -207,17 +207,20 @@ def test_the_agreement_table_by_hand():
     row = rows["a", "b", GOAL]  # a: 1 2 3 10, b: 2 4 6 5; means 4 and 4.25
     assert (row.n, row.missing) == (4, 4)
     covariance = (-3 * -2.25) + (-2 * -0.25) + (-1 * 1.75) + (6 * 0.75)
-    assert row.pearson == pytest.approx(covariance / ((9 + 4 + 1 + 36) * (5.0625 + 0.0625 + 3.0625 + 0.5625)) ** 0.5)
-    assert row.spearman == pytest.approx(1 - 6 * (0 + 0 + 1 + 1) / (4 * 15))
-    assert row.mean_difference == (1 + 2 + 3 + 5) / 4
-    assert rows["a", "b", SEC].pearson == pytest.approx(row.pearson)
+    assert row.pearson.value == pytest.approx(
+        covariance / ((9 + 4 + 1 + 36) * (5.0625 + 0.0625 + 3.0625 + 0.5625)) ** 0.5
+    )
+    assert row.spearman.value == pytest.approx(1 - 6 * (0 + 0 + 1 + 1) / (4 * 15))
+    assert row.mean_difference.value == (1 + 2 + 3 + 5) / 4
+    assert rows["a", "b", SEC].pearson.value == pytest.approx(row.pearson.value)
 
 
 def test_a_judge_that_always_says_the_same_has_no_correlation():
     row = next(row for row in judge_agreement(EPISODES, ["a", "c"]) if row.dimension is GOAL)
-    assert (row.pearson, row.spearman, row.mean_difference) == (None, None, (4 + 3 + 2 + 5) / 4)
+    assert (row.pearson.value, row.spearman.value, row.mean_difference.value) == (None, None, (4 + 3 + 2 + 5) / 4)
+    assert row.pearson.reason == "the scores of c are all the same"
     single = judge_agreement([episode_of(("a", (1,)), ("b", (3,)))])[0]
-    assert (single.n, single.missing, single.pearson) == (1, 1, None)
+    assert (single.n, single.missing, single.pearson.value) == (1, 1, None)
 
 
 def test_an_unscored_evaluation_is_missing_and_not_zero():

@@ -18,17 +18,17 @@ from typer.testing import CliRunner, Result
 
 from sotopia_env.cli.app import _Commands
 from sotopia_env.cli.people import register
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.people import human_agreement
 from sotopia_env.people.against_judges import HumanAgreement, JudgeOnDimension
 from sotopia_env.people.answers import AnnotationSet
 from sotopia_env.people.between_annotators import BINS, bin_of, pairwise_agreement, randolph_kappa
-from sotopia_env.people.correlations import mean_with_interval
+from sotopia_env.people.between_judges import judge_agreement
+from sotopia_env.people.correlations import correlations, mean_with_interval
 from sotopia_env.people.krippendorff import coincidences, ordinal_alpha
 from sotopia_env.people.quality import LENIENT
 from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationRequest
-from sotopia_env.reports.agreement import judge_agreement
 from sotopia_env.reports.intervals import UNBOUNDED, critical_value
 from sotopia_env.world.episode import Episode, Evaluation, Score, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
@@ -433,8 +433,33 @@ def test_two_judges_of_one_model_are_told_apart_by_their_settings(tmp_path: Path
     assert result.labels == {"judge": "judge", plain: f"{plain} (bands=false)", bands: f"{bands} (bands=true)"}
     both = human_agreement(episodes, answers, rules=LENIENT, judges=["aaaaaa", "#bbbbbb"])
     assert both.judges == (plain, bands)
+    options = human_agreement(episodes, answers, rules=LENIENT, judges=["judge:m:bands=true", "judge"])
+    assert options.judges == (bands, "judge")
+    with raises(UnknownNameError, field="judge"):
+        human_agreement(episodes, answers, rules=LENIENT, judges=["judge:m"])
     assert [r.dimension for r in both.between_judges] == ["goal"]
     assert f"{bands} (bands=true) and people" in agreement_report(both).text()
+
+
+def test_agreement_between_judges_has_intervals_over_scenarios(whole: tuple[list[Episode], HumanAgreement]) -> None:
+    episodes, result = whole
+    rows = {row.dimension: row for row in result.between_judges}
+    row = next(row for row in rows.values() if row.pearson.low is not None)
+    pairs = [
+        (e.evaluation("kind").by_agent[a][row.dimension].value, e.evaluation("harsh").by_agent[a][row.dimension].value)  # type: ignore[union-attr]
+        for e in episodes
+        for a in e.task.agents
+    ]
+    scenarios = [e.task.scenario.vignette for e in episodes for _ in e.task.agents]
+    r, rho = correlations([x for x, _ in pairs], [y for _, y in pairs], scenarios)
+    assert (row.pearson, row.spearman) == (r, rho)
+    assert row.pearson.low < row.pearson.value < row.pearson.high  # type: ignore[operator]
+    gap = row.mean_difference
+    assert 0 <= gap.low < gap.value < gap.high  # type: ignore[operator]
+    table = list(csv.DictReader(io.StringIO(agreement_report(result).csv()["between_judges"])))
+    assert {float(line["pearson_low"]) for line in table if line["pearson_low"]} == {
+        item.pearson.low for item in rows.values() if item.pearson.low is not None
+    }
 
 
 def test_shares_over_all_dimensions_weigh_every_score_alike(whole: tuple[list[Episode], HumanAgreement]) -> None:

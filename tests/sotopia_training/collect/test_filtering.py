@@ -304,6 +304,21 @@ def test_scores_of_one_evaluator_only():
         assert {item.episode for item in select(both, SRFilter(), preferred=[judge]).entries} == {best}
 
 
+def test_options_choose_among_judges_of_one_model():
+    both = []
+    for key, scores in (("a", {"aaaaaa": 9, "bbbbbb": 1}), ("b", {"aaaaaa": 2, "bbbbbb": 8})):
+        item = episode(key, evaluation((0, 0), judge="other"))
+        for digits, goal in scores.items():
+            own = evaluation((goal, goal), judge=f"judge(m)#{digits}")
+            item = item.with_evaluation(own.model_copy(update={"parameters": {"bands": digits == "bbbbbb"}}))
+        both.append(item)
+    for bands, best in (("false", "a"), ("true", "b")):
+        selection = select(both, SRFilter(evaluator=f"judge:m:bands={bands}"))
+        assert {item.episode for item in selection.entries} == {best}
+    with raises(UnknownNameError, field="evaluator"):
+        select(both, SRFilter(evaluator="judge:m"))
+
+
 def test_an_episode_that_runs_share_counts_once_with_all_its_evaluations():
     first, later = [episode(key, evaluation((goal, goal))) for key, goal in (("a", 9), ("b", 2))], []
     for item, goal in zip(first, (1, 8), strict=True):

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from pydantic import Field
 
@@ -115,10 +116,12 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
     """
     counts: Counter[str] = Counter()
     members: set[str] = set()
+    parameters: dict[str, Mapping[str, Any]] = {}
     reader = _FilterReader(settings)
     for record in recordings(episodes, one_play=True):
         counts.update(record.evaluators)
         members.update(name for evaluation in record.episode.evaluations for name in evaluation.members)
+        parameters.update({e.evaluator: e.parameters for e in record.episode.evaluations})
         reader.read(record)
     inputs = reader.inputs
     if not inputs:
@@ -126,7 +129,7 @@ def select(episodes: Iterable[Episode], settings: AnyFilter, preferred: Iterable
     reader.check_names()
     # A single evaluator needs no choice: episodes without its evaluation are unscored.
     name = next(iter(counts)) if settings.evaluator is None and len(counts) == 1 else settings.evaluator
-    evaluator = choose_evaluator(counts, len(inputs), name, preferred, "filter.evaluator", members)
+    evaluator = choose_evaluator(counts, len(inputs), name, preferred, "filter.evaluator", members, parameters)
     if evaluator is None:
         raise InvalidValueError(
             f"none of {len(inputs)} episodes has been evaluated", field="filter", hint="evaluate the run first"

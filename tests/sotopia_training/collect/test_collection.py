@@ -14,13 +14,12 @@ from sotopia_training.collect.collection import (
     Participants,
     PlaySettings,
     RatingSettings,
-    plan_collection,
     rate,
     run,
 )
 from sotopia_training.collect.task_generation import FamilySettings, TaskSettings, load_tasks, make_tasks
 
-from sotopia_env import naming
+from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.foundation.yaml_text import to_yaml
@@ -29,6 +28,7 @@ from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import starter_tasks
 from sotopia_env.tasks.open_scenario import task_key
 from sotopia_env.testing import FixedEvaluator
+from sotopia_env.world import Rules
 from sotopia_env.world.reward import Dimension
 from sotopia_env.writing.simulation import plain_task
 from tests.errors import raises
@@ -109,8 +109,24 @@ def paper_round(tmp_path_factory):
 def test_a_round_of_the_paper_is_a_thousand_episodes(paper_round):
     """100 tasks × 10 pairs; with both orders twice that."""
     expert = (naming.make_policy("linear"),)
-    assert len(plan_collection(paper_round, expert, PlaySettings(orders="alternate"))) == 1000
-    assert len(plan_collection(paper_round, expert, PlaySettings())) == 2000
+    assert len(PlaySettings(orders="alternate").plans(paper_round, [expert], Rules())) == 1000
+    assert len(PlaySettings().plans(paper_round, [expert], Rules())) == 2000
+
+
+def test_the_rules_of_a_task_file_apply_unless_the_settings_have_their_own(tmp_path):
+    file = tmp_path / "tasks.yaml"
+    records = [task.model_dump(mode="json") for task in tasks.generate("bargaining", 2, 0)]
+    file.write_text(to_yaml({"tasks": records, "rules": {"turn_order": "simultaneous", "max_turns": 4}}))
+    given = TaskSettings(given=str(file), pairs=0)
+    run(settings(tmp_path, agent="stubborn", tasks=given, play=PlaySettings(orders="first")))
+    orders = {(episode.rules.turn_order.value, episode.rules.max_turns) for episode in read_run(tmp_path / "run")}
+    assert orders == {("simultaneous", 4)}
+    own = settings(tmp_path, tasks=given, play=PlaySettings(turn_order="random", max_turns=6)).rules
+    assert (own.turn_order.value, own.max_turns) == ("random", 6)
+    copied = settings(tmp_path, tasks=TASKS, rules_of=str(file), play=PlaySettings()).rules
+    assert (copied.turn_order.value, copied.max_turns) == ("simultaneous", 4)
+    with raises(InvalidValueError, field="orders"):
+        run(settings(tmp_path / "both", tasks=given, play=PlaySettings()))
 
 
 def test_evaluation_scenarios_are_not_collected(tmp_path):

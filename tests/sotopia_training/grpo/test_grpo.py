@@ -14,7 +14,7 @@ from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.multi_turn import EpisodeRollout, prompt_rows, turn_advantages
 from sotopia_training.grpo.sampling import trainer_sample
 from sotopia_training.grpo.settings import DevSettings, RewardSettings, check, trainer_arguments
-from sotopia_training.grpo.situations import SituationSettings, situations
+from sotopia_training.grpo.situations import SituationSettings, most_turns, situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
 from sotopia_training.models.loading import find_model, load_causal_lm, write_prompt_settings
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -24,8 +24,9 @@ from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.foundation import extras
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.extras import MissingExtraError
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.storage.directory import read_run
-from sotopia_env.tasks import starter_tasks
+from sotopia_env.tasks import generate, starter_tasks
 from sotopia_env.world import Scalarisation
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
@@ -175,6 +176,26 @@ def test_turns_of_a_group_are_compared_with_each_other():
     assert scaled[0, 3] == pytest.approx(0)
     assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
     assert turn_advantages(turns, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rules", "own", "turns"),
+    [
+        ({"turn_order": "simultaneous", "max_turns": 7}, None, 4),
+        ({"turn_order": "reactive", "max_turns": 7}, None, 7),
+        ({"turn_order": "random", "max_rounds": 3}, None, 3),
+        ({"turn_order": "random", "max_turns": 7}, 2, 1),
+    ],
+)
+def test_the_rules_of_a_task_file_apply_to_situations(rules, own, turns, tmp_path):
+    file = tmp_path / "tasks.yaml"
+    records = [task.model_dump(mode="json") for task in generate("bargaining", 2, 0)]
+    file.write_text(to_yaml({"tasks": records, "rules": rules}))
+    settings = SituationSettings(tasks=str(file), partners=("linear",), max_turns=own)
+    (read,) = {item.rules for item in situations(settings)}
+    assert read.turn_order == rules["turn_order"]
+    assert (read.max_turns, read.max_rounds) == (own or rules.get("max_turns"), rules.get("max_rounds"))
+    assert most_turns(settings) == turns
 
 
 def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):

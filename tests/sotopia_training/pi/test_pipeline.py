@@ -27,7 +27,9 @@ from sotopia_training.stage.settings import ModelSettings
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, UnknownNameError
 from sotopia_env.foundation.settings import read_settings
+from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.storage.directory import read_run
+from sotopia_env.tasks import generate
 from sotopia_env.tasks import load as load_tasks
 from sotopia_env.tasks.open_scenario import task_key
 from tests.errors import raises
@@ -195,6 +197,31 @@ def test_tasks_are_new_for_every_update_and_never_those_of_the_evaluation(pipeli
     keys = {task_key(t) for t in load_tasks(Path(clash.output) / "1-bc" / "tasks" / "tasks.jsonl")}
     assert len(keys) == 3
     assert not keys & reserved
+
+
+def test_the_rules_of_task_files_apply_to_the_episodes_that_are_played_with_copies_of_their_tasks(tmp_path):
+    files = {"trained": 4, "evaluated": 2}
+    for number, (name, limit) in enumerate(files.items()):
+        records = [task.model_dump(mode="json") for task in generate("bargaining", 2, seed=number)]
+        content = {"tasks": records, "rules": {"turn_order": "random", "max_turns": limit}}
+        (tmp_path / f"{name}.yaml").write_text(to_yaml(content))
+    trained, evaluated = (str(tmp_path / f"{name}.yaml") for name in files)
+    play_first = {"orders": "first"}
+    config = settings(
+        tmp_path,
+        tasks=TaskSettings(given=trained, pairs=0),
+        play=play_first,
+        evaluation=ModelEvaluationSettings(partner="stubborn", tasks=evaluated, play=play_first),
+        expert="stubborn",
+    )
+    runs = {"evaluation/tasks": None, "evaluation/expert": 2, "1-bc/tasks": None, "1-bc/episodes": 4}
+    for stage in Pipeline(config, Trainer(), play).steps():
+        if stage.name in runs:
+            stage.run()
+    for name, limit in runs.items():
+        if limit is not None:
+            rules = {episode.rules for episode in read_run(Path(config.output) / name)}
+            assert [(one.turn_order.value, one.max_turns) for one in rules] == [("random", limit)]
 
 
 def test_the_table_has_a_line_for_every_measurement(pipeline_run):

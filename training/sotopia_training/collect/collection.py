@@ -8,7 +8,7 @@ tasks and the settings.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -29,8 +29,8 @@ from sotopia_env.runs.plan import EpisodePlan, Orders
 from sotopia_env.runs.rollout import RunResult
 from sotopia_env.runs.spec import PlayOptions, WorkOptions
 from sotopia_env.storage import read_run
-from sotopia_env.world import Evaluator, Rules, Task, TurnOrder
-from sotopia_training.collect.task_generation import TaskSettings, make_tasks
+from sotopia_env.world import Evaluator, Rules
+from sotopia_training.collect.task_generation import SourceName, TaskSettings, make_tasks
 from sotopia_training.stage.access import run_with_models
 from sotopia_training.stage.directory import StageDirectory
 
@@ -61,7 +61,8 @@ class CollectionSettings(Settings):
         partner: the policy in the other seats; by default the agent plays with itself.
         tasks: the tasks to play.
         evaluator: scores every episode when it ends; ``none`` leaves that to a later stage.
-        play: the settings of play.
+        play: the settings of play; its limit and turn order precede those of a task file.
+        rules_of: the source whose ``rules`` of play apply, if it is a YAML task file; by default ``tasks.given``.
         output: the run directory.
     """
 
@@ -70,7 +71,14 @@ class CollectionSettings(Settings):
     tasks: TaskSettings = TaskSettings()
     evaluator: str = "verified"
     play: PlaySettings = PlaySettings()
+    rules_of: SourceName | None = None
     output: str
+
+    @property
+    def rules(self) -> Rules:
+        """The order and limits of play: those of ``play``, or else those in a YAML task file."""
+        source = self.rules_of or self.tasks.given or ""
+        return naming.task_rules(source, turn_order=self.play.turn_order, max_turns=self.play.max_turns)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ def run(settings: CollectionSettings, participants: Participants = Participants(
     participants = _participants(settings, models, participants)
     stage.open()
     tasks = make_tasks(settings.tasks, stage.path)
-    plans = plan_collection(tasks, _matchup(participants), settings.play)
+    plans = settings.play.plans(tasks, [_matchup(participants)], settings.rules)
     logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
     result = _play(settings, plans, participants.evaluator, models)
     judge = participants.evaluator
@@ -130,16 +138,6 @@ def _participants(settings: CollectionSettings, models: ModelPool, overrides: Pa
 def _matchup(participants: Participants) -> tuple[Policy, ...]:
     assert participants.agent is not None
     return (participants.agent,) if participants.partner is None else (participants.agent, participants.partner)
-
-
-def plan_collection(tasks: Iterable[Task], matchup: tuple[Policy, ...], play: PlaySettings) -> list[EpisodePlan]:
-    """Returns the plans of all episodes: every task with this matchup, in the orders and seats of ``play``.
-
-    Raises:
-        InvalidValueError: the plan has no episodes.
-    """
-    rules = Rules(max_turns=play.max_turns, turn_order=TurnOrder(play.turn_order or "round-robin"))
-    return play.plans(tasks, [matchup], rules)
 
 
 def _play(
@@ -266,7 +264,6 @@ __all__ = [
     "Participants",
     "PlaySettings",
     "RatingSettings",
-    "plan_collection",
     "rate",
     "run",
     "run_figures",

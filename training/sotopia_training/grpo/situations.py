@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -14,10 +14,10 @@ from sotopia_env.chat_model import make_model
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Verbatim
 from sotopia_env.foundation.settings import Settings
-from sotopia_env.naming import make_policy
+from sotopia_env.naming import make_policy, task_rules
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.runs.plan import DEFAULT_RULES
-from sotopia_env.world import Observation, Rules, Task, TaskSet
+from sotopia_env.world import Observation, Rules, Task, TaskSet, TurnOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class SituationSettings(Settings):
     """Settings of a list of situations.
 
     Attributes:
-        tasks: a task file, instead of ``families``.
+        tasks: a task file, instead of ``families``; the ``rules`` of play in a YAML file apply.
         families: the names of verified families.
         level: the difficulty of generated tasks.
         count: the number of generated tasks.
@@ -121,7 +121,7 @@ class SituationSettings(Settings):
             or a language model on a server (frozen). They alternate between tasks: all episodes of a task have one
             partner, and those of the next task have the next partner.
         self_play: draws the partners in training instead of ``partners``.
-        max_turns: the limit on turns of an episode; ``None`` uses the scenario's, or 20.
+        max_turns: the limit on turns of an episode; ``None`` uses that of the file's rules, the scenario's, or 20.
         both_seats: whether the focal policy plays every seat in turn, or only the first.
         seed: the seed of turn order and partners.
     """
@@ -164,13 +164,21 @@ def situation_count(settings: SituationSettings) -> int:
 
 def most_turns(settings: SituationSettings) -> int:
     """Returns the maximum number of turns of one seat in an episode."""
-    limits = ((_rules(settings).turn_limit(task), len(task.agents)) for task in read_tasks(settings))
-    # Rounded up: the seats that begin may have one turn more than the others.
-    return max(-(-limit // seats) for limit, seats in limits if limit is not None)
+    rules = _rules(settings)
+    return max(_most_turns(rules, task) for task in read_tasks(settings))
+
+
+def _most_turns(rules: Rules, task: Task) -> int:
+    limit = rules.turn_limit(task)
+    if limit is None:
+        assert rules.max_rounds is not None
+        return rules.max_rounds
+    # Rounded up: the seats that begin may have one turn more than the others. In reactive order one may have them all.
+    return limit if rules.turn_order is TurnOrder.REACTIVE else -(-limit // len(task.agents))
 
 
 def _rules(settings: SituationSettings) -> Rules:
-    return Rules() if settings.max_turns is None else replace(Rules(), max_turns=settings.max_turns)
+    return task_rules(settings.tasks or "", max_turns=settings.max_turns)
 
 
 def situations(

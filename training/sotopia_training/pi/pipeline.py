@@ -191,6 +191,7 @@ class Pipeline:
             tasks=TaskSettings(given=str(self._directory(number, "tasks") / TASKS), pairs=0),
             evaluator=naming.NO_EVALUATOR,
             play=self.settings.play.model_copy(update={"seed": self.settings.play.seed + number}),
+            rules_of=self.settings.tasks.given,
             output=out,
         )
         self._play(settings, None if cloning else number - 1)
@@ -296,6 +297,7 @@ class Pipeline:
             tasks=TaskSettings(given=self._evaluation_tasks, pairs=0),
             evaluator=self.settings.evaluator,
             play=evaluation.play,
+            rules_of=evaluation.tasks,
             output=out,
         )
         self._play(settings, update)

@@ -211,7 +211,8 @@ def _deputies(
 
 def _interviewee(text: str) -> dict[str, str]:
     """Policy specs by agent id; the key ``""`` means every seat."""
-    if "=" not in text:
+    # Agent ids contain no colon: ``bayesian:doubt=0`` is one policy with an option.
+    if "=" not in text or ":" in text.partition("=")[0]:
         return {_EVERY_SEAT: text}
     policies = read_options("interviewee", text, {}, default=WORD)
     if not all(policies.values()):

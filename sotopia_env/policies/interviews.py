@@ -11,6 +11,7 @@ from sotopia_env.foundation.answer_text import UnclearError, own_answer
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line, quote
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.small_talk import long_words
 from sotopia_env.world.action import ParseFailure
 from sotopia_env.world.answers import InterviewQuestion, InterviewReply
@@ -43,6 +44,27 @@ def request_text(observation: Observation, question: InterviewQuestion) -> str:
     keys = ", ".join(quote(key) for key in question.keys)
     name = escape_line(observation.briefing.name)
     return fill(load("interview_question"), name=name, question=question_text(observation, question), keys=keys)
+
+
+def belief_question(variable: PublicVariable, order: Sequence[str]) -> InterviewQuestion:
+    """Returns the closed question on a variable, with its options in this order.
+
+    Raises:
+        InvalidValueError: it has more options than there are letters.
+    """
+    return InterviewQuestion(variable.of, variable.text or variable.name, tuple(order))
+
+
+def belief_text(observation: Observation, question: InterviewQuestion) -> str:
+    """Returns the text that follows a language model's conversation: the question on a variable, and the form."""
+    lines = [f"{key}: {quote(option)}" for key, option in zip(question.keys, question.options, strict=True)]
+    return fill(
+        load("belief_question"),
+        name=escape_line(observation.briefing.name),
+        variable=quote(question.text),
+        options="\n".join(lines),
+        keys=", ".join(quote(key) for key in question.keys),
+    )
 
 
 def read_choice(

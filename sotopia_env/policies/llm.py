@@ -11,6 +11,7 @@ The model reads its seat's observation and answers with one JSON action. Three k
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from sotopia_env.foundation.errors import (
     check_number,
     check_whole,
 )
+from sotopia_env.foundation.waiting import all_at_once
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.agent_prompt import (
     KEPT_TURNS,
     AgentPrompt,
@@ -44,18 +47,26 @@ from sotopia_env.policies.agent_prompt import (
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.function_calls import functions_of, with_action_text, with_calls
-from sotopia_env.policies.interviews import answer_schema, read_choice, request_text
+from sotopia_env.policies.interviews import (
+    answer_schema,
+    belief_question,
+    belief_text,
+    read_choice,
+    request_text,
+)
 from sotopia_env.policies.lengths import Lengths, wordless_moves
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
-from sotopia_env.world.answers import InterviewQuestion, InterviewReply
+from sotopia_env.world.answers import MOST_OPTIONS, BeliefReply, InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
 from sotopia_env.world.observation import ChatMessage, Observation
-from sotopia_env.world.play.policy import Decision
+from sotopia_env.world.play.policy import Decision, turn_seed
 
 T = TypeVar("T")
 Consequence = Literal["none", "forfeit"]
 """The result of text that stays unusable: a turn in which nothing is done, or leaving."""
 _CONSEQUENCES: tuple[Consequence, ...] = get_args(Consequence)
+_LEAST_ANSWERS = 2
+"""The scores of shares are corrected for their scatter, which a single answer does not show."""
 _SEED_BITS = (1 << 31) - 1  # all servers accept seeds of 31 bits, but some accept no more
 
 
@@ -185,6 +196,43 @@ class LLMPolicy:
             BudgetExceededError: the ledger's limit is reached.
             ModelRefusedError: the model refuses every request.
         """
+        answered = await self._choose(observation, question, request_text(observation, question), seed)
+        return InterviewReply(answered) if isinstance(answered, int) else InterviewReply(reason=answered)
+
+    async def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns the shares of the options in ``samples`` answers to each question, which are independent.
+
+        Options come in a random order, because models prefer some letters. An answer that is unusable after the re-asks
+        is left out; fewer than two usable ones are no belief.
+
+        Raises:
+            PolicyError, BudgetExceededError, ModelRefusedError: as for :meth:`answer`.
+        """
+        return await all_at_once(
+            self._belief(observation, variable, turn_seed(seed, number, 0), samples)
+            for number, variable in enumerate(variables)
+        )
+
+    async def _belief(self, observation: Observation, variable: PublicVariable, seed: int, samples: int) -> BeliefReply:
+        if len(variable.options) > MOST_OPTIONS:
+            return BeliefReply(reason=f"more than {MOST_OPTIONS} options, so letters cannot name them", asked=False)
+        seeds = [turn_seed(seed, 0, number) for number in range(samples)]
+        orders = [random.Random(one).sample(variable.options, len(variable.options)) for one in seeds]
+        questions = [belief_question(variable, order) for order in orders]
+        answers = await all_at_once(
+            self._choose(observation, question, belief_text(observation, question), one)
+            for question, one in zip(questions, seeds, strict=True)
+        )
+        chosen = [order[answer] for order, answer in zip(orders, answers, strict=True) if isinstance(answer, int)]
+        if len(chosen) < _LEAST_ANSWERS:
+            refusal = next(answer for answer in answers if isinstance(answer, str))
+            return BeliefReply(reason=f"{len(chosen)} of {samples} answers usable; {refusal}")
+        return BeliefReply({one: chosen.count(one) / len(chosen) for one in variable.options}, len(chosen))
+
+    async def _choose(self, observation: Observation, question: InterviewQuestion, text: str, seed: int) -> int | str:
+        """Returns the index of the option that the model selects, or why no reply was usable."""
 
         def read(reply: ChatReply) -> tuple[int | None, str]:
             choice = read_choice(reply.text, question.keys, reply.finish_reason, observation.others_words)
@@ -198,11 +246,10 @@ class LLMPolicy:
             logprobs=False,
             accepts=lambda reply: read(reply)[0] is not None,
         )
-        answered = await self._ask(observation, frame, read, request_text(observation, question), "interview_reask")
+        answered = await self._ask(observation, frame, read, text, "interview_reask")
         if answered.value is not None:
-            return InterviewReply(answered.value)
-        count = len(answered.replies)
-        return InterviewReply(reason=f"no usable answer after {count}; the last one: {answered.reason}")
+            return answered.value
+        return f"no usable answer after {len(answered.replies)}; the last one: {answered.reason}"
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available

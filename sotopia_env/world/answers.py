@@ -39,7 +39,8 @@ class View(StrEnum):
 
 YES, NO = "yes", "no"
 YES_NO = (YES, NO)
-_MOST_OPTIONS = len(string.ascii_uppercase)
+MOST_OPTIONS = len(string.ascii_uppercase)
+"""The maximum number of options that letters can name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class InterviewQuestion:
     options: tuple[str, ...] = YES_NO
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.options) <= _MOST_OPTIONS:
-            raise InvalidValueError(field="options", expected=f"2 to {_MOST_OPTIONS}", got=len(self.options))
+        if not 2 <= len(self.options) <= MOST_OPTIONS:
+            raise InvalidValueError(field="options", expected=f"2 to {MOST_OPTIONS}", got=len(self.options))
 
     @property
     def on_goal(self) -> bool:

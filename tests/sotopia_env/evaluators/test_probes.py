@@ -259,6 +259,17 @@ def test_without_a_policy_the_reason_is_recorded():
     assert {belief.reason for belief in evaluation.beliefs} == {"the policy 'mute' is not available"}
 
 
+def test_one_observer_answers_for_all_seats_each_time_from_their_view():
+    episode, agents = game(("silent", "honest", "silent"))
+    evaluator = make_evaluator("facts:interviewee=(bayesian:doubt=0)")
+    evaluation = asyncio.run(evaluator.evaluate(episode))
+    assert {belief.by for belief in evaluation.beliefs} == {"bayesian"}
+    assert scores(evaluation, agents[PLAIN])[KNO] == 10
+    each = make_evaluator(f"facts:interviewee=({agents[PLAIN]}=mute)")
+    named = asyncio.run(each.evaluate(episode)).beliefs
+    assert {belief.by for belief in named if belief.respondent == agents[PLAIN]} == {"mute"}
+
+
 def test_a_wrong_setting_or_reply_is_refused():
     with pytest.raises(UnknownNameError, match="turns"):
         make_evaluator("facts:probe=turn")

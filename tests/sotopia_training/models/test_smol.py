@@ -122,6 +122,21 @@ def test_it_judges_and_is_interviewed_in_this_process():
     assert reply.choice in (0, 1)
 
 
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
+def test_it_states_its_beliefs_in_the_view_of_every_seat():
+    task = tasks.generate("mini_mafia", 1, seed=0)[0]
+    table = Table(task, Rules(max_turns=3), seed=3)
+    asyncio.run(table.play(dict.fromkeys(task.agents, naming.make_policy("honest"))))
+    before = table.episode().turns_hash
+    evaluator = naming.make_evaluator("facts:samples=2,interviewee=(smol:format=brief,max_length=3000)")
+    evaluation = asyncio.run(table.evaluate(evaluator))
+    assert table.episode().turns_hash == before
+    assert [(belief.reason, belief.by) for belief in evaluation.beliefs] == [("", "smol")] * 7
+    assert {sum(belief.shares) for belief in evaluation.beliefs} == {1.0}
+    assert {score.value for score in evaluation.scores if score.dimension == "belief_coverage"} == {1.0}
+
+
 def test_files_that_differ_in_their_last_weights_are_two_models(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_files, "_convert", lambda file, target: target.mkdir(parents=True))
     files = [tmp_path / name / "model.gguf" for name in "ab"]

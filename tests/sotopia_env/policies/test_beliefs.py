@@ -1,0 +1,92 @@
+"""Beliefs of language models: shares of answers to lettered questions, from the seat's own view alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+
+import pytest
+
+from sotopia_env.naming import make_policy
+from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.policies import LLMPolicy
+from sotopia_env.tasks.families.mini_mafia import PLAIN
+from sotopia_env.tasks.families.registry import generate
+from sotopia_env.testing import ScriptedChatModel, check_no_leaks
+from sotopia_env.world.play.table import Table
+from tests.sotopia_env.interviewed import question_of
+from tests.sotopia_env.tasks.test_mini_mafia import seats
+
+SAMPLES = 12
+
+
+def asked(reply, samples: int = SAMPLES, **settings):
+    """The beliefs of a villager, played by a model, in the middle of a game of honest scripts; and the parts."""
+    task = generate("mini_mafia", 1, 0)[0]
+    agent = seats(task)[PLAIN]
+    policy = LLMPolicy(ScriptedChatModel(reply, name="local/m"), **settings)
+    table = Table(task)
+    while len(table.state.turns) < 4:
+        asyncio.run(table.step(make_policy("honest")))
+    view = task.scenario.facts.view(agent)
+    variables = [v for v in view.variables.values() if v.kind == "role"]
+    replies = asyncio.run(policy.believe(table.observe(agent), variables, 7, samples))
+    return replies, variables, policy.model.requests, table, agent
+
+
+def letter_of(request, option: str) -> str:
+    letters = question_of(request.messages[-1]["content"])
+    return next(letter for letter, text in letters.items() if text == option)
+
+
+def test_shares_of_answers_are_the_belief_whatever_the_order_of_the_options():
+    chosen = iter(["a", "a", "b"] * 100)
+    letters = set()
+
+    def reply(request):
+        options = sorted(question_of(request.messages[-1]["content"]).values())
+        letter = letter_of(request, options["ab".index(next(chosen))])
+        letters.add(letter)
+        return json.dumps({"answer": letter})
+
+    replies, variables, requests, table, agent = asked(reply)
+    assert len(requests) == SAMPLES * len(variables)
+    for variable, answer in zip(variables, replies, strict=True):
+        first, second, third = sorted(variable.options)
+        assert answer.probabilities == pytest.approx({first: 2 / 3, second: 1 / 3, third: 0})
+        assert answer.samples == SAMPLES
+    assert letters == {"A", "B", "C"}
+    for request in requests:
+        check_no_leaks(table.state, agent, [*request.messages[:-1]])
+        assert request.schema["properties"]["answer"]["enum"] == ["A", "B", "C"]
+    assert len({request.replicate for request in requests}) == len(requests), "a cache keeps all answers apart"
+
+
+@pytest.mark.parametrize("text", ["The wolf, I think.", '{"answer": "Z"}', '{"action_type": "none"}'])
+def test_text_that_is_no_option_is_unknown_with_the_reason(text):
+    replies, *_ = asked(lambda request: text, samples=3, reasks=0)
+    for reply in replies:
+        assert reply.probabilities is None
+        assert reply.reason.startswith("0 of 3 answers usable; ")
+        assert reply.asked
+
+
+def test_one_usable_answer_is_not_a_belief_and_unusable_ones_are_left_out():
+    counter = iter(range(1000))
+
+    def reply(request, usable):
+        return json.dumps({"answer": "A"}) if next(counter) % 6 < usable else "Hm."
+
+    for usable, known in ((1, False), (4, True)):
+        replies, *_ = asked(partial(reply, usable=usable), samples=6, reasks=0)
+        assert {one.probabilities is not None for one in replies} == {known}
+        assert {one.samples for one in replies} == {4 if known else 0}
+
+
+def test_more_options_than_letters_cannot_be_asked_about():
+    many = PublicVariable("day", tuple(f"day {number}" for number in range(30)), "fact", "", "", True)
+    policy = LLMPolicy(ScriptedChatModel(lambda request: '{"answer": "A"}', name="local/m"))
+    table = Table(generate("mini_mafia", 1, 0)[0])
+    (reply,) = asyncio.run(policy.believe(table.observe("agent_0"), [many], 0, 4))
+    assert "26" in reply.reason

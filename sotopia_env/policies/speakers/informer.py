@@ -104,10 +104,12 @@ class Informer(Speaker):
         if name not in facts.duties or not to:
             # What everybody may know is told once, aloud; a fact that only some may know is never told aloud.
             return not to and (name not in facts.duties or (channel == "all" and not agents))
-        return set(to) <= set(agents)
+        return not agents or set(to) <= set(agents)  # none are named where everybody may know it, in private
 
     def _wants(self, observation: Observation, facts: SeatFacts, variable: PublicVariable, to: tuple[str, ...]) -> bool:
-        if self.asks == "nothing" or variable.name not in facts.targets:
+        # A seat that is not told what it is to learn asks for every fact that it did not know.
+        targets = facts.targets or [v.name for v in facts.variables.values() if v.kind == "fact"]
+        if self.asks == "nothing" or variable.name not in targets or variable.name in facts.knowledge:
             return False
         if self.asks == "unknown" and variable.name in knowledge(observation):
             return False

@@ -150,6 +150,12 @@ def test_a_tie_that_decides_nothing_lets_the_wolf_escape(tmp_path):
     assert not task.scenario.outcome.protocol.secret
 
 
+def test_a_game_without_its_outer_key_is_told_which_one(tmp_path):
+    with raises(DamagedRecordError) as caught:
+        convert(tmp_path, [WEREWOLF_CONFIG["game_config"]])
+    assert "kaggle-werewolf also needs game_config" in str(caught.value)
+
+
 BAD = [
     ({"discussion_protocol": {"name": "RoundRobinDiscussion", "params": {"max_rounds": "two"}}},
      {"field": "game_config.discussion_protocol.params.max_rounds"}),

@@ -1,14 +1,18 @@
 """Scenarios in the shape of SOTOPIA-TOM's; everybody in them is invented."""
 
+import asyncio
 import copy
 import json
 from collections import Counter
+from statistics import fmean
 
 import pytest
 
+from sotopia_env.evaluators.information import information_measures
 from sotopia_env.foundation.errors import DamagedRecordError
 from sotopia_env.importers.formats.facts.tom import NOTHING_WANTED, VERSIONS, TomScenario
 from sotopia_env.importers.importing import import_files
+from sotopia_env.naming.policies import make_policy
 from sotopia_env.outcomes.move import Move, MoveKind
 from sotopia_env.world import Rules
 from sotopia_env.world.action import Action, ActionType
@@ -140,3 +144,26 @@ def test_a_private_fact_is_learned_by_the_one_to_whom_it_is_shown(tmp_path):
     table.answer(BAKER, Action(ActionType.SPEAK, "On Tuesday.", to=(CLERK,), move=Move(MoveKind.SHOW, "Oven repair")))
     version = task.scenario.facts.truth["Oven repair"]
     assert [f"Oven repair = {version}" in table.observe(agent).text for agent in (HOST, CLERK)] == [False, True]
+
+
+def measures(task, name):
+    """The measures of SOTOPIA-TOM for three seats of one script, over the seats to which they apply."""
+    table = Table(task, Rules(max_turns=30))
+    asyncio.run(table.play(make_policy(name)))
+    assert not any(turn.violation for turn in table.state.turns)
+    seats = information_measures(task, table.state.turns, horizon=8).values()
+    fields = ("disclosure", "acquisition", "breaches")
+    return {field: fmean(v for seat in seats if (v := getattr(seat, field)) is not None) for field in fields}
+
+
+def test_scripts_that_read_only_their_own_briefing_anchor_the_measures(tmp_path):
+    """A seat that does not read what it is to learn can ask for everything, so the oracle is perfect here, too."""
+    record = copy.deepcopy(TOM_SCENARIO)
+    record["agents"][2]["pre_interaction_knowledge"]["Fee"] = {"value": "two", "sensitivity": "private"}
+    task, _ = task_of(tmp_path, record)
+    assert task.scenario.facts.by_name["Fee"].may_know == "all"
+    assert measures(task, "oracle") == {"disclosure": 1, "acquisition": 1, "breaches": 0}
+    # The baker withholds one of three, the host one of two, the clerk none of two.
+    assert measures(task, "silent") == pytest.approx(
+        {"disclosure": (1 / 3 + 1 / 2) / 3, "acquisition": 0, "breaches": 0}
+    )

@@ -82,6 +82,9 @@ class WerewolfRecord(Foreign):
     """A file of settings."""
 
     game_config: WerewolfConfig
+    # Declared so that for a game without ``game_config`` around it, the message says that it is missing.
+    discussion_protocol: Any = None
+    day_voting_protocol: Any = None
 
 
 def _missing_rules(config: WerewolfConfig) -> Iterator[str]:

@@ -68,9 +68,10 @@ class Difference:
         against = self.against
         if not self.same_partner or (against is not None and against.mean * self.estimate.mean <= 0):
             return replace(self.estimate, low=None, high=None, p=1.0)
-        if against is None or (self.estimate.p or 1.0) >= (against.p or 1.0):
+        if against is None:
             return self.estimate
-        return against
+        # Of the two, the one with the larger p-value; without a p-value nothing is told apart.
+        return max(self.estimate, against, key=lambda item: 1.0 if item.p is None else item.p)
 
 
 _Match = Callable[[SeatResult], Key]
@@ -166,13 +167,16 @@ class ComparedSeats:
         return replace(difference, missing=missing, worst=worst.mean, best=best.mean, against=against)
 
     def _filled(self, played: Sequence[Played], seats: Mapping[Key, SeatResult], fill: Bounds) -> Estimate:
-        """The difference over units in which each policy's missing values are replaced by one of ``fill``."""
-        sides = [
-            (weight, [replace(seats[key], values={self.metric: _seat_mean(own[key], end)}) for key in seats])
-            for weight, own, end in zip((1.0, -1.0), played, fill, strict=True)
-        ]
-        over, unit = unit_of(list(seats.values()))
-        return seat_difference(sides, self.metric, self.bounds, unit, over)
+        """The difference in which each policy's missing values are replaced by one of ``fill``."""
+        first, second = (
+            [
+                replace(row, people=people, participant="", values={self.metric: _filled_mean(values, end)})
+                for key, row in seats.items()
+                for people, values in own[key].items()
+            ]
+            for own, end in zip(played, fill, strict=True)
+        )
+        return _contrast(first, second, self.metric, self.bounds, shared_seat)
 
     def _played(self, policy: str) -> Played:
         """The policy's results that have a value or lack one; an episode that failed does not name its people."""
@@ -185,12 +189,9 @@ class ComparedSeats:
         return values
 
 
-def _seat_mean(people: Mapping[tuple[str, ...], Sequence[float | None]], missing: float) -> float:
-    """The mean over people of the mean of each one's repeats."""
-    means = [
-        math.fsum(missing if value is None else value for value in values) / len(values) for values in people.values()
-    ]
-    return math.fsum(means) / len(means)
+def _filled_mean(values: Sequence[float | None], missing: float) -> float:
+    """The mean of a seat's repeats, of the same people."""
+    return math.fsum(missing if value is None else value for value in values) / len(values)
 
 
 def _contrast(

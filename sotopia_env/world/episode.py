@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -407,7 +407,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     """Yields the episodes of a JSON Lines file.
 
     A last line without a line end belongs to a run that is being written or was killed; it is left out with a logged
-    warning. The first record without a checksum is logged as well: nobody can say whether it was changed.
+    warning. The first record without a checksum is logged once for each file: nobody can say whether it was changed.
 
     Raises:
         DamagedRecordError: a line is not a valid episode, or was changed after it was written; names the file, the line
@@ -416,10 +416,14 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     is_logged = False
     for where, line in read_lines(Path(path)):
         episode, is_checked = read_checked(Episode, line, where, to_line)
-        if not is_checked and not is_logged:
-            is_logged = True
-            logger.warning("%s: %s", where, _UNCHECKED)
+        is_logged = is_logged or (not is_checked and _warn_unchecked(str(where), Path(path).stat().st_mtime_ns))
         yield episode
+
+
+@lru_cache(maxsize=1024)
+def _warn_unchecked(where: str, changed: int) -> bool:  # a file that has changed is another one
+    logger.warning("%s: %s", where, _UNCHECKED)
+    return True
 
 
 def read_episode(line: str, where: Where | str) -> Episode:

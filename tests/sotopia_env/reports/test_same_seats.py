@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.compare import compare, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import ComparedSeats, differences, metric_ranking
+from sotopia_env.reports.intervals import CROSSED
 from sotopia_env.reports.seats.units import seat_mean
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan
@@ -44,6 +46,28 @@ def test_policies_that_each_lack_a_few_seats_are_all_ranked_and_change_no_differ
     assert seats.description.matched < seats.description.seats  # means are over the seats of all
     few = ComparedSeats.of([row for name in ("p0", "p1") for row in seats.rows[name]], ("p0", "p1"), "goal", (0, 10))
     assert seats.difference("p0", "p1") == few.difference("p0", "p1")
+
+
+def test_ranks_hold_for_missing_results_of_people_too_and_for_the_smallest_p_values() -> None:
+    generator, rows = np.random.default_rng(6), []
+    leniency = generator.normal(0, 2, 8)
+    for scenario in range(12):
+        rows.append(coverage.seat_result("b", scenario, 0, 3.0, False))
+        for person, effect in enumerate(leniency):
+            row = coverage.seat_result("human", scenario, person, float(np.clip(5 + effect, 0, 10)), False)
+            rows.append(replace(row, people=(str(person),), participant=str(person), partner=rows[0].partner))
+    whole = ComparedSeats.of(rows, ("human", "b"), "goal", (0, 10)).difference("human", "b")
+    missing = replace(rows[-1], key="lost", people=(), participant="", values={}, unscored="failed", failed=True)
+    lacking = ComparedSeats.of([*rows, missing], ("human", "b"), "goal", (0, 10)).difference("human", "b")
+    assert whole is not None
+    assert lacking is not None
+    assert lacking.against is not None
+    # One more person with the worst result changes the error little: it is still that of few people.
+    assert lacking.against.over == CROSSED
+    assert lacking.for_ranks.p == lacking.against.p
+    assert 0 < whole.estimate.p <= lacking.against.p  # type: ignore[operator]
+    certain = replace(lacking, estimate=replace(lacking.estimate, p=0.0))
+    assert certain.for_ranks == lacking.against
 
 
 @pytest.mark.parametrize("seed", range(4))

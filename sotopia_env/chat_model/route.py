@@ -23,7 +23,7 @@ from sotopia_env.chat_model.transports.form import Capabilities, RequestForm, St
 from sotopia_env.chat_model.transports.keys import redact_reply, secrets
 from sotopia_env.chat_model.transports.transport import Transport
 from sotopia_env.chat_model.truncation import TruncationWatch
-from sotopia_env.foundation.answer_text import is_filtered
+from sotopia_env.foundation.answer_text import is_cut_off, is_filtered
 from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
@@ -210,8 +210,10 @@ class Route:
                 if call.ledger.budget.limited:
                     self._usage.learn(request, reply)
             slot.settle(reply)
-        # What a filter withholds is the answer of a model that works: the reader says so, and may ask again.
-        if not reply.text.strip() and not reply.calls and not is_filtered(reply.finish_reason):
+        # Thoughts alone, and what a filter or a limit withholds, are the answer of a model that works: the reader says
+        # so, and may ask again. An answer with nothing at all may come from a server that is failing.
+        is_reported = reply.reasoning or is_filtered(reply.finish_reason) or is_cut_off(reply.finish_reason)
+        if not reply.text.strip() and not reply.calls and not is_reported:
             raise FailedAttempt("empty", empty_reason(reply), status=200)
         return reply
 

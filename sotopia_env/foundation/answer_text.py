@@ -4,8 +4,9 @@
    between the marks of :data:`SPELLINGS`. A thought that is not closed is followed by no answer. A closing mark alone
    (templates may open the thought in the prompt) ends a thought as well.
 2. No mark may follow a JSON object: the object may have been a draft or a quotation, so nothing is taken.
-3. Only a close may follow the last object: the end of a fence, of an element, of a list or of a turn.
-4. Nothing is taken from a text that the server cut off or filtered, unless it is one whole object and nothing else.
+3. Only a close may follow the last object: the end of a fence, of an element, of a list or of a turn. Objects inside an
+   element whose name is not that of an answer (:data:`ELEMENTS`) may be thoughts.
+4. Nothing is taken from a text that the model did not end itself, unless it is one whole object and nothing else.
 
 Marks inside an object are words. Nothing is repaired.
 """
@@ -19,16 +20,48 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sotopia_env.foundation.json_text import ANSWER_DECODER, RefusedError
+from sotopia_env.foundation.quoting import quote
 
 LONGEST_ANSWER = 262_144
 """The maximum length of an answer, in characters."""
-CUT_OFF = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
-"""The values of ``finish_reason``, in lower case, for a limit of tokens: OpenAI; Anthropic and Google; Mistral; the
-Responses API."""
-FILTERED = frozenset({"content_filter", "safety", "refusal", "sensitive"})
-"""The values for a content filter: OpenAI and Azure; Gemini; Anthropic; Zhipu."""
-FILTERED_REASON = "the provider's content filter withheld the answer; use another model, or change the filter there"
+# fmt: off
+ENDED = frozenset({
+    "", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed", "endoftext", "tool_calls",
+    "tool_call", "tool_use", "function_call", "unknown",
+})
+"""The values of ``finish_reason``, in lower case, with which a model ended its text itself: OpenAI; Together; TGI and
+watsonx; Anthropic; Cohere and the Responses API; AI21; the names for function calls. Servers and hosts that do not say
+count as these (Inspect's ``unknown``). After every other value, the text might have gone on."""
+CUT_OFF = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"})
+"""The values for a limit of tokens: OpenAI; Anthropic and Google; Mistral; the Responses API; Anthropic and Zhipu."""
+FILTERED = frozenset({
+    "content_filter", "content_filtered", "guardrail_intervened", "refusal", "sensitive", "error_toxic",
+    "safety", "recitation", "blocklist", "prohibited_content", "spii",
+})
+"""The values for a content filter: OpenAI and Azure; Bedrock (2); Anthropic; Zhipu; Cohere; Gemini (5)."""
+INTERRUPTED = frozenset({
+    "error", "network_error", "insufficient_system_resource", "abort", "cancelled", "timeout", "time_limit",
+})
+"""The values for a failure of the server: Mistral, OpenRouter and Cohere; Zhipu; DeepSeek; vLLM and SGLang; watsonx;
+Cohere; watsonx."""
+ELEMENTS = frozenset({
+    "answer", "final", "final_answer", "output", "response", "reply", "result", "json", "action", "verdict",
+    "tool_call", "function_call", "message", "assistant", "turn", "s", "bos", "eos", "pad", "start_of_turn",
+    "end_of_turn", "end_of_utterance",
+})
+"""Names of elements and tokens, in lower case, that may enclose or end an answer."""
+# fmt: on
+FILTERED_REASON = (
+    "the provider's content filter withheld the answer, or the model refused; use another model, or change the filter"
+)
 CUT_OFF_REASON = "the answer was cut off at its limit of tokens; be brief (the setting is max_tokens)"
+SPENT_REASON = (
+    "all tokens up to the limit were spent before the answer; raise max_tokens, or lower the model's reasoning effort"
+)
+NO_TEXT_REASON = (
+    "no JSON object was found, and no text outside thoughts; give the JSON object after them (or check the server's "
+    "reasoning parser, or switch the reasoning off)"
+)
 QUOTATION = "the JSON object is a quotation; give one JSON object and nothing else"
 # Runaway output must not take long: each opening brace may cost an attempt to decode all that follows it.
 _MOST_OBJECTS = 256
@@ -118,7 +151,12 @@ _CLOSING = [_pattern(row.closing) for row in SPELLINGS]
 _OPENED = {mark.casefold(): index for index, row in enumerate(SPELLINGS) for mark in row.opening}
 _MARK = _pattern(mark for row in SPELLINGS for mark in (*row.opening, *row.closing))
 # Ends of fences, lists, elements and turns, as models and templates write them. Kimi K3 names what its tokens close.
-_CLOSE = re.compile(r"(?:\s|```|\]|</?[\w:-]+>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>|\[/?[A-Z_]+\])*")
+_CLOSE = re.compile(
+    rf"(?:\s|```|\]|</?(?:{'|'.join(sorted(ELEMENTS))})>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>"
+    r"|\[/?(?:INST|EOS|END|ANSWER|RESPONSE|TOOL_CALLS)\])*",
+    re.IGNORECASE,
+)
+_ELEMENT = re.compile(r"<(/?)([A-Za-z][\w:-]*)(?:\s[^<>{}]*)?>")
 _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _OBJECT_START = re.compile(r'\{\s*"')
 
@@ -190,21 +228,40 @@ def is_filtered(finish_reason: str) -> bool:
 
 
 def is_incomplete(finish_reason: str) -> bool:
-    """Whether a server ended a text that would have gone on."""
-    return is_cut_off(finish_reason) or is_filtered(finish_reason)
+    """Whether the model did not end its text itself."""
+    return finish_reason.casefold() not in ENDED
 
 
 def ending_problem(text: str, finish_reason: str) -> str:
-    """Returns why nothing is taken from a text that the server ended; empty if the model did, or it is one object."""
+    """Returns why nothing is taken from a text because of its end.
+
+    Empty if the model ended the text itself, or the text is one object.
+    """
+    if not text.strip():
+        return _end_reason(finish_reason, SPENT_REASON) or NO_TEXT_REASON
     if not is_incomplete(finish_reason):
         return ""
+    if finish_reason.casefold() == "refusal":  # whatever the text is: what was generated is to be discarded
+        return FILTERED_REASON
     try:
         is_whole = _MARK.search(text.partition("{")[0]) is None and read_answer(text).alone
     except UnclearError:
         is_whole = False
     if is_whole:
         return ""
-    return FILTERED_REASON if is_filtered(finish_reason) else CUT_OFF_REASON
+    return _end_reason(finish_reason, CUT_OFF_REASON)
+
+
+def _end_reason(finish_reason: str, cut_off: str) -> str:
+    if is_filtered(finish_reason):
+        return FILTERED_REASON
+    if is_cut_off(finish_reason):
+        return cut_off
+    if not is_incomplete(finish_reason):
+        return ""
+    return (
+        f"the server ended the answer early ({quote(finish_reason[:40])}); give one JSON object and nothing before it"
+    )
 
 
 def divide(text: str) -> Division:
@@ -270,12 +327,25 @@ def read_answer(text: str) -> Answer:
     if not items:
         return Answer((), "", answer, alone=False)
     first, last = items[0], items[-1]
+    if name := _enclosing(answer[: first.start]):
+        raise UnclearError(f"the JSON object is inside <{name}>, which may be a thought; give it outside elements")
     if not _CLOSE.fullmatch(answer, last.end):
         raise UnclearError("words follow the JSON object; give one JSON object, and nothing after it")
     before = answer[: first.start].strip()
     is_fenced = _FENCE.fullmatch(before) is not None and "```" in answer[last.end :]
     alone = not lone and len(items) == 1 and (not before or is_fenced)
     return Answer(tuple(item.value for item in items), answer[last.start : last.end], before, alone)
+
+
+def _enclosing(text: str) -> str:
+    """Returns the name of the outermost element that ``text`` opens and does not close; empty if there is none."""
+    opened: list[str] = []
+    for closing, name in _ELEMENT.findall(text):
+        if closing and name in opened:
+            del opened[opened.index(name) :]
+        elif not closing and name.lower() not in ELEMENTS:
+            opened.append(name)
+    return opened[0][:40] if opened else ""
 
 
 def own_answer(text: str, finish_reason: str, others: Iterable[str]) -> Answer:

@@ -10,12 +10,11 @@ from typing import Any
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
 from sotopia_env.foundation.answer_text import (
-    FILTERED_REASON,
+    INTERRUPTED,
     UnclearError,
     UnclosedError,
     divide,
-    is_cut_off,
-    is_filtered,
+    ending_problem,
 )
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.quoting import escape_line
@@ -24,6 +23,8 @@ from sotopia_env.world.observation import FunctionCall
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields of messages: most servers; vLLM, Ollama, OpenRouter; OpenRouter; litellm; Ollama's own protocol."""
 _MESSAGE_FIELDS = ("content", *_REASONING_FIELDS)
+_TEXTS = ("text", "output_text")
+"""Kinds of parts: most servers; gateways to the Responses API."""
 _THOUGHTS = ("thinking", "reasoning", "reasoning.text", "reasoning.summary", "summary_text", "reasoning_text")
 """Kinds of parts: Mistral and Anthropic; OpenRouter and others; parts of these."""
 _PART_FIELDS = ("text", "thinking", "reasoning", "content", "summary")
@@ -91,7 +92,11 @@ def read_completion(body: Any, latency: float) -> ChatReply:
 def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
     message = choice["message"]
-    text, thinking = split_reasoning(_text(message.get("content")) or _text(message.get("refusal")))
+    finish_reason, content = label_of(choice.get("finish_reason")), _text(message.get("content"))
+    if finish_reason.casefold() in INTERRUPTED:
+        raise FailedAttempt("server", f"the server ended the answer: {finish_reason}", status=200, doubtful=True)
+    refusal = "" if content else _text(message.get("refusal"))
+    text, thinking = split_reasoning(content or refusal)
     marked = [_text(message.get(name), _THOUGHTS) for name in _REASONING_FIELDS]
     reasoning = next(filter(None, [*marked, _thinking(message.get("content"))]), "").strip()
     token_ids, logprobs = _tokens(choice)
@@ -102,7 +107,7 @@ def _read(body: Any, latency: float) -> ChatReply:
         text=text.lstrip() if reasoning else text,  # servers that cut out the reasoning leave its line breaks
         calls=calls,
         reasoning=reasoning or thinking,
-        finish_reason=label_of(choice.get("finish_reason")),
+        finish_reason="refusal" if refusal else finish_reason,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         latency=latency,
@@ -149,15 +154,15 @@ def _parts(value: Any) -> list[Any]:
     """Returns content as parts: text is one part, of the kind ``text``."""
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
-    return list(value or ())
+    return [value] if isinstance(value, dict) else list(value or ())
 
 
-def _text(value: Any, kinds: Collection[str] = ("text",)) -> str:
+def _text(value: Any, kinds: Collection[str] = ()) -> str:
     """Returns the text of the parts of these kinds; a part may have parts itself."""
     if isinstance(value, str):
         return value
-    parts = [part for part in _parts(value) if part.get("type") in ("text", *kinds)]
-    return "".join(part["text"] if part["type"] == "text" else _text(_inside(part), kinds) for part in parts)
+    parts = [part for part in _parts(value) if part.get("type") in (*_TEXTS, *kinds)]
+    return "".join(part["text"] if part["type"] in _TEXTS else _text(_inside(part), kinds) for part in parts)
 
 
 def _inside(part: Any) -> Any:
@@ -166,7 +171,7 @@ def _inside(part: Any) -> Any:
 
 def _thinking(content: Any) -> str:
     """Returns the parts of content that are thoughts, as Mistral and Anthropic send them."""
-    return _text([part for part in _parts(content) if part.get("type") != "text"], _THOUGHTS)
+    return _text([part for part in _parts(content) if part.get("type") not in _TEXTS], _THOUGHTS)
 
 
 def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
@@ -206,11 +211,4 @@ def split_reasoning(text: str) -> tuple[str, str]:
 
 def empty_reason(reply: ChatReply) -> str:
     """Returns why an answer has no text, with the setting that helps."""
-    reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
-    if is_filtered(reply.finish_reason):
-        return f"{reason}: {FILTERED_REASON}"
-    if reply.reasoning and is_cut_off(reply.finish_reason):
-        return f"{reason}: max_tokens was spent on reasoning; raise max_tokens, or lower the model's reasoning effort"
-    if reply.reasoning:
-        return f"{reason}: only reasoning came; check the server's reasoning parser, or switch the reasoning off"
-    return reason
+    return f"the answer has no text (finish reason {reply.finish_reason!r}): {ending_problem('', reply.finish_reason)}"

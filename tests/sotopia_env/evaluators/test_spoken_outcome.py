@@ -130,7 +130,7 @@ REFUSED = [
     (json.dumps({"reasoning": "x"}), "the key 'agreement' is missing"),
     (json.dumps({"reasoning": "x", "agreement": "84"}), "agreement: "),
     ("They agreed on 84.", 'got "They agreed on 84."'),
-    ("", "got no text"),
+    ("", "no text"),
     (ChatReply(says()[:-1], finish_reason="length"), "cut off at its limit of tokens"),
 ]
 

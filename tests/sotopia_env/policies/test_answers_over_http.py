@@ -46,6 +46,15 @@ ANSWERS = [
     ({"content": [*MISTRAL, {"type": "text", "text": "ANSWER"}]}, "stop", True),
     ({"content": MISTRAL}, "length", False),
     ({"content": [{"type": "reasoning", "text": "DRAFT"}, {"type": "text", "text": "ANSWER"}]}, "stop", True),
+    ({"content": [{"type": "output_text", "text": "ANSWER"}]}, "stop", True),
+    ({"content": {"type": "text", "text": "ANSWER"}}, "stop", True),
+    ({"content": None, "refusal": "I will not write DRAFT"}, "stop", False),
+    ({"content": None, "refusal": "DRAFT"}, "stop", False),
+    ({"content": "ANSWER", "refusal": None}, "stop", True),
+    ("Well, I think: DRAFT", "insufficient_system_resource", False),
+    ("Well, I think: DRAFT", "RECITATION", False),
+    ("Well, I think: ANSWER", None, True),
+    ("I could say DRAFT but then DRA", None, False),
 ]
 SPEECH = {kind: json.dumps({"action_type": "speak", "argument": kind}) for kind in ("DRAFT", "ANSWER")}
 CHOICE = {"DRAFT": '{"answer": "no"}', "ANSWER": '{"answer": "yes"}'}
@@ -108,3 +117,35 @@ def test_one_rule_for_players_interviews_and_judges(desk, message, finish_reason
             results["player"]
         )
         assert "max_tokens" in reason
+
+
+THOUGHTS = [
+    ({"content": "<think>I could answer DRAFT"}, "length", "max_tokens"),
+    ({"content": "<think>Hm."}, "stop", "reasoning parser"),
+    ({"content": None, "reasoning_content": "Hm."}, "stop", "reasoning parser"),
+    ({"content": ""}, "length", "max_tokens"),
+    ({"content": ""}, "SAFETY", "filter"),
+]
+
+
+@pytest.mark.parametrize(("message", "finish_reason", "setting"), THOUGHTS)
+def test_thoughts_alone_are_an_unusable_turn_and_no_failure(desk, message, finish_reason, setting):
+    """The model works: the turn, the interview and the verdict say what is wrong, and the episode goes on."""
+    choice = {"message": {"role": "assistant", **message}, "finish_reason": finish_reason}
+    desk.server.body = lambda _: json.dumps({"model": "tiny", "choices": [choice]}).encode()
+    before = desk.server.total
+    results = desk.taken()
+    assert desk.server.total == before + 3, "nothing is sent again"
+    reasons = results["player"].generation.parse_failure, results["interview"].reason, results["judge"].unscored
+    assert all(setting in reason for reason in reasons), reasons
+
+
+@pytest.mark.parametrize(
+    ("content", "finish_reason"), [("", "stop"), ("", None), ("", "error"), ("Well", "network_error")]
+)
+def test_an_answer_with_nothing_at_all_may_be_an_outage(desk, content, finish_reason):
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": finish_reason}
+    desk.server.body = lambda _: json.dumps({"model": "tiny", "choices": [choice]}).encode()
+    before = desk.server.total
+    assert isinstance(desk.taken()["player"], PolicyError)
+    assert desk.server.total > before + 3, "it is asked for again"

@@ -45,7 +45,7 @@ def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks:
             text = _text(state.output)
             if state.output.message.tool_calls:  # calls without results are refused by servers
                 state.messages[-1] = ChatMessageAssistant(content=text, model=state.output.model)
-            news, _ = await own.say(text)
+            news, _ = await own.say(text, state.output.stop_reason)
             state.messages += chat_messages(news)
         state.store.set("reward", own.result.paid())
         state.store.set("scores", dict(own.scores))

@@ -76,7 +76,7 @@ class ServedSeat:
                     expected = "another id for another action"
                     raise InvalidActionError(field="request_id", expected=expected, got=request_id)
                 return observation
-            messages, self.ended = await self.seat.say(action.answer)
+            messages, self.ended = await self.seat.say(action.answer, action.ending)
             observation = _observation(self.seat, messages)
             if request_id is not None:
                 self.answers[request_id] = action.answer, observation

@@ -28,12 +28,18 @@ class SotopiaAction(Action):
     to: Any = Field(None, description="names of the only recipients; everybody by default")
     move: Any = Field(None, description="one of the moves open to the seat")
     text: Any = Field(None, description="the text of a model, in place of all other fields")
+    finish_reason: Any = Field(None, description="why the server ended the text, such as stop or length")
     metadata: Any = Field(default_factory=dict, description="OpenEnv's own; not read")
 
     @property
     def answer(self) -> str | dict[str, Any]:
         """The action as :meth:`sotopia_env.adapters.seat.TextSeat.say` takes it."""
         return self.text if isinstance(self.text, str) else self.model_dump(exclude_none=True, exclude={"metadata"})
+
+    @property
+    def ending(self) -> str:
+        """Why the server ended ``text``, in its own term; empty if the client does not say."""
+        return self.finish_reason if isinstance(self.text, str) and isinstance(self.finish_reason, str) else ""
 
 
 class SotopiaObservation(Observation):

@@ -360,7 +360,9 @@ class TextSeat:
         await self.seats.play()
         return list(self.table.observe(self.agent).messages)
 
-    async def say(self, answer: Decision | Action | str | Mapping[str, Any]) -> tuple[Messages, bool]:
+    async def say(
+        self, answer: Decision | Action | str | Mapping[str, Any], finish_reason: str = ""
+    ) -> tuple[Messages, bool]:
         """Takes the model's answer, and lets the partners act until it is the turn of a seat.
 
         After an exception, repeat the call with the same answer or an empty one. The answer is not taken twice, and the
@@ -368,6 +370,7 @@ class TextSeat:
 
         Args:
             answer: as in :meth:`take`.
+            finish_reason: as in :meth:`take`.
 
         Returns:
             The messages that are new to this seat (:meth:`news`), and whether the episode has ended.
@@ -378,19 +381,21 @@ class TextSeat:
             EvaluationError: the episode could not be scored.
         """
         if self._open is None or (answer and answer != self._open):
-            self.take(answer)
+            self.take(answer, finish_reason)
             self._open = answer
         await self.seats.play()
         self._open = None
         return self.news(), self.done
 
-    def take(self, answer: Decision | Action | str | Mapping[str, Any]) -> None:
+    def take(self, answer: Decision | Action | str | Mapping[str, Any], finish_reason: str = "") -> None:
         """Takes the seat's answer; :meth:`Seats.play` lets others act.
 
         Args:
             answer: the text of the model; an action as JSON fields (``action_type``, ``argument``, ``to``, ``move``);
                 a call of one of :attr:`functions` (``name`` and ``arguments``, or OpenAI's ``{"function": …}``); an
                 action, such as a person's; or a policy's decision.
+            finish_reason: why the model's server ended the text, in its own term; nothing but a whole object is taken
+                from a text that the model did not end itself (:mod:`sotopia_env.foundation.answer_text`).
 
         Raises:
             InvalidActionError: it is not the seat's turn.
@@ -405,7 +410,7 @@ class TextSeat:
             self.table.take(self.agent, answer if isinstance(answer, Decision) else Decision(answer))
         else:
             text, reasks = _text(answer), self._reasks
-            failure = self.table.answer(self.agent, text, Generation(text=text, reasks=reasks))
+            failure = self.table.answer(self.agent, text, Generation(text=text, reasks=reasks), finish_reason)
             if failure is not None and reasks == self.seats.reasks:
                 generation = Generation(text=text, parse_failure=failure.reason, reasks=reasks)
                 failure = self.table.answer(self.agent, NO_ACTION, generation)

@@ -117,12 +117,18 @@ class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
                 segment = await exchanges[acting[0].agent].turn(acting[0].news()[-1]["content"])
                 if segment.terminated:  # a limit of verifiers: what was agreed until then counts
                     break
-                acting[0].take(segment.last_reply)
+                acting[0].take(segment.last_reply, _finish_reason(exchanges[acting[0].agent].trace))
             if any(exchange.trace.errors for exchange in exchanges.values()):
                 return  # a model failed: the episode is not ok, and has no reward
             await seats.end()
             for agent, seat in seats.items():
                 _record(exchanges[agent].trace, seat)
+
+
+def _finish_reason(trace: Any) -> str:
+    """Why the server ended the latest answer: ``stop``, ``length`` or ``tool_calls``; empty if it did not say."""
+    calls = [call for call in trace.calls if call.error is None]
+    return (calls[-1].finish_reason or "") if calls else ""
 
 
 def _record(trace: Any, seat: TextSeat) -> None:

@@ -44,7 +44,9 @@ class SeatAgentLoop(AgentLoopBase):
             ids = merged.token_ids
             text = self.tokenizer.decode(output.token_ids, skip_special_tokens=True)
             # What does not fit any more ends the episode: the seat leaves.
-            news, _ = await seat.say(text if len(mask) < longest else {"action_type": "leave"})
+            # verl's terms are "completed" and "aborted"; a text that was cut off fills the response.
+            ending = getattr(output, "stop_reason", None) or ""
+            news, _ = await seat.say(text if len(mask) < longest else {"action_type": "leave"}, ending)
             if seat.done:
                 break
             previous = [*messages, {"role": "assistant", "content": text}]

@@ -35,6 +35,11 @@ def calling(name: str, **arguments: object) -> Callable[[list[dict[str, str]]], 
     return respond
 
 
+def cut_off(messages: list[dict[str, str]]) -> dict[str, object]:
+    """A model that is cut off after a draft, in every turn."""
+    return {"role": "assistant", "content": f"I could answer {bargain(messages, False)}", "finish_reason": "length"}
+
+
 @contextmanager
 def bargaining_model(
     hesitates: bool = True, answer: Callable[[list[dict[str, str]]], str | dict[str, object]] | None = None
@@ -51,7 +56,7 @@ def bargaining_model(
             requests.append(body)
             response = respond(body["messages"])
             message = {"role": "assistant", "content": response} if isinstance(response, str) else response
-            reason = "tool_calls" if message.get("tool_calls") else "stop"
+            reason = message.pop("finish_reason", None) or ("tool_calls" if message.get("tool_calls") else "stop")
             choice = {"index": 0, "message": message, "finish_reason": reason}
             usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
             content = {"id": "1", "object": "chat.completion", "created": 1, "model": "bargainer"}

@@ -330,3 +330,24 @@ def test_misuse_names_the_argument():
     with pytest.raises(InvalidActionError):
         asyncio.run(seat.say(speak("Wait!")))
     assert Table.resume(seat.episode()).stop is seat.table.stop
+
+
+@pytest.mark.parametrize(
+    ("text", "finish_reason", "is_taken"),
+    [
+        (f"I could say {speak('Well?')}", "length", False),
+        (f"I could say {speak('Well?')}", "max_tokens", False),
+        (f"I could say {speak('Well?')}", "stop", True),
+        (f"I could say {speak('Well?')}", "", True),
+        (speak("Well?"), "length", True),
+    ],
+)
+def test_nothing_is_taken_from_a_draft_in_a_text_that_was_cut_off(text, finish_reason, is_taken):
+    async def answer() -> tuple[TextSeat, list]:
+        seat = TextSeat.against("bargaining", "silent")
+        await seat.begin()
+        return seat, (await seat.say(text, finish_reason))[0]
+
+    seat, news = asyncio.run(answer())
+    assert seat.info["own_turns"] == is_taken
+    assert ("max_tokens" in news[0]["content"]) == (not is_taken)

@@ -25,6 +25,7 @@ from tests.adapters.model_server import bargain, bargaining_model, calling
 from tests.test_docs import ROOT
 
 # Without it, Inspect downloads a tokenizer to count.
+DRAFT = 'I could say {"action_type": "speak", "argument": "Well?"}'
 USAGE = ModelUsage(input_tokens=10, output_tokens=5, total_tokens=15)
 
 
@@ -120,6 +121,21 @@ def test_a_model_that_calls_functions_is_offered_none_and_asked_a_bounded_number
     for request in requests:
         assert not request.get("tools")
         assert not any(message.get("tool_calls") for message in request["messages"]), "no call without its result"
+
+
+@pytest.mark.parametrize(("stop_reason", "is_taken"), [("stop", True), ("unknown", True), ("max_tokens", False)])
+def test_nothing_is_taken_from_a_draft_in_an_answer_that_was_cut_off(tmp_path, stop_reason, is_taken):
+    def output(messages, tools, tool_choice, config):
+        written = ModelOutput.from_content("mockllm/model", DRAFT, stop_reason=stop_reason)
+        written.usage = USAGE
+        return written
+
+    task = sotopia(n=1, partner="conceder")
+    (log,) = evaluate(
+        task, get_model("mockllm/model", custom_outputs=output), log_dir=str(tmp_path), display="none", limit=1
+    )
+    facts = log.samples[0].scores["reward"].metadata
+    assert facts["failed_turns"] == (0 if is_taken else facts["own_turns"])
 
 
 def test_a_failing_partner_is_survived_or_leaves_the_sample_without_a_score(tmp_path):

@@ -103,6 +103,19 @@ def test_the_pages_seat_for_trl_offers_tools_and_has_no_reward_after_a_failure(a
     seat.client.close()
 
 
+@pytest.mark.parametrize(("finish_reason", "turns"), [("length", 0), ("stop", 2), (None, 2)])
+def test_nothing_is_taken_from_a_draft_in_a_text_that_was_cut_off(address, finish_reason, turns):
+    async def session():
+        async with SotopiaClient(base_url=address) as client:
+            await client.reset(seed=failing.SEED)
+            text = 'I could say {"action_type": "speak", "argument": "Well?"}'
+            return (await client.step(SotopiaAction(text=text, finish_reason=finish_reason))).observation
+
+    observation = asyncio.run(session())
+    assert observation.metadata["turns"] == turns
+    assert ("max_tokens" in observation.messages[0]["content"]) == (not turns)
+
+
 def test_a_time_limit_of_a_step_is_kept_and_the_step_can_be_sent_again(address):
     post = httpx.Client(base_url=address).post
     post("/reset", json={"episode_id": "slow", "seed": failing.SEED, "partner": failing.named(failing.Slow)})

@@ -18,7 +18,7 @@ from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from sotopia_env.foundation.json_text import decode_json
 from tests.adapters import failing
-from tests.adapters.model_server import bargaining_model, calling
+from tests.adapters.model_server import bargaining_model, calling, cut_off
 from tests.test_docs import ROOT
 
 
@@ -56,6 +56,16 @@ def test_one_seat_against_a_policy_has_a_trace_with_rewards_of_its_turns(model):
     assert sum(reward for reward in rewards if reward is not None) == pytest.approx(trace.reward)
     assert trace.metrics["goal"] == pytest.approx(10 * trace.reward, abs=1e-5)
     assert trace.metrics["unusable"] == 1
+
+
+def test_nothing_is_taken_from_a_draft_in_an_answer_that_was_cut_off(monkeypatch):
+    monkeypatch.setenv("NO_KEY", "none")
+    with bargaining_model(answer=cut_off) as model:
+        (episode,) = play(model, partner="conceder", max_turns=4)
+    (trace,) = episode.traces
+    assert episode.ok, episode.errors
+    assert trace.metrics["unusable"] == 2 * 2, "each of two turns is asked for again twice"
+    assert trace.num_turns == 6
 
 
 def test_metrics_are_of_what_was_measured_and_no_other_dimension(model):

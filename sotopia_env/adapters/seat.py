@@ -22,7 +22,6 @@ and can be repeated: the same answer is not taken twice. Until then no seat has 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,16 +32,17 @@ from sotopia_env.adapters.seat_reward import SeatReward, TurnRewardKind, check_i
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
-from sotopia_env.policies.function_calls import action_text, functions_of
+from sotopia_env.policies.function_calls import functions_of, text_of
 from sotopia_env.world import Action, Evaluator, Rules, Task
-from sotopia_env.world.action import NO_ACTION
+from sotopia_env.world.action import NO_ACTION, ParseFailure
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo, RecordedTurn
-from sotopia_env.world.observation import ChatMessage, FunctionCall
+from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RewardVector, Scalarisation
 
 Messages = list[ChatMessage]
+Answer = Decision | Action | str | Mapping[str, Any]
 
 
 class Seats(Mapping[str, "TextSeat"]):
@@ -237,7 +237,7 @@ class TextSeat:
     def __init__(self, seats: Seats, agent: str) -> None:
         self.seats, self.agent = seats, agent
         self._reason = ""  # why the last text is to be given again
-        self._open: Decision | Action | str | Mapping[str, Any] | None = None  # taken, and the others have yet to act
+        self._open: Answer | None = None  # taken, and the others have yet to act
         self._ends: list[bool] = []  # for every answer, whether it was a turn or is to be given again
         self._before = len(self._turns)
 
@@ -360,9 +360,7 @@ class TextSeat:
         await self.seats.play()
         return list(self.table.observe(self.agent).messages)
 
-    async def say(
-        self, answer: Decision | Action | str | Mapping[str, Any], finish_reason: str = ""
-    ) -> tuple[Messages, bool]:
+    async def say(self, answer: Answer, finish_reason: str = "") -> tuple[Messages, bool]:
         """Takes the model's answer, and lets the partners act until it is the turn of a seat.
 
         After an exception, repeat the call with the same answer or an empty one. The answer is not taken twice, and the
@@ -387,7 +385,7 @@ class TextSeat:
         self._open = None
         return self.news(), self.done
 
-    def take(self, answer: Decision | Action | str | Mapping[str, Any], finish_reason: str = "") -> None:
+    def take(self, answer: Answer, finish_reason: str = "") -> None:
         """Takes the seat's answer; :meth:`Seats.play` lets others act.
 
         Args:
@@ -405,17 +403,21 @@ class TextSeat:
             raise InvalidActionError(problem, hint="send the same answer again, or an empty one, to go on")
         if self.agent not in self.table.acting:
             raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
-        failure = None
-        if isinstance(answer, Action | Decision):
-            self.table.take(self.agent, answer if isinstance(answer, Decision) else Decision(answer))
-        else:
-            text, reasks = _text(answer), self._reasks
-            failure = self.table.answer(self.agent, text, Generation(text=text, reasks=reasks), finish_reason)
-            if failure is not None and reasks == self.seats.reasks:
-                generation = Generation(text=text, parse_failure=failure.reason, reasks=reasks)
-                failure = self.table.answer(self.agent, NO_ACTION, generation)
-        self._ends.append(failure is None)
-        self._reason = "" if failure is None else failure.reason
+        decision = Decision(answer) if isinstance(answer, Action) else answer
+        if not isinstance(decision, Decision):
+            decision = self._read(text_of(decision), finish_reason)
+        if isinstance(decision, Decision):
+            self.table.take(self.agent, decision)
+        self._reason = "" if isinstance(decision, Decision) else decision.reason
+        self._ends.append(not self._reason)
+
+    def _read(self, text: str, finish_reason: str) -> Decision | ParseFailure:
+        reasks, action = self._reasks, self.table.observe(self.agent).parse(text, finish_reason)
+        if isinstance(action, Action):
+            return Decision(action, Generation(text=text, reasks=reasks))
+        if reasks < self.seats.reasks:
+            return action
+        return Decision(NO_ACTION, Generation(text=text, parse_failure=action.reason, reasks=reasks))
 
     def news(self) -> Messages:
         """Returns the messages since the seat's latest answer, or the reason why it must be given again.
@@ -441,14 +443,3 @@ class TextSeat:
     def _reasks(self) -> int:
         """How often the present turn's text was answered with a reason."""
         return next((n for n, end in enumerate(reversed(self._ends)) if end), len(self._ends))
-
-
-def _text(answer: str | Mapping[str, Any]) -> str:
-    if isinstance(answer, str):
-        return answer
-    call = answer.get("function", answer)
-    if "name" not in call:
-        return json.dumps(answer, ensure_ascii=False)
-    arguments = call.get("arguments", "{}")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return action_text([FunctionCall(str(call["name"]), text)])

@@ -143,7 +143,9 @@ class Route:
                         # whole patience: a provider may reject one request for ever, such as one above its limits.
                         queued_since = latest if queued_since is None else queued_since
                         if latest - queued_since > self.retries.patience:
-                            raise self._final_error(failure, attempts) from None
+                            is_alone = self._gate.has_answered(failure, queued_since)
+                            end = self._final_error if is_alone else self._give_up
+                            raise end(failure, attempts) from None
                         retry = 0 if self._gate.has_answered(failure, since) else retry + 1
                         continue
                     delay, queued_since = self._delay(failure, retry, empty), None

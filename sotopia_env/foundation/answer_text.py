@@ -26,30 +26,30 @@ LONGEST_ANSWER = 262_144
 """The maximum length of an answer, in characters."""
 # fmt: off
 ENDED = frozenset({
-    "", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed", "endoftext", "tool_calls",
-    "tool_call", "tool_use", "function_call", "unknown",
+    "", "stop", "eos", "eostoken", "endturn", "stopsequence", "complete", "completed", "endoftext", "toolcalls",
+    "toolcall", "tooluse", "functioncall", "unknown",
 })
-"""The values of ``finish_reason``, in lower case, with which a model ended its text itself: OpenAI; Together; TGI and
-watsonx; Anthropic; Cohere and the Responses API; AI21; the names for function calls. Servers and hosts that do not say
-count as these (Inspect's ``unknown``). After every other value, the text might have gone on."""
-CUT_OFF = frozenset({"length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"})
+"""The values of ``finish_reason``, as small letters alone, with which a model ended its text itself: OpenAI; Together;
+TGI and watsonx; Anthropic; Cohere and the Responses API; AI21; the names for function calls. Servers and hosts that do
+not say count as these (Inspect's ``unknown``). After every other value, the text might have gone on."""
+CUT_OFF = frozenset({"length", "maxtokens", "modellength", "maxoutputtokens", "modelcontextwindowexceeded"})
 """The values for a limit of tokens: OpenAI; Anthropic and Google; Mistral; the Responses API; Anthropic and Zhipu."""
 FILTERED = frozenset({
-    "content_filter", "content_filtered", "guardrail_intervened", "refusal", "sensitive", "error_toxic",
-    "safety", "recitation", "blocklist", "prohibited_content", "spii",
+    "contentfilter", "contentfiltered", "guardrailintervened", "refusal", "sensitive", "errortoxic",
+    "safety", "recitation", "blocklist", "prohibitedcontent", "spii",
 })
 """The values for a content filter: OpenAI and Azure; Bedrock (2); Anthropic; Zhipu; Cohere; Gemini (5)."""
 INTERRUPTED = frozenset({
-    "error", "network_error", "insufficient_system_resource", "abort", "cancelled", "timeout", "time_limit",
+    "error", "networkerror", "insufficientsystemresource", "abort", "cancelled", "timeout", "timelimit",
 })
 """The values for a failure of the server: Mistral, OpenRouter and Cohere; Zhipu; DeepSeek; vLLM and SGLang; watsonx;
 Cohere; watsonx."""
 ELEMENTS = frozenset({
-    "answer", "final", "final_answer", "output", "response", "reply", "result", "json", "action", "verdict",
-    "tool_call", "function_call", "message", "assistant", "turn", "s", "bos", "eos", "pad", "start_of_turn",
-    "end_of_turn", "end_of_utterance",
+    "answer", "final", "finalanswer", "output", "response", "reply", "result", "json",
+    "toolcall", "functioncall", "message", "assistant", "s", "bos", "eos", "pad", "startofturn",
+    "endofturn", "endofutterance",
 })
-"""Names of elements and tokens, in lower case, that may enclose or end an answer."""
+"""Names of elements and tokens, as small letters alone, that may enclose or end an answer; a reader may add one."""
 # fmt: on
 FILTERED_REASON = (
     "the provider's content filter withheld the answer, or the model refused; use another model, or change the filter"
@@ -152,7 +152,7 @@ _OPENED = {mark.casefold(): index for index, row in enumerate(SPELLINGS) for mar
 _MARK = _pattern(mark for row in SPELLINGS for mark in (*row.opening, *row.closing))
 # Ends of fences, lists, elements and turns, as models and templates write them. Kimi K3 names what its tokens close.
 _CLOSE = re.compile(
-    rf"(?:\s|```|\]|</?(?:{'|'.join(sorted(ELEMENTS))})>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>"
+    r"(?:\s|```|\]|</?[\w:-]+>|<\|close\|>\w+<\|sep\|>|<\|[\w-]+\|>|<[\w-]+\|>"
     r"|\[/?(?:INST|EOS|END|ANSWER|RESPONSE|TOOL_CALLS)\])*",
     re.IGNORECASE,
 )
@@ -217,19 +217,29 @@ class Answer:
     alone: bool
 
 
+def is_interrupted(finish_reason: str) -> bool:
+    """Whether a server's reason for the end of a text is a failure of the server."""
+    return _letters(finish_reason) in INTERRUPTED
+
+
+def _letters(name: str) -> str:
+    """Returns a name without what differs between spellings: ``max_tokens``, ``MAX_TOKENS``, ``max-tokens``."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
 def is_cut_off(finish_reason: str) -> bool:
     """Whether a server's reason for the end of a text is a limit of tokens."""
-    return finish_reason.casefold() in CUT_OFF
+    return _letters(finish_reason) in CUT_OFF
 
 
 def is_filtered(finish_reason: str) -> bool:
     """Whether a server's reason for the end of a text is a content filter."""
-    return finish_reason.casefold() in FILTERED
+    return _letters(finish_reason) in FILTERED
 
 
 def is_incomplete(finish_reason: str) -> bool:
     """Whether the model did not end its text itself."""
-    return finish_reason.casefold() not in ENDED
+    return _letters(finish_reason) not in ENDED
 
 
 def ending_problem(text: str, finish_reason: str) -> str:
@@ -241,7 +251,7 @@ def ending_problem(text: str, finish_reason: str) -> str:
         return _end_reason(finish_reason, SPENT_REASON) or NO_TEXT_REASON
     if not is_incomplete(finish_reason):
         return ""
-    if finish_reason.casefold() == "refusal":  # whatever the text is: what was generated is to be discarded
+    if _letters(finish_reason) == "refusal":  # whatever the text is: what was generated is to be discarded
         return FILTERED_REASON
     try:
         is_whole = _MARK.search(text.partition("{")[0]) is None and read_answer(text).alone
@@ -313,8 +323,12 @@ def _next_mark(text: str, position: int) -> re.Match[str] | None:
     return None
 
 
-def read_answer(text: str) -> Answer:
+def read_answer(text: str, element: str = "") -> Answer:
     """Returns the JSON objects of a text outside its thoughts; the caller decides how many there may be.
+
+    Args:
+        text: the text.
+        element: the name of an element that may enclose the answer, beside :data:`ELEMENTS`.
 
     Raises:
         UnclearError: the text is too long, what begins like an object cannot be read, or the text breaks a rule of
@@ -327,9 +341,10 @@ def read_answer(text: str) -> Answer:
     if not items:
         return Answer((), "", answer, alone=False)
     first, last = items[0], items[-1]
-    if name := _enclosing(answer[: first.start]):
+    if name := _enclosing(answer[: first.start], element):
         raise UnclearError(f"the JSON object is inside <{name}>, which may be a thought; give it outside elements")
-    if not _CLOSE.fullmatch(answer, last.end):
+    following = [_letters(name) for _, name in _ELEMENT.findall(answer, last.end)]
+    if not _CLOSE.fullmatch(answer, last.end) or not ELEMENTS.union([element]).issuperset(following):
         raise UnclearError("words follow the JSON object; give one JSON object, and nothing after it")
     before = answer[: first.start].strip()
     is_fenced = _FENCE.fullmatch(before) is not None and "```" in answer[last.end :]
@@ -337,18 +352,18 @@ def read_answer(text: str) -> Answer:
     return Answer(tuple(item.value for item in items), answer[last.start : last.end], before, alone)
 
 
-def _enclosing(text: str) -> str:
-    """Returns the name of the outermost element that ``text`` opens and does not close; empty if there is none."""
+def _enclosing(text: str, element: str) -> str:
+    """Returns the outermost element of no answer that ``text`` opens and does not close; empty if there is none."""
     opened: list[str] = []
     for closing, name in _ELEMENT.findall(text):
         if closing and name in opened:
             del opened[opened.index(name) :]
-        elif not closing and name.lower() not in ELEMENTS:
+        elif not closing and _letters(name) not in (*ELEMENTS, element):
             opened.append(name)
     return opened[0][:40] if opened else ""
 
 
-def own_answer(text: str, finish_reason: str, others: Iterable[str]) -> Answer:
+def own_answer(text: str, finish_reason: str, others: Iterable[str], element: str = "") -> Answer:
     """Returns the objects of a text that its writer did not quote from the texts of ``others``.
 
     An object alone counts as the writer's own, unless the text was cut off: nobody forbids an answer by writing it
@@ -359,7 +374,7 @@ def own_answer(text: str, finish_reason: str, others: Iterable[str]) -> Answer:
     """
     if problem := ending_problem(text, finish_reason):
         raise UnclearError(problem)
-    answer = read_answer(text)
+    answer = read_answer(text, element)
     is_own = answer.alone and not is_incomplete(finish_reason)
     if answer.objects and not is_own and is_quotation(answer, others):
         raise UnclearError(QUOTATION)

@@ -140,6 +140,22 @@ def action_text(calls: Iterable[FunctionCall]) -> str:
     return "\n".join(map(_action_json, calls))
 
 
+def text_of(answer: str | Mapping[str, Any]) -> str:
+    """Returns the text of an answer that is a text, an action as JSON fields, or a call of a function.
+
+    Args:
+        answer: a call has a ``name`` and ``arguments``, or these in OpenAI's ``{"function": …}``.
+    """
+    if isinstance(answer, str):
+        return answer
+    call = answer.get("function", answer)
+    if "name" not in call:
+        return json.dumps(answer, ensure_ascii=False)
+    arguments = call.get("arguments", "{}")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return action_text([FunctionCall(str(call["name"]), text)])
+
+
 def _action_json(call: FunctionCall) -> str:
     # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask.
     try:

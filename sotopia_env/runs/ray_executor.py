@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ from sotopia_env.runs.forecast import check_prompts
 from sotopia_env.runs.parts import Part, merge_parts
 from sotopia_env.runs.rollout import RunResult, open_run, run_episodes
 from sotopia_env.runs.spec import RunSpec
+from sotopia_env.runs.usability import Usability
 from sotopia_env.storage.manifest import EPISODES
 
 _POLL = 0.5  # seconds
@@ -70,11 +71,13 @@ class PartResult:
         stopped: why the part ended before it was done; empty if it was done.
         unfinished: the number of episodes that were started but did not end because the part was stopped.
         refusal: the error of a model that refuses every request, if that was the reason.
+        usability: the turns whose text was not an action.
     """
 
     stopped: str = ""
     unfinished: int = 0
     refusal: ModelRefusedError | None = None
+    usability: Usability = field(default_factory=Usability)
 
 
 def play_part(task: PartTask) -> PartResult:
@@ -85,7 +88,7 @@ def play_part(task: PartTask) -> PartResult:
             result = asyncio.run(_play(task, stop))
         except ModelRefusedError as error:
             return PartResult(str(error), refusal=error)
-    return PartResult(result.stopped, result.unfinished)
+    return PartResult(result.stopped, result.unfinished, usability=result.usability)
 
 
 async def _play(task: PartTask, stop: Stop) -> RunResult:
@@ -180,6 +183,9 @@ def run_on_ray(
     refusal = next((result.refusal for result in results if result.refusal), None)
     if refusal is not None:
         raise refusal
+    usability = Usability()
+    for result in results:
+        usability.update(result.usability)
     return RunResult(
         run_dir=directory.path,
         planned=len(plans),
@@ -190,6 +196,7 @@ def run_on_ray(
         repaired=directory.repaired,
         stopped=stopped,
         unfinished=sum(result.unfinished for result in results),
+        usability=usability,
     )
 
 

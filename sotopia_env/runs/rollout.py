@@ -66,7 +66,7 @@ class RunResult:
         stopped: why the run ended before it was done; empty if it was done.
         unfinished: the number of episodes that were started but did not end because the run was stopped. They do not
             count as failures. A resumed run continues them, in a run directory from the turn that was next.
-        usability: the turns of this call whose text was not an action; empty for a run on Ray.
+        usability: the turns of this call whose text was not an action.
     """
 
     run_dir: Path | None

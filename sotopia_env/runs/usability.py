@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from sotopia_env.foundation.errors import excerpt
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.world.episode import Episode
+
+_LONGEST = 240  # long enough for the setting that helps, which ends a reason
 
 
 @dataclass(slots=True)
@@ -33,6 +34,13 @@ class Usability:
             if item.generation.parse_failure is not None:
                 texts.reasons[item.generation.parse_failure] += 1
 
+    def update(self, other: Usability) -> None:
+        """Adds the counts of another part of the run."""
+        for name, texts in other._policies.items():
+            total = self._policies.setdefault(name, _Texts())
+            total.turns += texts.turns
+            total.reasons += texts.reasons
+
     @property
     def useless(self) -> tuple[str, ...]:
         """The policies none of whose texts was an action."""
@@ -42,7 +50,12 @@ class Usability:
         """Returns a line for every policy most of whose texts were not actions."""
         return [
             f"{escape_line(name)}: {texts.reasons.total()} of {texts.turns} turns were not an action "
-            f"(most often: {escape_line(excerpt(texts.reasons.most_common(1)[0][0]))})"
+            f"(most often: {_line(texts.reasons.most_common(1)[0][0])})"
             for name, texts in self._policies.items()
             if 2 * texts.reasons.total() > texts.turns
         ]
+
+
+def _line(reason: str) -> str:
+    line = escape_line(reason)
+    return f'"{line}"' if len(line) <= _LONGEST else f'"{line[: _LONGEST - 1]}…"'

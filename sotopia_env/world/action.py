@@ -223,7 +223,7 @@ def _parse(
     if not isinstance(text, str):
         raise InvalidValueError(field="text", expected="the output of a model, as a str", got=text)
     try:
-        return _one_action(own_answer(text, finish_reason, utterances), recipients)
+        return _one_action(own_answer(text, finish_reason, utterances, "action"), recipients)
     except UnclearError as error:
         return ParseFailure(str(error))
 

@@ -10,11 +10,14 @@ from typing import Any
 from sotopia_env.chat_model.protocol import ChatReply
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
 from sotopia_env.foundation.answer_text import (
-    INTERRUPTED,
+    FILTERED_REASON,
+    SPENT_REASON,
     UnclearError,
     UnclosedError,
     divide,
-    ending_problem,
+    is_cut_off,
+    is_filtered,
+    is_interrupted,
 )
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.quoting import escape_line
@@ -93,7 +96,7 @@ def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
     message = choice["message"]
     finish_reason, content = label_of(choice.get("finish_reason")), _text(message.get("content"))
-    if finish_reason.casefold() in INTERRUPTED:
+    if is_interrupted(finish_reason):
         raise FailedAttempt("server", f"the server ended the answer: {finish_reason}", status=200, doubtful=True)
     refusal = "" if content else _text(message.get("refusal"))
     text, thinking = split_reasoning(content or refusal)
@@ -211,4 +214,11 @@ def split_reasoning(text: str) -> tuple[str, str]:
 
 def empty_reason(reply: ChatReply) -> str:
     """Returns why an answer has no text, with the setting that helps."""
-    return f"the answer has no text (finish reason {reply.finish_reason!r}): {ending_problem('', reply.finish_reason)}"
+    reason = f"the answer has no text (finish reason {reply.finish_reason!r})"
+    if is_filtered(reply.finish_reason):
+        return f"{reason}: {FILTERED_REASON}"
+    if is_cut_off(reply.finish_reason):
+        return f"{reason}: {SPENT_REASON}"
+    if reply.reasoning:
+        return f"{reason}: only reasoning came; check the server's reasoning parser, or switch the reasoning off"
+    return reason

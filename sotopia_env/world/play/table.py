@@ -204,9 +204,7 @@ class Table:
             view = self._views[agent] = SeatView(self.task, self.state.rules, agent, self.lines, own)
         return view.observe(self.state)
 
-    def answer(
-        self, agent: str, action: Action | str, generation: Generation | None = None, finish_reason: str = ""
-    ) -> ParseFailure | None:
+    def answer(self, agent: str, action: Action | str, generation: Generation | None = None) -> ParseFailure | None:
         """Takes the action of ``agent``; in a veiled round, its part of the round.
 
         A text that is not an action changes nothing, so the agent can be asked again. To continue without an action,
@@ -216,7 +214,6 @@ class Table:
             agent: one of :attr:`acting`.
             action: an action, or a model's text that holds one.
             generation: the text that the action was read from, for the record; by default ``action``, if it is a text.
-            finish_reason: why the model's server ended the text; empty if it is not known.
 
         Returns:
             Why the text is not an action that is possible now, or ``None`` if the action was taken.
@@ -233,7 +230,7 @@ class Table:
             _check_type("action", "an Action or a text", action, Action)
             self._take(agent, Decision(action, generation))
             return None
-        answer = self.observe(agent).parse(action, finish_reason)  # read by what is open to the seat now
+        answer = self.observe(agent).parse(action)  # read by what is open to the seat now
         if isinstance(answer, ParseFailure):
             return answer
         self._take(agent, Decision(answer, generation or Generation(text=action)))

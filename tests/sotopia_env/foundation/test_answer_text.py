@@ -103,7 +103,7 @@ def test_every_end_that_is_not_the_models_own_leaves_whole_objects_alone(read, f
 
 
 @readers
-@pytest.mark.parametrize("finish_reason", ["", "stop", "STOP", "eos", "end_turn", "COMPLETE", "tool_calls", "unknown"])
+@pytest.mark.parametrize("finish_reason", ["", "stop", "STOP", "eos", "end_turn", "COMPLETE", "tool-calls", "unknown"])
 def test_words_may_precede_the_object_of_a_text_that_the_model_ended(read, finish_reason):
     assert read(f"Well. {READERS[read][1]}", finish_reason) == "B"
 
@@ -135,6 +135,14 @@ def test_an_object_inside_an_element_may_be_a_thought(read, form):
 )  # fmt: skip
 def test_an_object_inside_an_answers_element_or_after_others_is_the_answer(read, form):
     assert read(form.format(READERS[read][1])) == "B"
+
+
+def test_an_element_named_action_may_enclose_an_action_alone():
+    draft, answer = READERS[player]
+    assert player(f"<action>{answer}</action>") == "B"
+    assert player(f"<action>{answer}</plan>") is None
+    assert judge(f"<action>{READERS[judge][1]}</action>") is None
+    assert player(f"<plan><action>{draft}</action></plan>") is None
 
 
 @pytest.mark.parametrize(

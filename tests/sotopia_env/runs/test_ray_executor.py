@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from sotopia_env.chat_model.pool import ModelOptions, ModelPool
 from sotopia_env.chat_model.spending.ledger import Totals, read_ledger
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.extras import install_command
-from sotopia_env.runs import run_episodes
+from sotopia_env.runs import ray_executor, run_episodes
 from sotopia_env.runs.parts import PARTS, Part
 from sotopia_env.runs.ray_executor import PartTask, load_ray, play_part
 from sotopia_env.runs.spec import RunSpec
@@ -26,6 +27,7 @@ from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import read_failures
 from sotopia_env.storage.manifest import read_manifest
 from tests.errors import raises
+from tests.sotopia_env.cli.test_command_models import sotopia
 from tests.sotopia_env.runs.model_runs import ROOT, keys_of, start, table_server
 
 
@@ -112,6 +114,20 @@ def test_a_share_of_the_limits_is_not_held_against_the_longest_answer_of_the_run
             spec.model_copy(update={"models": share}).resolve(ModelPool(share))
         result = play_part(PartTask(spec, tmp_path, Part(1, 100), 0.0))
     assert "max_tokens" in result.stopped or "budget" in result.stopped, result
+
+
+def test_a_run_says_when_most_turns_of_its_parts_were_not_actions(tmp_path: Path, monkeypatch) -> None:
+    """The parts are played here one after another, and their results are copied as Ray copies them."""
+
+    def play(self: Any, tasks: Any, progress: Any, stop: Any, results: list[Any]) -> None:
+        results += [pickle.loads(pickle.dumps(play_part(task))) for task in tasks]
+
+    monkeypatch.setattr(ray_executor, "load_ray", lambda: None)
+    monkeypatch.setattr(ray_executor._Cluster, "play", play)
+    with table_server(reply="I would rather not.") as server:
+        words = command(server.api_base, tmp_path / "run", "--executor", "ray:2", "-n", 2, "--evaluator", "none")
+        result = sotopia(*words, code=1)
+    assert "sotopia: local/tiny: 6 of 6 turns were not an action" in result.stderr
 
 
 @pytest.mark.slow("starts Ray twice")

@@ -403,12 +403,13 @@ class TextSeat:
             raise InvalidActionError(problem, hint="send the same answer again, or an empty one, to go on")
         if self.agent not in self.table.acting:
             raise InvalidActionError("it is not this seat's turn", hint="call begin() first, and stop when it is done")
-        decision = Decision(answer) if isinstance(answer, Action) else answer
-        if not isinstance(decision, Decision):
-            decision = self._read(text_of(decision), finish_reason)
+        if isinstance(answer, Action | Decision):
+            decision: Decision | ParseFailure = Decision(answer) if isinstance(answer, Action) else answer
+        else:
+            decision = self._read(text_of(answer), finish_reason)
         if isinstance(decision, Decision):
             self.table.take(self.agent, decision)
-        self._reason = "" if isinstance(decision, Decision) else decision.reason
+        self._reason = decision.reason if isinstance(decision, ParseFailure) else ""
         self._ends.append(not self._reason)
 
     def _read(self, text: str, finish_reason: str) -> Decision | ParseFailure:

@@ -103,7 +103,7 @@ def test_the_page_and_its_stream_say_why_a_partner_is_silent(
                     await asyncio.wait_for(anext(stream), 2.9)
             else:
                 # Nothing happens in the episode, and the page is told to look again.
-                assert (await asyncio.wait_for(anext(stream), 9)).raw_data == "changed"
+                assert (await asyncio.wait_for(anext(stream), 9)).raw_data == "delay"
             await stream.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(work())

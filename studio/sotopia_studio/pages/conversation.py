@@ -236,7 +236,7 @@ def show(
         context=table.task.scenario.context,
         seats=cards,
         turns=turns,
-        table=None if view is None else _table(view, by_agent),
+        table=None if view is None else table_card(view),
         acting=() if status in ("done", "failed", "stopped") else tuple(by_agent[agent] for agent in table.acting),
         status=status,
         stop=STOPS[table.stop.value] if table.stop else "",
@@ -341,8 +341,10 @@ def _whole_table(table: Table) -> TableView | None:
     )
 
 
-def _table(view: TableView, seats: Mapping[str, SeatCard]) -> TableCard:
+def table_card(view: TableView) -> TableCard:
+    """Returns the state of a protocol, as far as ``view`` shows it."""
     names = view.space.names
+    agents = [*names]
     lines = [*(view.votes.lines(names) if view.votes else []), *(view.claims.lines(names) if view.claims else [])]
     lines += view.proofs
     offers = []
@@ -352,7 +354,7 @@ def _table(view: TableView, seats: Mapping[str, SeatCard]) -> TableCard:
         offers.append(
             OfferCard(
                 number=offer.number,
-                colour=seats[offer.proposer].colour,
+                colour=agents.index(offer.proposer) % COLOURS,
                 name=names[offer.proposer],
                 terms=terms,
                 accepted=", ".join(names[agent] for agent in offer.accepted),

@@ -31,7 +31,7 @@ from sotopia_studio import auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
 from sotopia_studio.live import LiveEpisode
-from sotopia_studio.pages.conversation import TurnCard, turn_card
+from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
@@ -51,6 +51,7 @@ class SeatPage:
         observation: the seat's observation, from which the other fields are derived.
         name: the character's name.
         turns: the turns that the seat has witnessed.
+        table: the state of the protocol, as far as the seat may know it; ``None`` without one.
         count: number of turns so far, including those that the seat did not witness; a form sends it back.
         acting: whether it is the person's turn.
         thinking: names of the others whose turn it is.
@@ -65,6 +66,7 @@ class SeatPage:
     observation: Observation
     name: str
     turns: tuple[TurnCard, ...]
+    table: TableCard | None
     count: int
     acting: bool
     thinking: tuple[str, ...]
@@ -88,6 +90,7 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         observation=observation,
         name=names[agent],
         turns=tuple(turn_card(turn, names, viewer=agent) for turn in observation.turns),
+        table=None if observation.table is None else table_card(observation.table),
         count=len(live.table.turns),
         acting=acting,
         # In reactive order, who acts now is an appointment that the others do not know of.
@@ -199,7 +202,7 @@ async def changes(
                 async with parts.database.read() as connection:
                     before, delay = delay, await jobs.delay_of(connection, live.ADVANCE, episode)
                 if delay != before:  # the death of a process is no event of the episode
-                    yield ServerSentEvent(raw_data="changed")
+                    yield ServerSentEvent(raw_data="delay")
             elif event.kind != "answer":  # nobody may know who has answered in a round that is not complete
                 yield ServerSentEvent(raw_data="changed", id=str(event.number))
 
@@ -208,6 +211,9 @@ async def changes(
 async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
     """Carries out the person's action."""
     form = await request.form()
+    # A page with JavaScript swaps the part that changes; without it, the browser loads the page again.
+    template, part = ("_seat.html", "/view") if "hx-request" in request.headers else ("seat.html", "")
+    show = partial(_show, request, parts, person, template=template)
     fields = {name: str(value) for name, value in form.items()}
     read = partial(read_action, fields=fields, to=[str(name) for name in form.getlist("to")])
     sent, key = fields.get("turn", ""), fields.get("key", "") or secrets.token_urlsafe(12)
@@ -220,11 +226,11 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
             await drafts.clear(connection, person.id, _form(episode, agent, turn))
     # The state that was loaded above is the present one, so the page is rendered from it.
     except InvalidValueError as error:
-        return await _show(request, parts, person, state, agent, fields=fields, problem=str(error), status=422)
+        return await show(state, agent, fields=fields, problem=str(error), status=422)
     except ConflictError as error:
-        return await _show(request, parts, person, state, agent, problem=str(error), status=409)
+        return await show(state, agent, problem=str(error), status=409)
     await parts.hub.notify(episode)
-    return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+    return RedirectResponse(f"/seat/{episode}/{agent}{part}", 303)
 
 
 @router.post("/seat/{episode}/{agent}/draft")

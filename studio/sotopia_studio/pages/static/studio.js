@@ -25,30 +25,66 @@ for (const slider of document.querySelectorAll("input[data-output]")) {
   show();
 }
 
-// A live part of a page asks for itself anew whenever the server says that something has changed.
+// A live part of a page asks for itself anew whenever the server says that something has changed, and sends its form
+// without leaving the page.
 for (const part of document.querySelectorAll("[data-live]")) {
   const source = new EventSource(part.dataset.live);
-  const last = Number(part.dataset.number);
+  const shown = () => Number(part.querySelector("[data-number]").dataset.number);
   let timer = 0;
   let unsent = ""; // words whose form is gone, since the turn passed while they were being typed
+  const show = async (answer) => {
+    const text = await answer.text();
+    const state = new DOMParser().parseFromString(text, "text/html").querySelector("[data-number]");
+    if (!state) return location.reload(); // such as after a login that has run out: the server says so
+    if (Number(state.dataset.number) < shown()) return; // a later answer has overtaken this one
+    const turns = part.querySelectorAll(".turn").length;
+    const form = part.querySelector("form[data-draft]");
+    if (form && !form.dataset.sent) unsent = form.elements.argument.value;
+    // Morphing keeps equal nodes, and with them the focus and a screen reader's place. The form of the same turn is
+    // skipped (`morphSkip` in base.html), so that nothing changes under the hands of a person who is typing.
+    await htmx.swap({ target: part, sourceElement: part, text, swap: "innerMorph" });
+    const words = part.querySelector("form textarea");
+    if (words && !words.value) words.value = unsent;
+    const news = [...part.querySelectorAll(".turn")].slice(turns);
+    news.forEach((turn) => turn.classList.add("new"));
+    if (news.length) toNewest(part);
+    takeUp(part);
+  };
   source.addEventListener("message", (event) => {
-    if (Number(event.lastEventId) <= last) return; // the page shows it already
+    // Every event has a number but a delay, which is news whatever the page shows.
+    if (event.data !== "delay" && Number(event.lastEventId) <= shown()) return;
     clearTimeout(timer);
     timer = setTimeout(async () => {
       const answer = await fetch(part.dataset.view);
-      if (!answer.ok) return;
-      const [scrolled, turns] = [window.scrollY, part.querySelectorAll(".turn").length];
-      unsent = part.querySelector("form textarea")?.value ?? unsent;
-      // Morphing keeps equal nodes, and with them the focus and a screen reader's place. The form of the same turn is
-      // skipped (`morphSkip` in base.html), so that nothing changes under the hands of a person who is typing.
-      await htmx.swap({ target: part, sourceElement: part, text: await answer.text(), swap: "innerMorph" });
-      const words = part.querySelector("form textarea");
-      if (words && !words.value) words.value = unsent;
-      window.scrollTo(0, scrolled);
-      [...part.querySelectorAll(".turn")].slice(turns).forEach((turn) => turn.classList.add("new"));
-      takeUp(part);
+      if (answer.ok) show(answer);
     }, 30);
   });
+  part.addEventListener("submit", async (event) => {
+    const form = event.target;
+    event.preventDefault();
+    if (form.dataset.sent) return; // a double click
+    form.dataset.sent = "1";
+    const words = form.elements.argument.value;
+    try {
+      const body = new URLSearchParams(new FormData(form));
+      const answer = await fetch(form.action, { method: "POST", body, headers: { "HX-Request": "true" } });
+      unsent = answer.ok ? "" : words;
+      if (answer.ok) document.querySelector(".briefing")?.removeAttribute("open");
+      await show(answer);
+      if (!answer.ok) delete form.dataset.sent;
+    } catch {
+      delete form.dataset.sent;
+      part.querySelector("[data-unreachable]").hidden = false;
+    }
+  });
+  if (!location.hash) toNewest(part);
+}
+
+// The newest words in view: all of them, or their beginning where they are too long for it.
+function toNewest(part) {
+  const [talk, turn] = [part.querySelector(".talk"), [...part.querySelectorAll(".turn")].at(-1)];
+  talk.scrollTop = 0; // its end, since it is a reversed column; there it stays while the form grows
+  turn?.scrollIntoView({ block: turn.offsetHeight < talk.clientHeight ? "nearest" : "start" });
 }
 
 // Whose turn it is again goes on with the keyboard where they write; a finger would only get its keyboard in the way.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,9 +125,7 @@ def rollout(
       sotopia rollout --config runs/a/run.json --out runs/again
       sotopia rollout --config run.yaml --part 3/16 --out runs/h
     """
-    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.runs.parts import Part
-    from sotopia_env.runs.spec import RunSpec, read_specs
 
     flags = {
         "policies": tuple(policy),
@@ -141,27 +139,52 @@ def rollout(
         "concurrency": concurrency,
         "manner": {} if temperature is None else {"temperature": temperature},
     }
-    values = merged(settings or {}, {name: value for name, value in flags.items() if value not in (None, (), {})})
-    specs = [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
+    specs = _specs(flags, settings or {}, config)
+    share = None if part is None else Part.parse(part)
+    workers = _workers(executor, verbose, share)
+    directory = _directory(out, config)
+    if dry_run:
+        for spec in specs:
+            forecast_spec(spec, directory, share)
+    else:
+        _play_specs(specs, directory, workers, verbose, share)
+
+
+def _specs(flags: Mapping[str, Any], settings: dict[str, Any], config: Path | None) -> list[RunSpec]:
+    """Returns the run of the flags, or those of ``config`` changed by the flags."""
+    from sotopia_env.foundation.settings import merged, settings_of
+    from sotopia_env.runs.spec import RunSpec, read_specs
+
+    values = merged(settings, {name: value for name, value in flags.items() if value not in (None, (), {})})
+    return [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
+
+
+def _workers(executor: str, verbose: bool, part: Part | None) -> int:
+    """Returns the number of Ray processes, after a check of what Ray cannot do; 0 for this process."""
     workers = _ray_workers(executor)
     if workers and verbose:
         raise InvalidValueError(
             "episodes are not played in this process", field="--verbose", hint="use --executor local"
         )
-    share = None if part is None else Part.parse(part)
-    if workers and share is not None:
+    if workers and part is not None:
         raise InvalidValueError("Ray plays all parts", field="--part", hint="use --executor local")
-    if out is None and (config is None or config.name != RUN):
+    return workers
+
+
+def _directory(out: Path | None, config: Path | None) -> Path:
+    """Returns the run directory; a run.json is in its own, so that one is continued by default."""
+    if out is not None:
+        return out
+    if config is None or config.name != RUN:
         raise InvalidValueError(field="--out", expected="a run directory")
-    # A run.json is in its run directory, so that directory is continued by default.
-    directory = out or config.parent  # type: ignore[union-attr]  # checked above
-    if dry_run:
-        for spec in specs:
-            forecast_spec(spec, directory, share)
-        return
+    return config.parent
+
+
+def _play_specs(specs: Sequence[RunSpec], directory: Path, workers: int, verbose: bool, part: Part | None) -> None:
+    """Plays the runs of one directory; exits with 1 if anything is missing in one of them."""
     # A list, so that a failure in one spec does not keep the others from being played.
-    failed = [play_spec(spec, directory, workers, verbose, share) for spec in specs]
-    following = ("show", "compare") if share is None else ("merge",)
+    failed = [play_spec(spec, directory, workers, verbose, part) for spec in specs]
+    following = ("show", "compare") if part is None else ("merge",)
     typer.echo("next: " + ", ".join(f"`sotopia {name} {shlex.quote(str(directory))}`" for name in following))
     if any(failed):
         raise typer.Exit(1)

@@ -16,10 +16,11 @@ from sotopia_env.world.turn_order import TurnOrder
 
 
 class NumericOptions(PettingZooOptions, total=False):
-    """The options of a numeric environment: those with texts, the number of offers and the location of the masks."""
+    """The options of a numeric environment: those with texts, the number of offers, where masks are, vector rewards."""
 
     offers: int
     action_masks: str
+    vector: bool
 
 
 def env(**options: Unpack[NumericOptions]) -> Any:

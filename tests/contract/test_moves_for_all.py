@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import multiprocessing
 import pickle
 
 import numpy as np
 import pettingzoo
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
+from momaland.test.api_test import api_test as mo_api_test
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.test.state_test import state_test
 
@@ -21,6 +23,7 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError
 from sotopia_env.tasks.families.registry import FAMILIES
 from sotopia_env.world.episode import replay
+from sotopia_env.world.reward import Dimension
 from tests.errors import raises
 from tests.sotopia_env.envs.env_doubles import ORDERS, Tally
 from tests.sotopia_env.world.scenarios import verified_task
@@ -89,6 +92,56 @@ def test_copies_play_on_as_the_original(table, order):
         assert all(data_equivalence(each.step(actions), result) for each in copies)
     assert all(each.episode() == env.episode() for each in copies)
     replay(env.episode())
+
+
+def played_on(env):
+    """The rest of the episode and all of the next one, as the records of both."""
+    records = []
+    for _ in range(2):
+        while env.agents:
+            env.step(dict.fromkeys(env.agents, FIRST_OFFER + 4))
+        records.append(env.episode().model_dump_json())
+        env.reset()
+    return records
+
+
+def test_a_forked_process_plays_on_as_the_original():
+    env = sotopia_moves_v0.parallel_env(**options("bargaining", ORDERS[0]))
+    env.reset(seed=3)
+    env.step(dict.fromkeys(env.agents, FIRST_OFFER))
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(played_on(env)))
+    process.start()
+    sender.close()
+    records = receiver.recv()
+    process.join()
+    assert records == played_on(env)
+    assert len(set(records)) == 2
+
+
+def payments(env):
+    """The rewards of an episode in which all make the same offers and then accept, and its record."""
+    observations, _ = env.reset(seed=4)
+    number = 0
+    while env.agents:
+        masks = {agent: observation["action_mask"] for agent, observation in observations.items()}
+        index = FIRST_OFFER + min(number, 9)
+        observations, rewards, *_ = env.step({agent: ACCEPT if masks[agent][ACCEPT] else index for agent in env.agents})
+        number += 1
+    return rewards, env.episode()
+
+
+def test_rewards_can_be_vectors_and_the_game_is_the_same():
+    vectors, record = payments(sotopia_moves_v0.parallel_env(vector=True))
+    numbers, same = payments(sotopia_moves_v0.parallel_env(scalarisation="goal"))
+    assert record == same
+    goals = {agent: vector[list(Dimension).index(Dimension.GOAL)] for agent, vector in vectors.items()}
+    assert goals == pytest.approx(numbers)
+    assert max(numbers.values()) > 0
+    tally = Tally(VerifiedOutcome())
+    mo_api_test(sotopia_moves_v0.env(**options("bargaining", ORDERS[0], evaluator=tally, vector=True)), num_cycles=40)
+    assert tally.episodes
 
 
 @pytest.mark.parametrize("order", ORDERS)

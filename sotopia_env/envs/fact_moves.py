@@ -72,19 +72,20 @@ class NumericFacts:
         assert facts is not None
         assert table is not None
         beliefs = facts.beliefs(table.knowledge)
-        known, stated, asked = np.zeros((variables, values)), np.zeros((variables, values)), np.zeros(variables)
+        chances, requests = np.zeros((variables, values)), np.zeros(variables)
+        statements = np.zeros_like(chances)
         latest, questions = _statements(observation)
         for row, (name, variable) in enumerate(facts.variables.items()):
-            known[row, : len(variable.options)] = [beliefs[name][option] for option in variable.options]
+            chances[row, : len(variable.options)] = [beliefs[name][option] for option in variable.options]
             for _, value in (pair for pair in latest.items() if pair[0][1] == name):
-                stated[row, variable.options.index(value)] += 1
-            asked[row] = sum(question == name for _, question in questions)
+                statements[row, variable.options.index(value)] += 1
+            requests[row] = sum(question == name for _, question in questions)
         seats, left = max(1, len(observation.briefing.partners)), observation.own_turns_left()
         votes = np.zeros(options)
         for position, option in enumerate(_options(observation)):
             votes[position] = sum(v == option for v in table.votes.options.values()) if table.votes else 0
         time = [left / max(1, left + observation.own_turns)]
-        parts = (time, known.ravel(), stated.ravel() / seats, asked / seats, votes / (seats + 1))
+        parts = (time, chances.ravel(), statements.ravel() / seats, requests / seats, votes / (seats + 1))
         return np.concatenate(parts).astype(np.float32)
 
     def mask(self, observation: Observation) -> NDArray[np.bool_]:

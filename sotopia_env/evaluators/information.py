@@ -10,7 +10,7 @@ Per seat, with *told* for a proof or a true statement:
 - ``efficiency`` (EFF): max(0, 1 - (T - 1) / (horizon - 1)), where T is the median over the facts that it is to learn of
   the round in which it was told them; never is horizon + 1.
 - ``breaches`` (CPV): min(1, tellings of a fact to a seat that may not know it or aloud where only a private turn may
-  tell it / facts of its own that are not for everybody, aloud).
+  tell it / its own facts that may not be told to everybody aloud).
 - ``management`` (INFOMGMT): (DA · IA · EFF · (1 - CPV)) ^ ¼.
 
 The right channel of a public fact is a turn that everybody sees, of a private one a private turn.
@@ -31,22 +31,19 @@ from sotopia_env.world.social_acts import SocialAct, social_acts
 
 @dataclass(frozen=True, slots=True)
 class InformationMeasures:
-    """The measures of one seat, each from 0 to 1; ``None`` where the seat has no fact of the kind."""
+    """The measures of one seat, each from 0 to 1; ``None`` where it knows no fact, or is to learn none."""
 
     disclosure: float | None
     acquisition: float | None
     efficiency: float | None
-    breaches: float | None
+    breaches: float
 
     @property
     def management(self) -> float | None:
-        """The geometric mean of disclosure, acquisition, efficiency and 1 - breaches; of those that are defined."""
-        kept = None if self.breaches is None else 1 - self.breaches
-        parts = [part for part in (self.disclosure, self.acquisition, self.efficiency, kept) if part is not None]
-        product = 1.0
-        for part in parts:
-            product *= part
-        return product ** (1 / len(parts)) if parts else None
+        """The geometric mean of disclosure, acquisition, efficiency and 1 - breaches; ``None`` if one is undefined."""
+        if self.disclosure is None or self.acquisition is None or self.efficiency is None:
+            return None
+        return float((self.disclosure * self.acquisition * self.efficiency * (1 - self.breaches)) ** 0.25)
 
 
 def information_measures(task: Task, turns: Sequence[Turn], horizon: int) -> dict[str, InformationMeasures]:
@@ -94,7 +91,7 @@ def _of_seat(
         disclosure=_mean(_disclosed(facts, mine, variable, agent) for variable in own),
         acquisition=_mean(any(_right_question(act, variable) for act in mine) for variable in targets),
         efficiency=max(0.0, 1 - (median(times) - 1) / (horizon - 1)) if times else None,
-        breaches=min(1.0, len(breaches_of(facts, mine)) / len(guarded)) if guarded else None,
+        breaches=min(1.0, len(breaches_of(facts, mine)) / max(1, len(guarded))),
     )
 
 
@@ -104,10 +101,10 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _disclosed(facts: Facts, acts: Sequence[SocialAct], variable: Variable, agent: str) -> bool:
-    told = [act for act in tellings(facts, acts) if act.variable == variable.name]
+    own = [act for act in tellings(facts, acts) if act.variable == variable.name]
     if variable.may_know != "all" and not set(variable.may_know) - {agent}:
-        return not told
-    return any(act.private is (variable.channel == "private") and _admitted(act, variable) for act in told)
+        return not own
+    return any(act.private is (variable.channel == "private") and _admitted(act, variable) for act in own)
 
 
 def _admitted(act: SocialAct, variable: Variable) -> bool:
@@ -121,5 +118,5 @@ def _right_question(act: SocialAct, variable: Variable) -> bool:
 
 def _time(facts: Facts, acts: Sequence[SocialAct], rounds: Sequence[int], agent: str, name: str, horizon: int) -> int:
     """The round, from 1, in which a seat was told a fact; ``horizon`` + 1 if it never was."""
-    told = (act for act in tellings(facts, acts) if act.variable == name and agent in act.audience)
-    return next((rounds[act.turn] + 1 for act in told), horizon + 1)
+    times = (rounds[a.turn] + 1 for a in tellings(facts, acts) if a.variable == name and agent in a.audience)
+    return next(times, horizon + 1)

@@ -101,10 +101,10 @@ class Informer(Speaker):
         if self.shares == "nothing" or (self.shares == "asked" and not _was_asked(observation, name)):
             return False
         agents, channel = facts.duties.get(name, ((), "all"))
-        if name not in facts.duties or not to:
-            # What everybody may know is told once, aloud; a fact that only some may know is never told aloud.
-            return not to and (name not in facts.duties or (channel == "all" and not agents))
-        return not agents or set(to) <= set(agents)  # none are named where everybody may know it, in private
+        # What everybody may know anywhere is told once, aloud, and anything else to one after another.
+        if not to:
+            return channel == "all" and not agents
+        return name in facts.duties and (not agents or set(to) <= set(agents))
 
     def _wants(self, observation: Observation, facts: SeatFacts, variable: PublicVariable, to: tuple[str, ...]) -> bool:
         # A seat that is not told what it is to learn asks for every fact that it did not know.

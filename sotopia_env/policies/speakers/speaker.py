@@ -115,9 +115,8 @@ class Speaker(RuledAnswers):
 def _pretended(observation: Observation, facts: SeatFacts, rng: random.Random) -> Values:
     """The statements of a liar: what it would know about a deal in another world, and any other option elsewhere."""
     values: dict[str, str] = {}
-    known = knowledge(observation)
     dealt = {name for deal in facts.deals for name in deal.variables}
-    for deal, ways in facts.worlds(known):
+    for deal, ways in facts.worlds(knowledge(observation)):
         # Its own values are the same in all worlds that it holds for possible.
         values |= rng.choice(pretences(facts, deal, ways[0], observation.agent))
     for name, value in facts.knowledge.items():
@@ -148,7 +147,7 @@ def _witnesses(observation: Observation, options: tuple[str, ...], beliefs: Beli
     for deal in facts.deals:
         own = {facts.knowledge[name] for name in deal.variables if facts.variables[name].of == observation.agent}
         for name in deal.variables:
-            informed = [role for role, seen in deal.informs.items() if own.intersection(seen)]
+            informed = [role for role, others in deal.informs.items() if own.intersection(others)]
             person = next((option for option in options if agents.get(option) == facts.variables[name].of), None)
             if person is not None:
                 values[person] += sum(beliefs[name][role] for role in informed)

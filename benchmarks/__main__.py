@@ -21,6 +21,7 @@ NAMES = (
     "training",
     "turns",
     "sampling",
+    "probes",
     "sensitivity",
     "studio",
 )

@@ -55,7 +55,7 @@ Number = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help="Seed of generated tasks and of the episodes.")]
 LevelName = Annotated[str, typer.Option(metavar="LEVEL", help="Difficulty of generated tasks: easy, medium or hard.")]
 EVALUATOR_HELP = (
-    "'verified', 'diligence', 'judge:MODEL:option=value,…', "
+    "'verified', 'diligence', 'facts:probe=turns', 'judge:MODEL:option=value,…', "
     "'spoken-outcome:MODEL', 'interview', 'interview:MODEL:interviewee=POLICY,…', or several of them: "
     "'a+b', 'mean(a+b):quorum=1'."
 )

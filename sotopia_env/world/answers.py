@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from pydantic import Field, model_validator
 
@@ -261,10 +261,11 @@ async def beliefs_of(
     Raises:
         PolicyError: the respondent could not be asked, or its replies are not distributions over the options.
     """
-    if not isinstance(policy, Believer):
+    # Not ``isinstance``: for a protocol it costs as much as the belief of a script.
+    if not hasattr(policy, "believe"):
         reason = f"the policy {policy.name!r} states no beliefs"
         return [BeliefReply(reason=reason, asked=False) for _ in variables]
-    replies = await policy.believe(observation, variables, seed, samples)
+    replies = await cast(Believer, policy).believe(observation, variables, seed, samples)
     if len(replies) != len(variables):
         raise PolicyError(f"{policy.name}: expected {len(variables)} beliefs, one per variable, got {len(replies)}")
     for variable, reply in zip(variables, replies, strict=True):

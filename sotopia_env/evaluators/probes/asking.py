@@ -6,7 +6,7 @@ had. It is put after the play, to the record: nothing that is asked can change a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,7 +14,7 @@ from sotopia_env.evaluators.respondents import Respondents, absence
 from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes.facts import Distribution, Facts, PublicVariable, beliefs
-from sotopia_env.world.answers import Belief, BeliefReply, beliefs_of
+from sotopia_env.world.answers import Belief, BeliefReply, Configured, beliefs_of
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import turn_seed
@@ -93,14 +93,21 @@ async def probe(episode: Episode, respondents: Respondents, moments: Moments, sa
     answers: list[Belief] = []
     if moments == "none" or not questions:
         return ()
+    # Found once: a policy is compared with the record by all of its parameters.
+    policies = {agent: respondents.policy(episode, agent) for agent in questions}
+    names = {agent: respondents.name(episode, agent) for agent in questions}
     for table in _tables(episode, every=moments == "turns"):
         turns = len(table.state.turns)
         # One moment after the other: a view on an episode advances, and servers find the earlier prompt in their cache.
-        work = [
-            _ask(episode, respondents, agent, table.observe(agent), turns, seat_questions, samples)
-            for agent, seat_questions in questions.items()
-        ]
-        answers += [belief for group in await all_at_once(work) for belief in group]
+        replies = await all_at_once(
+            _replies(episode, policies[agent], table.observe(agent), turns, one.variables, samples)
+            for agent, one in questions.items()
+        )
+        for (agent, one), group in zip(questions.items(), replies, strict=True):
+            answers += [
+                _belief(agent, names[agent], turns, variable, variable is one.control, reply)
+                for variable, reply in zip(one.variables, group, strict=True)
+            ]
     return tuple(answers)
 
 
@@ -119,33 +126,31 @@ def _tables(episode: Episode, every: bool) -> Iterator[Table]:
     yield table
 
 
-async def _ask(
+async def _replies(
     episode: Episode,
-    respondents: Respondents,
-    agent: str,
+    policy: Configured | None,
     observation: Observation,
     turns: int,
-    questions: SeatQuestions,
+    variables: Sequence[PublicVariable],
     samples: int,
-) -> list[Belief]:
-    policy, variables = respondents.policy(episode, agent), questions.variables
+) -> Sequence[BeliefReply]:
+    agent = observation.agent
     if policy is None:
-        replies = [BeliefReply(reason=absence(episode, agent), asked=False) for _ in variables]
-    else:
-        seed = turn_seed(episode.seed, turns, episode.task.seat_of[agent])
-        replies = [*await beliefs_of(policy, observation, variables, seed, samples)]
-    return [
-        Belief(
-            respondent=agent,
-            by=respondents.name(episode, agent),
-            turns=turns,
-            variable=variable.name,
-            control=variable is questions.control,
-            options=variable.options,
-            shares=tuple(reply.probabilities[one] for one in variable.options) if reply.probabilities else (),
-            samples=reply.samples,
-            reason=reply.reason,
-            asked=reply.asked,
-        )
-        for variable, reply in zip(variables, replies, strict=True)
-    ]
+        return [BeliefReply(reason=absence(episode, agent), asked=False) for _ in variables]
+    seed = turn_seed(episode.seed, turns, episode.task.seat_of[agent])
+    return await beliefs_of(policy, observation, variables, seed, samples)
+
+
+def _belief(agent: str, by: str, turns: int, variable: PublicVariable, control: bool, reply: BeliefReply) -> Belief:
+    return Belief(
+        respondent=agent,
+        by=by,
+        turns=turns,
+        variable=variable.name,
+        control=control,
+        options=variable.options,
+        shares=tuple([reply.probabilities[one] for one in variable.options]) if reply.probabilities else (),
+        samples=reply.samples,
+        reason=reply.reason,
+        asked=reply.asked,
+    )

@@ -43,7 +43,7 @@ async def models(parts: ServicesDep, _: Reader) -> Choices:
     return Choices(
         models=list(parts.settings.model_names),
         policies=[Choice(name=name, about=about) for name, about, _ in naming.described_policies()],
-        evaluators=[*naming.EVALUATOR_NAMES, "judge:MODEL", "interview:MODEL", "spoken-outcome:MODEL"],
+        evaluators=[*naming.EVALUATOR_NAMES, "facts", "judge:MODEL", "interview:MODEL", "spoken-outcome:MODEL"],
         tasks=[*naming.SHIPPED, "all", *tasks.FAMILIES],
         plugins={
             "policies": list(naming.POLICY_PLUGINS.names),

@@ -157,21 +157,25 @@ def text_of(answer: str | Mapping[str, Any]) -> str:
 
 
 def _action_json(call: FunctionCall) -> str:
-    # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask.
+    # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask: a word, the closing
+    # parenthesis, follows whatever object the arguments hold.
     try:
         arguments = decode_json(call.arguments or "{}", strict=False)
     except ValueError:
-        return f"{call.name} {call.arguments}"
+        return f"{call.name}({call.arguments})"
     if not isinstance(arguments, dict):
-        return f"{call.name} {call.arguments}"
+        return f"{call.name}({call.arguments})"
     function = FUNCTIONS.get(call.name)
-    kind = call.name if function is None else function.kind.value
-    action = {"action_type": kind, "argument": arguments.pop(_WORDS, "")}
+    action: dict[str, Any] = {"action_type": call.name if function is None else function.kind.value}
+    if _WORDS in arguments or "argument" not in arguments:
+        action["argument"] = arguments.pop(_WORDS, "")
     if _TO in arguments:
         action["to"] = arguments.pop(_TO)
     if function is not None and function.move is not None:
         action["move"] = {function.move.value: arguments.pop(function.content, {})}
-    return json.dumps({**action, **arguments}, ensure_ascii=False)
+    # An argument that contradicts the call gets a name that the parser refuses.
+    others = {f"{call.name}.{key}" if key in action else key: value for key, value in arguments.items()}
+    return json.dumps({**action, **others}, ensure_ascii=False)
 
 
 def call_of(text: str) -> FunctionCall | None:

@@ -65,8 +65,8 @@ def _joined_events(text: str) -> dict[str, Any]:
         reason = next((choice["finish_reason"] for choice in choices if choice.get("finish_reason")), None)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise FailedAttempt("malformed", f"the answer is not a stream of JSON ({error})", doubtful=True) from None
+    raise_if_error(next((event for event in events if event.get("error")), None))
     if reason is None and "[DONE]" not in lines:
-        raise_if_error(next((event for event in events if "error" in event), None))
         raise FailedAttempt("malformed", "the answer is a stream of events without an end", doubtful=True)
     merged = {key: value for event in events for key, value in event.items() if value is not None}
     return {**merged, "choices": [{"message": message, "finish_reason": reason}]}
@@ -94,6 +94,7 @@ def read_completion(body: Any, latency: float) -> ChatReply:
 
 def _read(body: Any, latency: float) -> ChatReply:
     choice = body["choices"][0]
+    raise_if_error(choice if choice.get("error") else None)  # OpenRouter: a provider's failure after the first words
     message = choice["message"]
     finish_reason, content = label_of(choice.get("finish_reason")), _text(message.get("content"))
     if is_interrupted(finish_reason):

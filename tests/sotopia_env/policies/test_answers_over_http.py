@@ -10,7 +10,10 @@ from sotopia_env.chat_model import make_model
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.foundation.errors import EvaluationError, PolicyError
 from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.function_calls import action_text
+from sotopia_env.world.action import ParseFailure, parse
 from sotopia_env.world.answers import InterviewQuestion
+from sotopia_env.world.observation import FunctionCall
 from studies.judge_attacks.attacks import best_verdict
 from tests.sotopia_env.chat_model.conftest import QUICK
 from tests.sotopia_env.chat_model.server import LoopbackServer
@@ -149,3 +152,38 @@ def test_an_answer_with_nothing_at_all_may_be_an_outage(desk, content, finish_re
     before = desk.server.total
     assert isinstance(desk.taken()["player"], PolicyError)
     assert desk.server.total > before + 3, "it is asked for again"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("say", '{"words": "Hm.", "action_type": "leave"}'),
+        ("say", '{"words": "Hm.", "argument": "Yes."}'),
+        ("propose", '{"terms": {"price": 5}, "words": "", "move": {"accept": 1}}'),
+        ("wait", '"or rather" {"action_type": "leave"}'),
+        ("wait", '[{"action_type": "leave"}]'),
+        ("say", '{"words": "Hm.", "words": "Yes."}'),
+        ("say", '{"words": "Hm'),
+        ("leave", '{"words": null, "really": false}'),
+    ],
+)
+def test_a_call_that_contradicts_itself_or_hides_an_object_is_not_an_action(name, arguments):
+    text = action_text([FunctionCall(name, arguments)])
+    assert isinstance(parse(text), ParseFailure), text
+
+
+EVENT = "data: " + json.dumps({"choices": [{"delta": {"content": "I could say DRAFT"}}]})
+FAILED = {"message": {"content": "I could say DRAFT"}, "finish_reason": "stop", "error": {"code": 502}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{EVENT}\n\ndata: {{"error": {{"message": "overloaded", "code": 503}}}}\n\ndata: [DONE]\n\n',
+        json.dumps({"choices": [FAILED]}),
+    ],
+    ids=["event", "choice"],
+)
+def test_nothing_is_taken_from_an_answer_that_an_error_ended(desk, body):
+    desk.server.body = lambda texts: body.replace("DRAFT", json.dumps(texts["DRAFT"])[1:-1]).encode()
+    assert chosen(desk.taken()) == (None,) * 3

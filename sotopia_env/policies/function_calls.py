@@ -157,8 +157,8 @@ def text_of(answer: str | Mapping[str, Any]) -> str:
 
 
 def _action_json(call: FunctionCall) -> str:
-    # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask: a word, the closing
-    # parenthesis, follows whatever object the arguments hold.
+    # What cannot be converted is kept as text, which the parser refuses with a reason for the re-ask: the closing
+    # parenthesis is a word after whatever object the arguments hold.
     try:
         arguments = decode_json(call.arguments or "{}", strict=False)
     except ValueError:

@@ -43,6 +43,7 @@ from sotopia_env.reports.seat_results import (
 )
 from sotopia_env.reports.seats.common import CommonSeats, unlike_seats
 from sotopia_env.reports.seats.failed import finished_episodes, with_failed_seats
+from sotopia_env.reports.seats.refusals import check_levels, check_metrics, check_seats
 from sotopia_env.reports.seats.units import seat_mean
 from sotopia_env.reports.turn_counts import TurnCounts, total
 from sotopia_env.storage.manifest import configured_evaluator
@@ -264,20 +265,27 @@ def compare_judges(
     Args:
         runs: run directories or ``.jsonl`` files.
         evaluators: the names of the evaluators; if empty, the one that all episodes share.
-        metrics: see :attr:`Comparison.headlines`.
+        metrics: see :attr:`Comparison.headlines`; each evaluator is compared in those that it has.
         primary: see :attr:`CompareSpec.primary`.
         by: a factor whose levels are compared too.
         baseline: a policy that all others are compared to.
         select: returns the seats to compare; by default all.
     """
-    results = []
+    selections = []
     for name in dict.fromkeys(evaluators) or (None,):
         evaluator, rows = run_rows(runs, name)
         # Selected before anything is computed, so that labels, common seats and ranks are those of the selection.
         selection = rows if select is None else select(rows)
         if not selection:
             raise InvalidValueError(field="partners", expected="partners that the policies have met")
-        results.append(_comparison(evaluator, selection, metrics, by, baseline, primary))
+        selections.append((evaluator, selection, {name for row in selection for name in row.values}))
+    anywhere = set().union(*(present for *_, present in selections))
+    results = []
+    for evaluator, selection, present in selections:
+        # A dimension of one evaluator is not asked of the others.
+        own = [name for name in metrics if name in present or name not in anywhere]
+        main = primary if primary in present or primary not in anywhere else None
+        results.append(_comparison(evaluator, selection, own, by, baseline, main))
     return _adjusted(results)
 
 
@@ -324,9 +332,7 @@ def _comparison(
 ) -> Comparison:
     bounds = metric_bounds(rows)
     present = {name for row in rows for name in row.values}
-    for name in (*metrics, *filter(None, [primary])):
-        if name not in bounds:
-            raise UnknownNameError(field="metric" if name in metrics else "primary", got=name, valid=bounds)
+    check_metrics(metrics, primary, bounds, [name for name in bounds if name in present], evaluator)
     names = tuple(dict.fromkeys([*filter(None, [primary]), *(metrics or headlines(rows))]))
     # Words are the last of the standard metrics, so that there is a headline even if no seat has any value.
     names = names or (next(name for name in bounds if name in present or name == WORDS),)
@@ -341,20 +347,13 @@ def _comparison(
     # One set of seats for each metric: means, ranks, differences and families are all over it.
     seats = {name: ComparedSeats.of(rows, policies, name, bounds[name]) for name in dict.fromkeys([main, *limits])}
     common, unlike = seats[main].description, unlike_seats(rows)
-    if len(policies) > 1 and unlike and not common.policies:
-        raise InvalidValueError(f"no two policies share a seat: {'; '.join(unlike)}", field="runs")
+    check_seats(policies, common, unlike)
     compared = _in_common(rows, seats[main])
     valued = [seats[name] for name in limits]
     cells, gaps = tuple(_cells(valued, policies)), differences(valued, policies)
     # Nobody is ranked by the number of words, unless somebody asks for it.
     ranked = main != WORDS or WORDS in (*metrics, primary)
-    if by is not None and not ranked:
-        raise InvalidValueError(
-            "no evaluator has scored the episodes, so levels would be compared by the number of words",
-            field="by",
-            got=by,
-            hint=f"score them with `sotopia evaluate RUN --evaluator NAME`, or name a metric: {WORDS}",
-        )
+    check_levels(by, ranked)
     group = common.policies or policies
     estimates = {c.policy: c.estimate for c in cells if ranked and c.metric == main and c.policy in group}
     ranks = metric_ranking(estimates, gaps, main)

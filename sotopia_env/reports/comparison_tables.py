@@ -73,7 +73,10 @@ def unit_line(comparison: Comparison) -> str:
     for item in estimates:
         units[item.over].add(item.clusters)
     parts = [_number_of(over, counts) for over, counts in units.items()]
-    text = ", ".join(parts) or "no scenarios, because no seat has a value"
+    text = (
+        ", ".join(parts)
+        or "no scenarios, because no seat has a value; score the episodes with `sotopia evaluate RUN --evaluator NAME`"
+    )
     return f"unit of inference ({comparison.main}): {text}"
 
 

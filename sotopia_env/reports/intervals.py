@@ -86,7 +86,7 @@ class Estimate:
         """Why there is no interval or no p-value, and what would make it possible; empty if both exist."""
         if self.low is None:
             if self.clusters < 2 and self.over == PARTICIPANTS:
-                return "nearly all results have a participant in common; more who play without this one are needed"
+                return "nearly all share a participant; others are needed"
             if self.clusters < 2:
                 return f"one {self.over.removesuffix('s')}; 2 or more are needed"
             return f"no variation, and no closed range; {self.over} that differ are needed"

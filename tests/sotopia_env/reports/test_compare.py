@@ -19,7 +19,7 @@ import pytest
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.files import escape_formulas
 from sotopia_env.outcomes.result import OutcomeResult
-from sotopia_env.reports.compare import Comparison, compare, compare_runs
+from sotopia_env.reports.compare import Comparison, compare, compare_judges, compare_runs
 from sotopia_env.reports.comparison_tables import comparison_report
 from sotopia_env.reports.differences import CLOSEST
 from sotopia_env.reports.intervals import METHOD, show_number
@@ -28,7 +28,7 @@ from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan, all_matchups
 from sotopia_env.storage.evaluator_names import recorded_evaluator
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.episode import Episode, Evaluation, Score
+from sotopia_env.world.episode import Episode, Evaluation, Score, write_episodes
 from sotopia_env.world.reward import DIMENSIONS, RANGES, CustomDimension
 from tests.errors import raises
 from tests.sotopia_env.outcome_tasks import sale
@@ -290,6 +290,23 @@ def test_a_custom_dimension_is_a_metric_like_any_other(tmp_path: Path) -> None:
     other = with_politeness(EpisodePlan(make_task("s9"), (A, B)), (7.0, 7.0), high=7)
     with raises(InvalidValueError, field="dimension", got="politeness"):
         compare([*episodes, other])
+
+
+def test_each_evaluator_is_compared_in_the_metrics_that_it_has(tmp_path: Path) -> None:
+    plans = plan_episodes([make_task(f"s{i}") for i in range(4)], [(A, B)], both_seats=False)
+    episodes = [with_politeness(plan, (5.0, 2.0 if i else 1.0)) for i, plan in enumerate(plans)]
+    score = Score(agent="agent_0", dimension="goal", value=3)
+    episodes = [e.with_evaluation(Evaluation(evaluator="other", scores=(score,))) for e in episodes]
+    write_episodes(path := tmp_path / "run.jsonl", episodes)
+    one, other = compare_judges([path], ["own", "other"], ["politeness", "goal"])
+    assert (one.headlines[0], other.headlines) == ("politeness", ("goal",))
+    with raises(UnknownNameError, field="metric", got="politeness"):
+        compare_judges([path], ["other"], ["politeness"])
+    # A metric that exists and that nobody scored is refused with what would make it possible.
+    with raises(InvalidValueError, field="primary", got="secret"):
+        compare_judges([path], ["other"], primary="secret")
+    with raises(InvalidValueError, field="metric", got="secret"):
+        compare_judges([path], ["other"], ["secret"], by="tag")
 
 
 def test_no_custom_dimension_has_the_name_of_a_metric() -> None:

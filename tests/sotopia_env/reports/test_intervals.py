@@ -211,7 +211,7 @@ def test_people_who_are_nearly_everywhere_leave_no_interval() -> None:
     always = [("0", str(1 + i % 11)) for i in range(24)]
     result = crossed_estimate([(1.0, values, scenarios, always)])
     assert (result.low, result.over) == (None, PARTICIPANTS)
-    assert "participant in common" in result.missing
+    assert "share a participant" in result.missing
     # The same person in half of the episodes costs degrees of freedom, and the others without that person few.
     half, never = ([crowd if i % every else crowd[1:] for i, crowd in enumerate(always)] for every in (2, 1))
     wide, narrow = (crossed_estimate([(1.0, values, scenarios, crowds)]) for crowds in (half, never))

@@ -197,7 +197,7 @@ def _over(statistics_: Iterable[Statistic]) -> Statistic:
     return mean_of([s.value for s in statistics_ if s.value is not None], "no dimension has one")
 
 
-_NO_PAIRS = Statistic(None, "no seat was scored by two annotators")
+_NO_PAIRS = Statistic(None, "no seat was scored by two annotators; hand every episode to two or more")
 
 
 def _annotators(

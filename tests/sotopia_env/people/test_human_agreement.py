@@ -315,7 +315,7 @@ def test_without_any_score(tmp_path: Path) -> None:
     result = agreement_of(tmp_path, [1, 2], [(), ()])
     assert result.annotations.blank == 8
     assert all(r.same.value is None for r in result.annotators)
-    assert "no seat was scored by two annotators" in agreement_report(result).text()
+    assert "no seat was scored by two annotators; hand every episode to two or more" in agreement_report(result).text()
     assert json.loads(agreement_report(result).json())["overall"][0]["within_sd"]["reason"] == "no dimension has one"
     assert len(agreement_report(result).write(tmp_path / "report")) == 10
 

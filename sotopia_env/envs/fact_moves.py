@@ -1,4 +1,4 @@
-"""The numeric form of a task with facts: knowledge and statements as numbers, statements and votes by index."""
+"""The numeric forms of tasks with facts and of ballots: knowledge, statements and votes as numbers, moves by index."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sotopia_env.envs.moves import NumericForm, check_agreement
+from sotopia_env.envs.moves import NumericForm
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.outcomes.menu import names_in
+from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes.specification import BallotRules
+from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.tasks import phrase
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.observation import Observation
@@ -158,20 +161,83 @@ def _statements(observation: Observation) -> tuple[dict[tuple[str, str], str], s
     return values, questions
 
 
+class NumericBallot(NumericFacts):
+    """The observations, actions and masks of one seat of a ballot without facts, as numbers.
+
+    Observation, float32: the share of the seat's turns that is left; for each option of the ballot the seat's utility
+    (1 for its best, 0 for no decision; a loss ``u`` is ``u / (1 - u)``, and -1 where a task has fewer options), then
+    the share of votes that the seat sees, then 1 for the seat's own vote. Actions: wait, leave, a vote for each option
+    (from ``FIRST_MOVE`` on), and as the last one to take the vote back.
+
+    Args:
+        options: the maximum number of options.
+    """
+
+    def __init__(self, options: int) -> None:
+        super().__init__(0, 0, options)
+        self._options = options
+        self.actions, self.size = self.actions + 1, 1 + 3 * options
+        self._indices = self.action_space()
+
+    def check(self, task: Task) -> None:
+        """Raises :class:`InvalidValueError` unless the task is a ballot without facts that fits into the form."""
+        rules = ballot_rules(task)
+        if rules is None:
+            raise InvalidValueError(field="task", expected="ballots without facts, like the others", got=task.id)
+        if len(rules.options) > self._options:
+            got = Verbatim(f"{len(rules.options)} in {task.id!r}")
+            raise InvalidValueError(field="task", expected=f"ballots of at most {self._options} options", got=got)
+
+    def numbers(self, observation: Observation) -> NDArray[np.float32]:
+        """Returns the observation as numbers."""
+        rules, table, utility = observation.briefing.rules, observation.table, ranking(observation.briefing).utility
+        assert isinstance(rules, BallotRules)
+        assert table is not None
+        assert table.votes is not None
+        cast, left = table.votes.options, observation.own_turns_left()
+        utilities, votes, own = np.full(self._options, -np.inf), np.zeros(self._options), np.zeros(self._options)
+        for position, option in enumerate(rules.options):
+            utilities[position] = utility({OPTION: option})
+            votes[position] = sum(vote == option for vote in cast.values()) / len(table.votes.agents)
+            own[position] = cast.get(observation.agent) == option
+        losses = np.maximum(-utilities, 0)
+        time = [left / max(1, left + observation.own_turns)]
+        utilities = np.where(losses > 0, -1 + 1 / (1 + losses), utilities)
+        return np.concatenate((time, utilities, votes, own)).astype(np.float32)
+
+    def _move(self, observation: Observation, index: int) -> Move | None:
+        if index == self.actions - 1:
+            return Move(MoveKind.VOTE, None)
+        rules = observation.briefing.rules
+        assert isinstance(rules, BallotRules)
+        number = index - FIRST_MOVE
+        return Move(MoveKind.VOTE, rules.options[number]) if number < len(rules.options) else None
+
+
+def ballot_rules(task: Task) -> BallotRules | None:
+    """Returns the rules of a ballot without facts, and ``None`` for any other task."""
+    spec = task.scenario.outcome
+    if spec is None or task.scenario.facts is not None or not isinstance(spec.protocol, BallotRules):
+        return None
+    return spec.protocol
+
+
 def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | NumericFacts:
-    """Returns the numeric form of tasks: that of facts where the first task declares them, else that of an agreement.
+    """Returns the numeric form of tasks: that of the first task, whether it has facts, is a ballot or an agreement.
 
     Raises:
         InvalidValueError: a task does not fit the form of the others, or ``offers`` has an invalid value.
     """
     samples = list(tasks)
-    with_facts = [task for task in samples if task.scenario.facts is not None]
-    if not with_facts or samples[0] is not with_facts[0]:
-        for task in samples:
-            check_agreement(task)
-        return NumericForm(offers)
-    variables, values, options = map(max, *map(_sizes, with_facts), (1, 2, 0))
-    form = NumericFacts(variables, values, options)
+    first = samples[0]
+    form: NumericForm | NumericFacts
+    if first.scenario.facts is not None:
+        with_facts = [task for task in samples if task.scenario.facts is not None]
+        form = NumericFacts(*map(max, *map(_sizes, with_facts), (1, 2, 0)))
+    elif ballot_rules(first) is not None:
+        form = NumericBallot(max(len(rules.options) for rules in map(ballot_rules, samples) if rules is not None))
+    else:
+        form = NumericForm(offers)
     for task in samples:
         form.check(task)
     return form

@@ -36,16 +36,17 @@ DEFAULT_PARTNER = "boulware"
 
 
 class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
-    """An agreement, or a task with facts, played by one focal agent whose observations and actions are numbers.
+    """An agreement, a ballot or a task with facts, in numbers, played by one focal agent.
 
-    Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`, in tasks with facts those of
+    Observation and actions are those of :class:`~sotopia_env.envs.moves.NumericForm`; in ballots those of
+    :class:`~sotopia_env.envs.fact_moves.NumericBallot`, in tasks with facts those of
     :class:`~sotopia_env.envs.fact_moves.NumericFacts`.
 
     ``info["action_mask"]`` (int8) says which actions are open; :meth:`action_masks` returns the mask as truth values,
     as sb3-contrib's MaskablePPO expects.
 
     Args:
-        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, or all with facts.
+        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, or all with facts.
         partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         focal_seat: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         offers: the number of offers to choose from.
@@ -117,15 +118,15 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
 class NumericEpisodeEnv(EpisodeEnv):
     """What the multi-agent numeric environments share: the spaces of all agents, and the reading of their actions.
 
-    Each agent observes ``{"observation": …, "action_mask": …}``: the numbers of
-    :class:`~sotopia_env.envs.moves.NumericForm`, and int8, shape (actions,), which actions are open to it now; only
-    waiting is open to an agent that is not to act.
+    Each agent observes ``{"observation": …, "action_mask": …}``: the numbers of the form that :class:`SotopiaMovesEnv`
+    names, and int8, shape (actions,), which actions are open to it now; only waiting is open to an agent that is not to
+    act.
 
     Args:
         offers: the number of offers to choose from.
         action_masks: where the mask is: in each ``"observation"``; or in each ``"info"`` under ``action_mask``, so that
             an observation is the array alone, as wrappers such as SuperSuit's need it.
-        options: see :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, or all tasks with facts.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, or all with facts.
 
     Raises:
         InvalidValueError: an argument has an invalid value, or a task does not fit the form of the others.

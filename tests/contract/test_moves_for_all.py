@@ -243,7 +243,7 @@ def test_wrong_arguments_tasks_and_actions_are_refused_and_change_nothing():
         with raises(InvalidValueError, field=field):
             sotopia_moves_v0.raw_env(**wrong)
     with raises(InvalidValueError, field="task"):
-        sotopia_moves_v0.raw_env(task="group_decision", seats=len(first_task("group_decision").agents))
+        sotopia_moves_v0.raw_env(task="mutual_friend")
     env = sotopia_moves_v0.parallel_env()
     env.reset(seed=0)
     before = env.episode()

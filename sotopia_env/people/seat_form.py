@@ -14,9 +14,11 @@ from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue
 from sotopia_env.outcomes.menu import NO_STATEMENTS
 from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.worth import AdditiveWorth, TableWorth
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
+from sotopia_env.world.perception.briefing import Briefing
 
 OFFER, CLAIM = "offer", "claim"
 """Values of the field ``move`` for moves with further fields."""
@@ -180,6 +182,54 @@ def term_fields(observation: Observation, menu: Menu) -> list[TermField]:
         else:
             fields.append(TermField(name, issue.name, "choice", _shown(value), options=tuple(issue.options)))
     return fields
+
+
+def worth_text(briefing: Briefing, value: float) -> str:
+    """Returns a worth to the seat with its unit: that of the only issue if the worth counts in it, else points."""
+    issue = briefing.space.issues[0] if briefing.space is not None and len(briefing.space.issues) == 1 else None
+    if isinstance(briefing.worth, AdditiveWorth) and isinstance(issue, NumberIssue):
+        gain = briefing.worth.issues[issue.name]["per_unit"]
+        # A worth with more decimals than the grid, such as by a constant, would be rounded.
+        if issue.unit and abs(gain) == 1 and round(value, issue.decimals) == value:
+            return issue.amount_text(value)
+    return f"{value:g} point{'s' * (abs(value) != 1)}"
+
+
+def offer_worths(observation: Observation) -> dict[int, str]:
+    """Returns what every open offer is worth to the seat, with the unit, by the number of the offer."""
+    offers = [] if observation.table is None else [standing.offer for standing in observation.table.offers]
+    return {offer.number: words for offer in offers if (words := _terms_worth(observation, offer.terms))}
+
+
+def move_worth(observation: Observation, fields: Mapping[str, str]) -> str:
+    """Returns in words what the move in a form would be worth to the seat; empty where that is not settled by it.
+
+    Args:
+        observation: the observation of the seat.
+        fields: the fields of the person's form, as for :func:`read_action`.
+
+    Raises:
+        InvalidValueError: the move is not complete, or not possible now; the message is for the person.
+    """
+    move, briefing = _read_move(observation, fields), observation.briefing
+    if move is None or briefing.worth is None or briefing.space is None:
+        return ""
+    terms = None
+    if move.kind is MoveKind.PROPOSE:
+        terms = briefing.space.normalise(move.content)
+    elif move.kind is MoveKind.ACCEPT and observation.table is not None:
+        terms = next(item.offer.terms for item in observation.table.offers if item.offer.number == move.content)
+    words = "" if terms is None else _terms_worth(observation, terms)
+    without = worth_text(briefing, briefing.worth.disagreement)
+    return words and f"{words} to you, if it is agreed; {without} without an agreement"
+
+
+def _terms_worth(observation: Observation, terms: Mapping[str, Any]) -> str:
+    briefing = observation.briefing
+    # Only of an offer is the worth to the seat a number that it may know: other worths depend on facts or answers.
+    if briefing.space is None or not isinstance(briefing.worth, AdditiveWorth | TableWorth):
+        return ""
+    return worth_text(briefing, briefing.worth.value(briefing.space, terms, observation.agent))
 
 
 def _shown(value: object) -> str:

@@ -33,6 +33,8 @@ from sotopia_studio.store.engine import Database
 
 ADVANCE = "advance"
 """The job that lets the policies of a live episode act."""
+LEAVING = "leaving"
+"""The kind of a :class:`Departure` as an event; until it is carried out, the other seats may not know of it."""
 LATE_ANSWER = "no answer within the time limit"
 CLOSED = ("done", "failed", "stopped")
 """The states of an episode that has ended."""
@@ -81,6 +83,12 @@ class RecordedAnswer(Record):
     errors: tuple[EpisodeError, ...] = ()
 
 
+class Departure(Record):
+    """A person's wish to leave, which is carried out at their next turn."""
+
+    agent: str
+
+
 class AppendedTurn(Record):
     """A turn as an event, with the external errors from which its policy recovered."""
 
@@ -102,6 +110,7 @@ class LiveEpisode:
         expected: the agents whose people have not opened their links yet.
         appended: number of turns that have events.
         answered: the agents whose answers in the incomplete veiled round have events.
+        leaving: the agents whose people wish to leave.
     """
 
     id: str
@@ -113,6 +122,7 @@ class LiveEpisode:
     expected: frozenset[str]
     appended: int
     answered: frozenset[str]
+    leaving: frozenset[str] = frozenset()
 
     @classmethod
     async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
@@ -125,12 +135,15 @@ class LiveEpisode:
         spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
         turns: list[AppendedTurn] = []
         answers: list[RecordedAnswer] = []
+        leaving: set[str] = set()
         for event in await events.read(connection, episode):
             where = f"episode {episode}, event {event.number}"
             if event.kind == "turn":
                 turns.append(read_record(AppendedTurn, event.payload, where))
             elif event.kind == "answer":
                 answers.append(read_record(RecordedAnswer, event.payload, where))
+            elif event.kind == LEAVING:
+                leaving.add(read_record(Departure, event.payload, where).agent)
         people = await episodes.participants(connection, episode)
         # The same path as resuming a run: the record so far, from which the table recomputes the state of the
         # protocol.
@@ -154,7 +167,9 @@ class LiveEpisode:
         guests = await episodes.guests(connection, episode)
         expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
         appended, answered = len(turns), frozenset(table.pending)
-        return cls(episode, spec, table, row.events, row.status, row.deadline, expected, appended, answered)
+        return cls(
+            episode, spec, table, row.events, row.status, row.deadline, expected, appended, answered, frozenset(leaving)
+        )
 
     @property
     def ended(self) -> bool:
@@ -165,6 +180,10 @@ class LiveEpisode:
     def awaited(self) -> tuple[str, ...]:
         """The people whose turn it is."""
         return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
+
+    def exit_of(self, agent: str) -> Action:
+        """Returns the action with which a person leaves: nothing, if the rules let nobody leave."""
+        return Action(ActionType.LEAVE) if ActionType.LEAVE in self.table.observe(agent).available else NO_ACTION
 
     def check_turn(self, agent: str, turn: int) -> None:
         """Checks that a person may act now.
@@ -191,6 +210,10 @@ class LiveEpisode:
         Args:
             connection: a writing transaction.
         """
+        # Here, since any answer may make it the turn of a person who wishes to leave.
+        while leavers := self.leaving.intersection(self.awaited):
+            agent = min(leavers)
+            self.table.answer(agent, self.exit_of(agent), Generation())
         new = [*self._turn_events(), *self._answer_events()]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
@@ -329,10 +352,7 @@ async def time_out(database: Database, episode: str) -> None:
         if not live.awaited or live.deadline is None or live.deadline > time.time():
             return
         for agent in live.awaited:
-            possible = live.table.observe(agent).available
-            # Leaving may be impossible in a scenario; then the turn passes.
-            leaves = live.spec.on_timeout == "leave" and ActionType.LEAVE in possible
-            action = Action(ActionType.LEAVE) if leaves else NO_ACTION
+            action = live.exit_of(agent) if live.spec.on_timeout == "leave" else NO_ACTION
             generation = Generation(parse_failure=LATE_ANSWER, latency=live.spec.turn_seconds or 0.0)
             await _take(connection, live, agent, action, generation)
             if live.table.stop is not None:

@@ -78,3 +78,42 @@ def test_the_newest_words_are_in_view_after_every_turn(studio: Studio, size: str
     expect(page.get_by_label("Your words")).to_have_value("Half a sent")
     assert in_view(page)
     studio.check(page)
+
+
+def test_offers_are_on_the_board_with_their_worth_to_the_seat(studio: Studio) -> None:
+    page, _ = seated(studio, "phone")
+    worth = page.locator(".composer .worth")
+    page.get_by_label("make an offer").check()
+    page.get_by_role("spinbutton").fill("150")  # the task pays the buyer 186 less the price
+    expect(worth).to_contain_text("$36 to you")
+    expect(worth).to_contain_text("$0 without an agreement")
+    page.get_by_role("spinbutton").fill("200")
+    expect(worth).to_contain_text("-$14 to you")
+    say(page, "Well?")
+    expect(page.locator(".turn")).to_have_count(2)
+    board = page.get_by_role("region", name="On the table")
+    expect(board).to_contain_text("$394")
+    expect(board).to_contain_text("-$208 to you")
+    page.get_by_text("Briefing", exact=True).click()  # one tap away, and folded otherwise
+    expect(page.get_by_role("heading", name="Your goal")).to_be_visible()
+    studio.check(page)
+
+
+def test_a_person_leaves_whoever_has_the_turn(studio: Studio) -> None:
+    episode = studio.begin(policies={"agent_0": "human", "agent_1": "human"}, rules=Rules(max_turns=8))
+    studio.wait(episode, "waiting")
+    first, second = studio.page(), studio.page()
+    first.goto(f"{studio.address}/seat/{episode}/agent_0")
+    second.goto(f"{studio.address}/seat/{episode}/agent_1")
+    second.get_by_text("Leave", exact=True).click()
+    expect(second.locator(".leave")).to_contain_text("That ends the conversation. Without an agreement you get $0.")
+    studio.check(second)
+    second.get_by_role("button", name="Leave the conversation").click()
+    expect(second.get_by_role("status")).to_contain_text("You are leaving")
+    assert "leaving" not in first.locator(".composer").inner_text()  # the other one may go on, and knows of nothing
+    say(first, "Are you still there?")
+    expect(first.locator(".turn").last).to_contain_text("left the conversation")
+    for page in (first, second):
+        expect(page.get_by_text("The conversation is over")).to_be_visible()
+        expect(page.locator(".leave")).to_be_hidden()
+    studio.wait(episode, "done")

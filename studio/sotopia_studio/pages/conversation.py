@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -99,7 +100,7 @@ class TurnCard:
 
 @dataclass(frozen=True, slots=True)
 class OfferCard:
-    """An open offer: its terms as name and value, and the seats that have not agreed yet."""
+    """An open offer: its terms as name and value, the seats that have not agreed yet, and its worth to the viewer."""
 
     number: int
     colour: int
@@ -110,6 +111,7 @@ class OfferCard:
     missing: str
     more: int
     private: bool
+    worth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +343,13 @@ def _whole_table(table: Table) -> TableView | None:
     )
 
 
-def table_card(view: TableView) -> TableCard:
-    """Returns the state of a protocol, as far as ``view`` shows it."""
+def table_card(view: TableView, worths: Mapping[int, str] = MappingProxyType({})) -> TableCard:
+    """Returns the state of a protocol, as far as ``view`` shows it.
+
+    Args:
+        view: the table, complete or as one seat sees it.
+        worths: the worth of offers to the viewer's seat, by the number of the offer.
+    """
     names = view.space.names
     agents = [*names]
     lines = [*(view.votes.lines(names) if view.votes else []), *(view.claims.lines(names) if view.claims else [])]
@@ -362,6 +369,7 @@ def table_card(view: TableView) -> TableCard:
                 missing=", ".join(names[agent] for agent in item.missing),
                 more=item.more,
                 private=offer.audience is not None,
+                worth=worths.get(offer.number, ""),
             )
         )
     return TableCard(tuple(offers), tuple(lines), view.result)

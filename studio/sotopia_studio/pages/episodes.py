@@ -157,7 +157,8 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
         seat: the agent whose knowledge is shown; ``None`` for everything.
     """
     async for event in parts.hub.follow(episode, after):
-        if event.kind == "answer":  # a part of a round: shown to nobody before the round is over
+        # A part of a round is shown to nobody before the round is over, and a wish to leave before it is carried out.
+        if event.kind in ("answer", live.LEAVING):
             continue
         html = await parts.hub.once((episode, seat, event.number), partial(_news, parts, episode, event, seat))
         yield ServerSentEvent(raw_data=html, id=str(event.number))

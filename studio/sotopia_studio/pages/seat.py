@@ -11,8 +11,9 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from markupsafe import escape
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
@@ -22,11 +23,15 @@ from sotopia_env.people.seat_form import (
     TermField,
     action_choices,
     move_choices,
+    move_worth,
+    offer_worths,
     read_action,
     statement_fields,
     term_fields,
+    worth_text,
 )
 from sotopia_env.world import Observation, TurnOrder
+from sotopia_env.world.action import ActionType
 from sotopia_studio import auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
@@ -61,6 +66,8 @@ class SeatPage:
         terms: fields of an offer; empty if no offer is possible.
         statements: fields of what can be said about facts; empty in a task without facts.
         deadline: the person's deadline, in seconds since the epoch.
+        leaving: whether the person wishes to leave and it is not yet their turn.
+        consequence: what follows if they leave, in words.
     """
 
     observation: Observation
@@ -76,6 +83,8 @@ class SeatPage:
     terms: tuple[TermField, ...]
     statements: tuple[StatementField, ...]
     deadline: float | None
+    leaving: bool
+    consequence: str
 
 
 def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
@@ -90,7 +99,7 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         observation=observation,
         name=names[agent],
         turns=tuple(turn_card(turn, names, viewer=agent) for turn in observation.turns),
-        table=None if observation.table is None else table_card(observation.table),
+        table=None if observation.table is None else table_card(observation.table, offer_worths(observation)),
         count=len(live.table.turns),
         acting=acting,
         # In reactive order, who acts now is an appointment that the others do not know of.
@@ -101,7 +110,23 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
         statements=tuple(statement_fields(menu)) if menu else (),
         deadline=live.deadline if acting else None,
+        leaving=agent in live.leaving and not live.ended,
+        consequence=_consequence(live, observation),
     )
+
+
+def _consequence(live: LiveEpisode, observation: Observation) -> str:
+    """What follows if the person leaves; it holds at every moment of the conversation."""
+    spec, briefing = live.spec, observation.briefing
+    if ActionType.LEAVE in spec.rules.action_types:
+        words = ["Your character leaves at its next turn: at once, if it is its turn now."]
+        words.append("That ends the conversation." if len(spec.task.agents) == 2 else "The others may go on.")
+    else:
+        words = ["Nobody can leave before the end here: your character says nothing any more."]
+    if briefing.worth is not None and briefing.protocol == "agreement":
+        words.append(f"Without an agreement you get {worth_text(briefing, briefing.worth.disagreement)}.")
+    words += ["Then the study goes on."] if spec.study else []
+    return " ".join([*words, "What has been said is kept."])
 
 
 async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Principal:
@@ -203,7 +228,8 @@ async def changes(
                     before, delay = delay, await jobs.delay_of(connection, live.ADVANCE, episode)
                 if delay != before:  # the death of a process is no event of the episode
                     yield ServerSentEvent(raw_data="delay")
-            elif event.kind != "answer":  # nobody may know who has answered in a round that is not complete
+            # Nobody may know who has answered in a round that is not complete, or who wishes to leave.
+            elif event.kind not in ("answer", live.LEAVING):
                 yield ServerSentEvent(raw_data="changed", id=str(event.number))
 
 
@@ -231,6 +257,32 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
         return await show(state, agent, problem=str(error), status=409)
     await parts.hub.notify(episode)
     return RedirectResponse(f"/seat/{episode}/{agent}{part}", 303)
+
+
+@router.post("/seat/{episode}/{agent}/leave")
+async def leave(parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
+    """Lets the person's character leave: now if it is its turn, else as soon as it is."""
+    async with parts.database.write() as connection:
+        state = await _load(connection, episode, agent, lock=True)
+        if not state.ended and agent not in state.leaving:
+            wish = [(live.LEAVING, live.Departure(agent=agent).model_dump_json())]
+            state.number = await events.append(connection, episode, state.number, wish)
+            state.leaving |= {agent}
+            if agent in state.awaited:  # otherwise nothing has changed for the others, whose time runs on
+                await state.append(connection)
+                await jobs.request(connection, live.ADVANCE, episode)
+    await parts.hub.notify(episode)
+    return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+
+
+@router.post("/seat/{episode}/{agent}/worth")
+async def worth(fields: Fields, state: Present, agent: str) -> Response:
+    """What the chosen move would be worth to the person, or what is missing to say so."""
+    try:
+        words = move_worth(state.table.observe(agent), fields)
+    except InvalidValueError as error:
+        words = str(error)
+    return HTMLResponse(str(escape(words)))
 
 
 @router.post("/seat/{episode}/{agent}/draft")

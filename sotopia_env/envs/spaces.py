@@ -12,7 +12,6 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
 from sotopia_env.outcomes import InvalidMoveError, Menu
-from sotopia_env.outcomes.move import read_move
 from sotopia_env.world.action import ACTION_TYPES, MAX_ARGUMENT_LENGTH, WORDLESS, move_json, optional_move
 from sotopia_env.world.turn_order import TurnOrder
 
@@ -123,12 +122,12 @@ class ActionSpace(spaces.Dict):
     """The parts of an action (:func:`action_space`); ``sample`` draws a move only if the other parts allow it."""
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> dict[str, Any]:
-        """Draws each part; a move is drawn only with a type that has words, and is public if it binds."""
+        """Draws each part; a move is drawn only with a type that has words, and is then public."""
         action = super().sample(mask, probability)
         if ACTION_TYPES[action["action_type"]] in WORDLESS:
             action["move"] = ""
-        elif action["move"] and read_move(action["move"]).binding is not None:
-            # A private offer must reach every seat whose assent it needs; statements may reach any.
+        elif action["move"]:
+            # A private offer must reach every seat whose assent it needs.
             action["to"][:] = 0
         return action
 

@@ -139,5 +139,7 @@ def check_agreement(task: Task) -> None:
     if spec is None or spec.protocol.kind != "agreement":
         kind = "one without an outcome" if spec is None else f"a task of {spec.protocol.kind}"
         raise InvalidValueError(
-            field="task", expected="agreements, such as 'bargaining'", got=Verbatim(f"{kind}, {task.id!r}")
+            field="task",
+            expected="all agreements, all ballots, or all with facts",
+            got=Verbatim(f"{kind}, {task.id!r}"),
         )

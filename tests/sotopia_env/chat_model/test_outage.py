@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sotopia_env.chat_model import make_model
 from sotopia_env.chat_model.retries import RetryPolicy
 from sotopia_env.foundation.errors import ModelCallError, ModelRefusedError, ModelUnavailableError
 from tests.sotopia_env.chat_model.conftest import ASK, QUICK
@@ -56,13 +57,27 @@ def test_a_long_wait_that_the_server_asks_for_is_shared(way, serve):
     assert server.requests[1].time - server.requests[0].time > 0.9
 
 
-@pytest.mark.parametrize(("retry_after", "patience"), [("0.01", 0.5), ("36000", 6000)])
+def test_rejections_for_the_whole_patience_without_an_answer_are_an_outage(serve):
+    """The patience may be over before the retries are: a run then ends, and can be continued, and no episode fails."""
+
+    async def run():
+        patience = RetryPolicy(retries=50, base=0.01, cap=0.02, patience=0.3)
+        model = make_model("local/tiny", api_base=server.api_base, retries=patience)
+        errors = await asyncio.gather(*(model.complete(ASK) for _ in range(4)), return_exceptions=True)
+        await model.close()
+        return errors
+
+    server = serve(outage="rate_limit", latency=0.1)
+    assert {type(error) for error in asyncio.run(run())} == {ModelUnavailableError}
+
+
+@pytest.mark.parametrize(("retry_after", "patience"), [("0.01", 1.5), ("36000", 6000)])
 def test_when_the_patience_is_over_all_calls_end_alike_and_later_ones_are_sent(
     way, serve, retry_after, patience, caplog
 ):
     async def run():
         model = way.make(server, retries=replace(PATIENT, patience=patience))
-        errors = await asyncio.gather(*(model.complete(ASK) for _ in range(20)), return_exceptions=True)
+        errors = await asyncio.gather(*(model.complete(ASK) for _ in range(8)), return_exceptions=True)
         server.outage = ""
         reply = await model.complete(ASK)
         await model.close()

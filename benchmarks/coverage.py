@@ -284,7 +284,7 @@ def figures(sets: int = SETS) -> Iterator[Figure]:
         (40, 20, 4, 2, 0.5),
         (40, 20, 5, 5, 0.0),
     ):
-        covered = people_with_people_coverage(people, scenarios, each, sets // 4, seats=seats, busy=busy)
+        covered = people_with_people_coverage(people, scenarios, each, sets // 2, seats=seats, busy=busy)
         design = f"{people} people × {scenarios}, {seats} an episode, {each} each, one in {busy:.0%}"
         yield Figure(f"mean covered, {design}", covered, "of .95", LEAST_COVERAGE, False)
     for lacking in (0, 1, 2):

@@ -14,7 +14,8 @@ from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue
 from sotopia_env.outcomes.menu import NO_STATEMENTS
 from sotopia_env.outcomes.move import read_move
-from sotopia_env.outcomes.worth import AdditiveWorth, TableWorth
+from sotopia_env.outcomes.space import OPTION
+from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, TableWorth
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
@@ -219,15 +220,18 @@ def move_worth(observation: Observation, fields: Mapping[str, str]) -> str:
         terms = briefing.space.normalise(move.content)
     elif move.kind is MoveKind.ACCEPT and observation.table is not None:
         terms = next(item.offer.terms for item in observation.table.offers if item.offer.number == move.content)
+    elif move.kind is MoveKind.VOTE and move.content is not None:
+        terms = {OPTION: move.content}
     words = "" if terms is None else _terms_worth(observation, terms)
     without = worth_text(briefing, briefing.worth.disagreement)
-    return words and f"{words} to you, if it is agreed; {without} without an agreement"
+    agreed, agreement = ("decided", "a decision") if briefing.protocol == "ballot" else ("agreed", "an agreement")
+    return words and f"{words} to you, if it is {agreed}; {without} without {agreement}"
 
 
 def _terms_worth(observation: Observation, terms: Mapping[str, Any]) -> str:
     briefing = observation.briefing
-    # Only of an offer is the worth to the seat a number that it may know: other worths depend on facts or answers.
-    if briefing.space is None or not isinstance(briefing.worth, AdditiveWorth | TableWorth):
+    # Other worths depend on facts or answers, which the seat may not know.
+    if briefing.space is None or not isinstance(briefing.worth, AdditiveWorth | TableWorth | BallotWorth):
         return ""
     return worth_text(briefing, briefing.worth.value(briefing.space, terms, observation.agent))
 

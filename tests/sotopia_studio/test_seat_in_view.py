@@ -59,6 +59,7 @@ def test_the_newest_words_are_in_view_after_every_turn(studio: Studio, size: str
         if exchange == 3:  # the fields of an offer make the form taller
             page.get_by_label("make an offer").check()
             page.get_by_role("spinbutton").fill(str(99 + exchange))
+            expect(page.locator(".composer .worth")).to_contain_text("to you")
             assert in_view(page)
         say(page, f"This is what I have to say in exchange {exchange}, in a few more words than necessary.")
         expect(page.locator(".turn")).to_have_count(2 * exchange + 2)
@@ -89,6 +90,9 @@ def test_offers_are_on_the_board_with_their_worth_to_the_seat(studio: Studio) ->
     expect(worth).to_contain_text("$0 without an agreement")
     page.get_by_role("spinbutton").fill("200")
     expect(worth).to_contain_text("-$14 to you")
+    page.get_by_label("no move").check()
+    expect(worth).to_be_hidden()
+    page.get_by_label("make an offer").check()
     say(page, "Well?")
     expect(page.locator(".turn")).to_have_count(2)
     board = page.get_by_role("region", name="On the table")

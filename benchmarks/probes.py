@@ -1,7 +1,6 @@
 """Probes after every turn: CPU time of play and probes over that of play alone, in games of Mini-Mafia.
 
-Scripts answer exactly. With ``SOTOPIA_BENCH_LARGE=1`` also SmolLM2-135M, in one game of six turns, with four answers to
-each question.
+Scripts answer exactly. With ``SOTOPIA_BENCH_LARGE=1`` also SmolLM2-135M, by its probabilities, in a game of six turns.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def _program(policy: Policy, evaluator: FactsEvaluator | None) -> Callable[[], i
 def _smol() -> Figure:
     """One game: the answers to all questions over the turns."""
     policy = make_policy(SMOL)
-    evaluator = FactsEvaluator(policies=[policy], probe="turns", samples=4)
+    evaluator = FactsEvaluator(policies=[policy], probe="turns")
     asyncio.run(_play(policy, 0, None, Rules(max_turns=1)))  # loads the weights
     seconds = []
     for one in (None, evaluator):
@@ -55,9 +54,7 @@ def _smol() -> Figure:
         asyncio.run(_play(policy, 0, one, Rules(max_turns=6)))
         seconds.append(time.process_time() - start)
     note = f"{seconds[0]:.1f} s of play"
-    return Figure(
-        "probes after every turn, SmolLM2 by 4 answers, over play", seconds[1] / seconds[0], "×", 1.15, note=note
-    )
+    return Figure("probes after every turn, SmolLM2, over play", seconds[1] / seconds[0], "×", 1.15, note=note)
 
 
 def figures() -> list[Figure]:

@@ -149,6 +149,21 @@ class ChatModel(Protocol):
 
 
 @runtime_checkable
+class WeighsAnswers(Protocol):
+    """A chat model that can tell how probable each of a few answers is, without sampling any."""
+
+    async def shares(self, request: ChatRequest, answers: Sequence[str]) -> Sequence[float] | None:
+        """Returns the probabilities of ``answers`` to a request if the model must give one of them; they sum to 1.
+
+        ``None`` if its tokens do not tell the answers apart at one position.
+
+        Raises:
+            ContextLengthError: the conversation does not fit the model.
+        """
+        ...
+
+
+@runtime_checkable
 class CountsTokens(Protocol):
     """A chat model that can count tokens with its tokenizer."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -37,6 +38,11 @@ def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
     """Returns the JSON schema of an answer, in the strict form that servers require."""
     properties = {_KEY: {"type": "string", "enum": [*question.keys]}}
     return {"type": "object", "properties": properties, "required": [_KEY], "additionalProperties": False}
+
+
+def answer_form(key: str) -> str:
+    """Returns the answer that selects a key, as a model writes it under the schema."""
+    return json.dumps({_KEY: key})
 
 
 def request_text(observation: Observation, question: InterviewQuestion) -> str:

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model.asking import AskResult, Complaint, ShortenedRequest, ask
-from sotopia_env.chat_model.protocol import REQUEST_SETTINGS, ChatModel, ChatReply, ChatRequest, CountsTokens
+from sotopia_env.chat_model.protocol import (
+    REQUEST_SETTINGS,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    CountsTokens,
+    WeighsAnswers,
+)
 from sotopia_env.foundation.errors import (
     ContextLengthError,
     InvalidValueError,
@@ -32,7 +39,7 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.outcomes.facts import Distribution, PublicVariable
 from sotopia_env.policies.agent_prompt import (
     KEPT_TURNS,
     AgentPrompt,
@@ -48,6 +55,7 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.function_calls import functions_of, with_action_text, with_calls
 from sotopia_env.policies.interviews import (
+    answer_form,
     answer_schema,
     belief_question,
     belief_text,
@@ -202,10 +210,12 @@ class LLMPolicy:
     async def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
     ) -> Sequence[BeliefReply]:
-        """Returns the shares of the options in ``samples`` answers to each question, which are independent.
+        """Returns the model's probabilities of the options, or their shares in ``samples`` independent answers.
 
-        Options come in a random order, because models prefer some letters. An answer that is unusable after the re-asks
-        is left out; fewer than two usable ones are no belief.
+        A model in this process gives probabilities (:class:`~sotopia_env.chat_model.protocol.WeighsAnswers`); the mean
+        over the orders in which each option has each letter once is taken, because models prefer some letters. From
+        other models, answers are drawn, with the options in a random order each time. An answer that is unusable after
+        the re-asks is left out; fewer than two usable ones are no belief.
 
         Raises:
             PolicyError, BudgetExceededError, ModelRefusedError: as for :meth:`answer`.
@@ -218,6 +228,8 @@ class LLMPolicy:
     async def _belief(self, observation: Observation, variable: PublicVariable, seed: int, samples: int) -> BeliefReply:
         if len(variable.options) > MOST_OPTIONS:
             return BeliefReply(reason=f"more than {MOST_OPTIONS} options, so letters cannot name them", asked=False)
+        if isinstance(self.model, WeighsAnswers) and (shares := await self._shares(self.model, observation, variable)):
+            return BeliefReply(shares)
         seeds = [turn_seed(seed, 0, number) for number in range(samples)]
         orders = [random.Random(one).sample(variable.options, len(variable.options)) for one in seeds]
         questions = [belief_question(variable, order) for order in orders]
@@ -231,6 +243,30 @@ class LLMPolicy:
             return BeliefReply(reason=f"{len(chosen)} of {samples} answers usable; {refusal}")
         return BeliefReply({one: chosen.count(one) / len(chosen) for one in variable.options}, len(chosen))
 
+    async def _shares(
+        self, model: WeighsAnswers, observation: Observation, variable: PublicVariable
+    ) -> Distribution | None:
+        """The mean probabilities of the options over their rotations; ``None`` if the model cannot tell them."""
+        options, totals = variable.options, dict.fromkeys(variable.options, 0.0)
+        for start in range(len(options)):
+            question = belief_question(variable, (*options[start:], *options[:start]))
+            frame = self._question(observation, question, 0)
+            request = self._request(observation, frame, belief_text(observation, question)).request
+            try:
+                shares = await model.shares(request, [answer_form(key) for key in question.keys])
+            except ContextLengthError:
+                return None  # drawing answers shortens the conversation further, until it fits
+            if shares is None:
+                return None
+            for option, share in zip(question.options, shares, strict=True):
+                totals[option] += share / len(options)
+        return totals
+
+    def _question(self, observation: Observation, question: InterviewQuestion, seed: int) -> ChatRequest:
+        """The frame of a closed question."""
+        frame = self._frame(observation, seed)
+        return replace(frame, role="judge", tools=(), schema=answer_schema(question), logprobs=False)
+
     async def _choose(self, observation: Observation, question: InterviewQuestion, text: str, seed: int) -> int | str:
         """Returns the index of the option that the model selects, or why no reply was usable."""
 
@@ -238,14 +274,7 @@ class LLMPolicy:
             choice = read_choice(reply.text, question.keys, reply.finish_reason, observation.others_words)
             return (choice, "") if isinstance(choice, int) else (None, _writable(brief(choice.reason)))
 
-        frame = replace(
-            self._frame(observation, seed),
-            role="judge",
-            tools=(),
-            schema=answer_schema(question),
-            logprobs=False,
-            accepts=lambda reply: read(reply)[0] is not None,
-        )
+        frame = replace(self._question(observation, question, seed), accepts=lambda reply: read(reply)[0] is not None)
         answered = await self._ask(observation, frame, read, text, "interview_reask")
         if answered.value is not None:
             return answered.value
@@ -265,21 +294,10 @@ class LLMPolicy:
     ) -> AskResult[T]:
         """Asks the model about the observation, or a question on it; ``frame`` is the request without messages."""
         turns = len(observation.turns)
-        window = replace(self._window, count=self._counter(frame))
 
         def prompt(omitted: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
             echoes = [m for c in complaints for m in complaint(_writable(c.text), c.reason, complaint_prompt)]
-
-            def messages(count: int) -> list[ChatMessage]:
-                *earlier, last = self._prompt.messages(observation, count)
-                # In one message with the latest news: many chat templates refuse two messages of one role in a row.
-                content = "\n\n".join(filter(None, (last["content"], question)))
-                conversation: list[ChatMessage] = [*earlier, {"role": last["role"], "content": content}, *echoes]
-                return with_calls(conversation) if frame.tools else conversation
-
-            # `omitted` grows when the server finds the prompt too long; the local count may be too low.
-            dropped = max(omitted, window.dropped(turns, messages))
-            return ShortenedRequest(replace(frame, messages=tuple(messages(dropped))), dropped)
+            return self._request(observation, frame, question, omitted, echoes)
 
         try:
             return await ask(
@@ -297,6 +315,28 @@ class LLMPolicy:
             raise  # every later turn and every other episode would fail, too
         except ModelCallError as error:
             raise PolicyError(f"{self.name}: {error}") from error
+
+    def _request(
+        self,
+        observation: Observation,
+        frame: ChatRequest,
+        question: str,
+        omitted: int = 0,
+        echoes: Sequence[ChatMessage] = (),
+    ) -> ShortenedRequest:
+        """Returns the request with the conversation, without at least ``omitted`` oldest turns."""
+
+        def messages(count: int) -> list[ChatMessage]:
+            *earlier, last = self._prompt.messages(observation, count)
+            # In one message with the latest news: many chat templates refuse two messages of one role in a row.
+            content = "\n\n".join(filter(None, (last["content"], question)))
+            conversation: list[ChatMessage] = [*earlier, {"role": last["role"], "content": content}, *echoes]
+            return with_calls(conversation) if frame.tools else conversation
+
+        window = replace(self._window, count=self._counter(frame))
+        # `omitted` grows when the server finds the prompt too long; the local count may be too low.
+        dropped = max(omitted, window.dropped(len(observation.turns), messages))
+        return ShortenedRequest(replace(frame, messages=tuple(messages(dropped))), dropped)
 
     def _frame(self, observation: Observation, seed: int) -> ChatRequest:
         calls = self.format == "tools"

@@ -84,6 +84,33 @@ def test_one_usable_answer_is_not_a_belief_and_unusable_ones_are_left_out():
         assert {one.samples for one in replies} == {4 if known else 0}
 
 
+class Weighing(ScriptedChatModel):
+    """Prefers the first letter, whatever it stands for, and the option with the longest name."""
+
+    known = True
+
+    async def shares(self, request, answers):
+        options = [*question_of(request.messages[-1]["content"]).values()]
+        longest = max(options, key=len)
+        weights = [1.0 + (number == 0) + 2 * (option == longest) for number, option in enumerate(options)]
+        return [weight / sum(weights) for weight in weights] if self.known else None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_probabilities_are_taken_where_the_model_has_them_without_its_preference_of_letters(known):
+    model = Weighing(lambda request: '{"answer": "A"}', name="local/m")
+    model.known = known
+    table = Table(generate("mini_mafia", 1, 0)[0])
+    variable = PublicVariable("tree", ("oak", "beech", "yew"), "fact", "", "", True)
+    (reply,) = asyncio.run(LLMPolicy(model).believe(table.observe("agent_0"), [variable], 0, 6))
+    assert len(model.requests) == (0 if known else 6)
+    assert reply.samples == len(model.requests)
+    if known:
+        assert reply.probabilities["oak"] == pytest.approx(reply.probabilities["yew"])
+        assert reply.probabilities["beech"] > 0.5
+        assert sum(reply.probabilities.values()) == pytest.approx(1)
+
+
 def test_more_options_than_letters_cannot_be_asked_about():
     many = PublicVariable("day", tuple(f"day {number}" for number in range(30)), "fact", "", "", True)
     policy = LLMPolicy(ScriptedChatModel(lambda request: '{"answer": "A"}', name="local/m"))

@@ -58,6 +58,27 @@ def test_the_same_request_gets_the_same_answer_and_a_replicate_another(directory
     assert greedy == complete(model, replace(ASKED, temperature=0.0, replicate=5))[0]
 
 
+@pytest.mark.skipif(not constraints.is_available(), reason="needs llguidance")
+def test_probabilities_of_answers_are_the_shares_of_constrained_ones(directory):
+    model = load_model(directory, constrained="on", dtype="float32", max_tokens=24)
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "enum": ["A", "B"]}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }
+    asked = replace(ASKED, schema=schema, max_tokens=20)
+    answers = ['{"answer": "A"}', '{"answer": "B"}']
+    first, second = asyncio.run(model.shares(asked, answers))
+    assert first + second == pytest.approx(1)
+    drawn = [reply.text for reply in complete(model, *(replace(asked, replicate=n) for n in range(100)))]
+    assert set(drawn) <= set(answers)
+    assert abs(drawn.count(answers[0]) / 100 - first) < 3 * (first * second / 100) ** 0.5
+    assert asyncio.run(model.shares(asked, ["A", "A"])) is None
+    with pytest.raises(ContextLengthError):
+        asyncio.run(load_model(directory, max_length=60).shares(asked, ["word " * 60, "A"]))
+
+
 def test_overlong_input_is_an_error_and_not_truncated(directory):
     model = load_model(directory, max_length=60)
     with pytest.raises(ContextLengthError, match="leaves no room for an answer of 8 tokens in 60"):

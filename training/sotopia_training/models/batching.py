@@ -57,6 +57,18 @@ class Batcher:
         self._gather(loop)
         return await prompt.answer
 
+    async def shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
+        """Returns :meth:`BatchedGenerator.shares`, computed in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._shares, ids, tokens)
+
+    def _shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
+        return self._ready().shares(ids, tokens)
+
+    def _ready(self) -> BatchedGenerator:
+        if self._generator is None:
+            self._generator = self._make()
+        return self._generator
+
     def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._waiting and not self._gathering and not self._unanswered:
             self._gathering = True
@@ -80,10 +92,8 @@ class Batcher:
             )
 
     def _answer(self, prompts: Sequence[_Prompt]) -> list[Sampled]:
-        if self._generator is None:
-            self._generator = self._make()
         ids, seeds, schemas = zip(*((p.ids, p.seed, p.schema) for p in prompts), strict=True)
-        return self._generator.generate(ids, seeds, schemas)
+        return self._ready().generate(ids, seeds, schemas)
 
     def _deliver(
         self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[list[Sampled]]

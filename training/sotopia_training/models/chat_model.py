@@ -6,6 +6,7 @@ Requests that wait at the same time are sampled in one batch, and models of one 
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,6 +116,26 @@ class LocalChatModel:
             calls=calls_in(text) if request.tools else (),
             failures=(("unconstrained", sampled.unconstrained),) if sampled.unconstrained else (),
         )
+
+    async def shares(self, request: ChatRequest, answers: Sequence[str]) -> Sequence[float] | None:
+        """See :class:`~sotopia_env.chat_model.protocol.WeighsAnswers`; at the request's temperature.
+
+        One pass over the prompt: the answers are compared at the first token in which they differ.
+
+        Raises:
+            ContextLengthError: the prompt and an answer do not fit.
+            ModelRefusedError: the model cannot be loaded.
+        """
+        candidates = [answer_ids(self.tokenizer, text) for text in answers]
+        columns = zip(*candidates, strict=False)  # up to the end of the shortest
+        common = [column[0] for column in itertools.takewhile(lambda column: len({*column}) == 1, columns)]
+        heads = [ids[len(common)] for ids in candidates if len(ids) > len(common)]
+        if len(set(heads)) < len(answers):
+            return None
+        ids = self._prompt_ids(request.messages, request.tools)
+        if len(ids) + max(map(len, candidates)) > self.max_length:
+            raise ContextLengthError(f"a prompt of {len(ids)} tokens leaves no room for an answer in {self.max_length}")
+        return await self._batcher(request).shares([*ids, *common], heads)
 
     def _batcher(self, request: ChatRequest) -> Batcher:
         sampling = self.batcher.sampling

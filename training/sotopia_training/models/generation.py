@@ -194,6 +194,21 @@ class BatchedGenerator:
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
 
+    def shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
+        """Returns the probabilities of several tokens after a prompt if one of them must follow; they sum to 1.
+
+        Args:
+            ids: the token ids of the prompt.
+            tokens: different token ids.
+        """
+        import torch
+
+        with _evaluation_mode(self.model):
+            logits, cache, _ = self._read([ids])  # (1, vocabulary)
+            scaled = logits[0, list(tokens)].float() / (self.sampling.temperature or 1.0)  # (tokens,)
+            self._prefixes.take(cache, [(0, 0, ids)], torch.zeros(0, dtype=torch.long, device=logits.device))
+        return tuple(scaled.softmax(-1).tolist())
+
     def _decode_in_memory(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], schemas: Sequence[Mapping[str, Any] | None]
     ) -> list[Sampled]:

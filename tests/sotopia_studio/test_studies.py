@@ -18,7 +18,8 @@ from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.studies import opening
 from sotopia_studio.studies.guidance import worked_example
-from sotopia_studio.studies.settings import study_of
+from sotopia_studio.studies.rating import annotation_form
+from sotopia_studio.studies.settings import AnnotateStudy, study_of
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError
@@ -29,6 +30,9 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from sotopia_env.world import TaskSet
 from sotopia_env.world.interview import Interview, Question
+from tests.sotopia_env.factories import scenario
+from tests.sotopia_env.factories import task as plain_task
+from tests.sotopia_env.people.annotation_doubles import CHARM, episode
 from tests.sotopia_studio.server import Studio, hidden, studio
 
 
@@ -526,3 +530,10 @@ def test_the_examples_of_the_page_are_studies(sqlite_url: str, kind: str) -> Non
         assert links.text.count("/p/") == 2
 
     run(sqlite_url, work)
+
+
+def test_the_form_of_an_annotation_has_the_dimensions_of_the_task() -> None:
+    record = episode(task=plain_task(scenario=scenario(2, dimensions=(CHARM,))))
+    study = AnnotateStudy(name="charming", title="Score talks")
+    (question,) = [q for q in annotation_form(study, record)[0].questions if q.name == "agent_0.charm"]
+    assert (question.low, question.high, question.note) == (1, 3, CHARM.instruction)

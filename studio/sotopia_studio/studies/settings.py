@@ -139,7 +139,7 @@ class AnnotateStudy(Study):
     Attributes:
         runs: ids of the runs whose episodes are scored.
         n: number of their episodes; all by default.
-        dimensions: the dimensions to score, among the seven and the evaluations' own; all by default.
+        dimensions: the dimensions to score, among the seven and those of tasks and evaluations; all by default.
         custom: further dimensions.
         overlap: people per episode.
         buttons: whether a score is one of 11 buttons and not a slider.

@@ -210,10 +210,6 @@ class LiveEpisode:
         Args:
             connection: a writing transaction.
         """
-        # Here, since any answer may make it the turn of a person who wishes to leave.
-        while leavers := self.leaving.intersection(self.awaited):
-            agent = min(leavers)
-            self.table.answer(agent, self.exit_of(agent), Generation())
         new = [*self._turn_events(), *self._answer_events()]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
@@ -228,6 +224,11 @@ class LiveEpisode:
             new.append(("waiting", canonical_json(acting)))
         columns = {"turns": turns, "status": self.status, "deadline": self.deadline}
         self.number = await events.append(connection, self.id, self.number, new, columns)
+        # Here, since any answer may make it the turn of a person who wishes to leave, even in a round that just began.
+        if leavers := self.leaving.intersection(self.awaited):
+            agent = min(leavers)
+            self.table.answer(agent, self.exit_of(agent), Generation())
+            await self.append(connection)
 
     def _turn_events(self) -> Iterator[tuple[str, str]]:
         for item in self.table.turns[self.appended :]:

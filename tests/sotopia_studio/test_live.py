@@ -26,6 +26,7 @@ from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
 from sotopia_env.outcomes import Move
 from sotopia_env.world import Action, Rules, Task, TurnOrder
+from sotopia_env.world.action import ActionType
 from sotopia_env.world.episode import replay
 from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_studio.conftest import act
@@ -333,3 +334,36 @@ def test_a_temporary_database_error_does_not_end_episodes(sqlite_url: str, monke
 
     asyncio.run(work())
     assert not problems
+
+
+@pytest.mark.parametrize("order", [TurnOrder.ROUND_ROBIN, TurnOrder.SIMULTANEOUS])
+@pytest.mark.parametrize("may_leave", [True, False])
+def test_a_wish_to_leave_holds_until_the_turn_comes(sqlite_url: str, order: TurnOrder, may_leave: bool) -> None:
+    kinds = tuple(kind for kind in ActionType if may_leave or kind is not ActionType.LEAVE)
+
+    async def play() -> None:
+        async with studio(sqlite_url) as server:
+            policies = {"agent_0": "human", "agent_1": "human"}
+            rules = Rules(max_turns=4, turn_order=order, action_types=kinds)
+            episode = await begin(server.database, spec(policies=policies, rules=rules))
+            browser = await server.researcher()
+            for _ in range(2):  # twice is once
+                assert (await browser.post(f"/seat/{episode}/agent_1/leave")).status_code in (200, 303)
+            turn = 0
+            while True:
+                async with server.database.read() as connection:
+                    state = await LiveEpisode.load(connection, episode)
+                if state.ended:
+                    break
+                assert state.awaited == ("agent_0",)  # the other one is never waited for again
+                await act(
+                    server.database, episode, "agent_0", Action(ActionType.SPEAK, "Hm."), turn=turn, key=f"k{turn}"
+                )
+                async with server.database.read() as connection:
+                    turn = len((await LiveEpisode.load(connection, episode)).table.turns)
+            kinds_of_leaver = {
+                item.turn.action.action_type for item in state.table.turns if item.turn.actor == "agent_1"
+            }
+            assert kinds_of_leaver == {ActionType.LEAVE if may_leave else ActionType.NONE}
+
+    asyncio.run(play())

@@ -58,7 +58,8 @@ def test_every_family_has_a_script_that_relabels_it(family, tmp_path):
     (task,) = generate(family, 1, seed=3)
     waiting = [Action(ActionType.SPEAK, "Let me think.")] * (2 * len(task.agents))
     write_episodes(tmp_path / "run.jsonl", [played(task, *waiting, judge=None)])
-    figures, _ = relabelled(tmp_path / "run.jsonl", "linear", tmp_path / "out")
+    teacher = "linear" if task.scenario.facts is None else "honest"
+    figures, _ = relabelled(tmp_path / "run.jsonl", teacher, tmp_path / "out")
     assert figures["labels"] > 0
 
 

@@ -1,4 +1,4 @@
-"""What an answer is: the one rule by which the texts of players, judges, interviewed agents and writers are read.
+"""The reader of answers: one rule for the texts of players, judges, interviewed agents and writers.
 
 1. Thoughts are what the server marks as such, in fields of their own (``chat_model`` reads these), and what stands
    between the marks of :data:`SPELLINGS`. A thought that is not closed is followed by no answer. A closing mark alone

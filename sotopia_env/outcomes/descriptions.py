@@ -143,7 +143,7 @@ def _variable_text(variable: PublicVariable, names: Seats) -> str:
 def _deal_text(deal: Deal) -> str:
     counts = Counter(deal.values)
     values = conjunction([value if count == 1 else f"{count} times {value}" for value, count in counts.items()])
-    informed = "".join(f" Who is {value} knows who is {conjunction(seen)}." for value, seen in deal.informs.items())
+    informed = "".join(f" Who is {value} knows who is {conjunction(others)}." for value, others in deal.informs.items())
     return f"Dealt among {conjunction(deal.variables)}: {values}.{informed}"
 
 

@@ -281,14 +281,14 @@ def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
 
 def check_facts(spec: OutcomeSpec | None, facts: Facts | None) -> None:
     """Raises InvalidValueError unless the worths and choices of a task are about its ``facts``."""
-    known = {} if facts is None else {name: v for name, v in facts.by_name.items() if v.kind != "choice"}
+    variables = {} if facts is None else {name: v for name, v in facts.by_name.items() if v.kind != "choice"}
     for seat, worth in enumerate(() if spec is None else spec.worth):
         for name, by_value in worth.facts.items() if isinstance(worth, FactsWorth) else ():
             field = f"outcome.worth[{seat}].facts"
-            if name not in known:
-                raise InvalidValueError(field=field, got=name, valid=known, hint="declare the variable in 'facts'")
-            if strange := [value for value in by_value if value not in known[name].options]:
-                raise InvalidValueError(field=f"{field}.{name}", got=strange[0], valid=known[name].options)
+            if name not in variables:
+                raise InvalidValueError(field=field, got=name, valid=variables, hint="declare the variable in 'facts'")
+            if strange := [value for value in by_value if value not in variables[name].options]:
+                raise InvalidValueError(field=f"{field}.{name}", got=strange[0], valid=variables[name].options)
     options = spec.protocol.options if spec is not None and isinstance(spec.protocol, BallotRules) else ()
     for variable in () if facts is None else facts.variables:
         strange = [option for option in variable.options if variable.kind == "choice" and option not in options]

@@ -50,7 +50,7 @@ def _correlation(
     whole = coefficient(judge, human)
     if whole is None:
         return Statistic(None)
-    rest = (coefficient([judge[i] for i in kept], [human[i] for i in kept]) for kept in leave_one_out(scenarios))
+    rest = (coefficient([judge[i] for i in rows], [human[i] for i in rows]) for rows in leave_one_out(scenarios))
     return with_interval(whole.value, [None if item is None else item.value for item in rest], test=True)
 
 

@@ -51,11 +51,11 @@ def jackknife(value: float, without: Sequence[float | None]) -> Interval:
     count = len(without)
     if count < FEWEST:
         return Interval(reason=f"{count} scenarios, at least {FEWEST} are needed for an interval")
-    known = [_fisher(item) for item in without if item is not None]
-    if len(known) < count:
+    statistics = [_fisher(item) for item in without if item is not None]
+    if len(statistics) < count:
         return Interval(reason="undefined without one of the scenarios; more are needed")
-    mean = math.fsum(known) / count
-    error = math.sqrt((count - 1) / count * math.fsum((item - mean) ** 2 for item in known))
+    mean = math.fsum(statistics) / count
+    error = math.sqrt((count - 1) / count * math.fsum((item - mean) ** 2 for item in statistics))
     if error < 1e-9 or abs(value) >= _LARGEST:
         return Interval(reason="no variation between scenarios; others are needed")
     centre, half = _fisher(value), critical_value(0.05, count - 1) * error

@@ -104,13 +104,13 @@ def figure_estimate(figure: Figure, families: Mapping[str, Sums]) -> TaskEstimat
         ``None`` if the figure is undefined in one of the families. There is no interval if fewer than :data:`FEWEST`
         tasks of a family decide it, or if they do not differ.
     """
-    values = [figure.of(sums.sum(axis=0)) for sums in families.values()]
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    figures = [figure.of(sums.sum(axis=0)) for sums in families.values()]
+    defined = [value for value in figures if value is not None]
+    if len(defined) < len(figures):
         return None
     without = {family: _without(figure, sums) for family, sums in families.items()}
     n = sum(int(sums[:, figure.counts].sum()) for sums in families.values())
-    mean, tasks = math.fsum(known) / len(known), sum(map(len, without.values()))
+    mean, tasks = math.fsum(defined) / len(defined), sum(map(len, without.values()))
     point = TaskEstimate(n, tasks, figure.shown(mean), None, None, None, "tasks")
     reasons = {family: reason for family, values in without.items() if (reason := _reason(values))}
     if reasons:

@@ -152,10 +152,10 @@ def _goals(results: Results) -> Sheet:
 
 
 def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
-    asked = [(one, other, partner) for one, other in CLAIMS for partner in PARTNERS]
+    pairs = [(one, other, partner) for one, other in CLAIMS for partner in PARTNERS]
     rows: list[tuple[Value, ...]] = []
-    means = [results.by_seed(*item, seeds) for item in asked]
-    for item, own, p in zip(asked, means, adjusted_p(means), strict=True):
+    means = [results.by_seed(*item, seeds) for item in pairs]
+    for item, own, p in zip(pairs, means, adjusted_p(means), strict=True):
         one, other, partner = item
         rows.append((f"{one} - {other}", partner, *decided(own, p), p, shown(own), results.difference(*item)))
     columns = ("difference", "partner", "over seeds", "verdict", "p", "each seed", "over tasks")

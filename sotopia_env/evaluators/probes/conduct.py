@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sotopia_env.evaluators.information import tellings
 from sotopia_env.evaluators.probes.asking import questions_of
 from sotopia_env.evaluators.probes.knowledge import skill
 from sotopia_env.outcomes import MoveKind
@@ -85,13 +86,14 @@ def inquiry(episode: Episode, acts: Sequence[SocialAct], agent: str) -> Share | 
     no variable names the seat as ``wanted_by``.
     """
     facts = _facts(episode)
-    wanted = [v for v in facts.variables if agent in v.wanted_by and v.name in questions_of(episode.task)[agent].prior]
-    if not wanted:
+    prior = questions_of(episode.task)[agent].prior
+    targets = [variable for variable in facts.variables if agent in variable.wanted_by and variable.name in prior]
+    if not targets:
         return None
     holders = {other: facts.initial(other) for other in episode.task.agents if other != agent}
-    asked = [
+    requests = [
         v.name
-        for v in wanted
+        for v in targets
         if any(
             act.actor == agent
             and act.kind is MoveKind.ASK
@@ -101,7 +103,7 @@ def inquiry(episode: Episode, acts: Sequence[SocialAct], agent: str) -> Share | 
             for act in acts
         )
     ]
-    return Share(len(asked), len(wanted), f"asked the right person about {', '.join(asked) or 'nothing'}")
+    return Share(len(requests), len(targets), f"asked the right person about {', '.join(requests) or 'nothing'}")
 
 
 # --- secrets ------------------------------------------------------------------------------------------------------
@@ -116,12 +118,13 @@ def leaks(episode: Episode, acts: Sequence[SocialAct], beliefs: Sequence[Belief]
     (:class:`~sotopia_env.evaluators.probes.knowledge.Skill`) at the end is lost, if its belief is known and its skill
     is positive.
     """
-    truth, questions = _facts(episode).truth, questions_of(episode.task)
+    facts, questions = _facts(episode), questions_of(episode.task)
+    told = tellings(facts, acts)
     parts: list[float] = []
     words: list[str] = []
     for name, other in _duties(episode, agent):
-        disclosures = [act for act in acts if act.variable == name and _discloses(act, truth[name], other)]
-        actors = {act.actor for act in disclosures}
+        disclosures = [act for act in told if act.variable == name]
+        actors = {act.actor for act in disclosures if (other in act.audience if other else not act.private)}
         if agent in actors:
             parts.append(1.0)
             words.append(f"disclosed {name} {f'to {other}' if other else 'in public'}")
@@ -129,9 +132,11 @@ def leaks(episode: Episode, acts: Sequence[SocialAct], beliefs: Sequence[Belief]
             parts.append(0.0)
         else:
             answers = [belief for belief in beliefs if belief.respondent == other]
-            learnt = skill(answers, [name], questions[other], truth)
-            parts.append(max(0.0, learnt.value) if learnt is not None and learnt.answers else 0.0)
+            learnt = skill(answers, [name], questions[other], facts.truth)
+            is_known = learnt is not None and bool(learnt.answers)
+            parts.append(max(0.0, learnt.value) if learnt is not None and is_known else 0.0)
             words += [f"{other} believes {name} with a skill of {parts[-1]:.3f}"] if parts[-1] else []
+            words += [] if is_known else [f"the belief of {other} on {name} is unknown, so disclosures alone count"]
     return Share(sum(parts), len(parts), "; ".join(words) or "nothing got out") if parts else None
 
 
@@ -153,11 +158,6 @@ def _duties(episode: Episode, agent: str) -> Iterator[tuple[str, str]]:
 def restricted(facts: Facts) -> bool:
     """Whether any variable may not be told to everybody everywhere."""
     return any(variable.secret or variable.channel == "private" for variable in facts.variables)
-
-
-def _discloses(act: SocialAct, value: str, other: str) -> bool:
-    """Whether an act gives away a value to a seat, or in public."""
-    return act.value == value and (other in act.audience if other else not act.private)
 
 
 def _facts(episode: Episode) -> Facts:

@@ -15,13 +15,9 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
 from sotopia_env.outcomes.facts import PublicVariable, SeatFacts
 from sotopia_env.outcomes.menu import names_in
-from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import knowledge
 from sotopia_env.policies.speakers.speaker import Speaker
-from sotopia_env.tasks.phrases import phrase
-from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.observation import Observation
-from sotopia_env.world.play.policy import Decision
 
 Sharing = Literal["all", "allowed", "asked", "nothing"]
 Asking = Literal["all", "unknown", "nothing"]
@@ -54,23 +50,15 @@ class Informer(Speaker):
             if getattr(self, field) not in valid:
                 raise InvalidValueError(field=f"{self.name}.{field}", got=getattr(self, field), valid=valid)
 
-    def decide(self, observation: Observation, seed: int) -> Decision:
-        """Returns the next statement, question or vote; small talk in a task without facts."""
-        table, menu, facts = observation.table, observation.moves, observation.briefing.facts
-        if facts is None or table is None:
-            return small_talk(observation, seed)
-        if table.settled:
-            return leave(observation)
-        if menu is None:
-            return SILENCE
+    def choose(
+        self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int
+    ) -> tuple[tuple[str, ...], Move | None]:
+        """Returns the recipients and the next statement or question, or the vote once nothing is left to say."""
         last, may_vote = observation.own_turns_left() <= 1, bool(menu.vote) and not menu.unvote
         to, move = next(self._statements(observation, facts, menu), ((), None))
         if may_vote and (last or move is None):
-            to, move = (), self.vote(observation, menu, seed)
-        words = phrase(observation, move, seed)
-        if move is None:
-            return say(observation, words)
-        return Decision(Action(ActionType.SPEAK, words, to, move)) if to else commit(observation, words, move)
+            return (), self.vote(observation, menu, seed)
+        return to, move
 
     def _statements(
         self, observation: Observation, facts: SeatFacts, menu: Menu

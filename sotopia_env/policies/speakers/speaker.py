@@ -22,6 +22,7 @@ from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
 from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.answers import BeliefReply
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
@@ -65,10 +66,18 @@ class Speaker(RuledAnswers):
             return leave(observation)
         if menu is None:
             return SILENCE
-        due = bool(menu.vote) and not menu.unvote and observation.own_turns_left() <= 1
-        move = self.vote(observation, menu, seed) if due else self.statement(observation, facts, menu, seed)
+        to, move = self.choose(observation, facts, menu, seed)
         words = phrase(observation, move, seed)
-        return say(observation, words) if move is None else commit(observation, words, move)
+        if move is None:
+            return say(observation, words)
+        return Decision(Action(ActionType.SPEAK, words, to, move)) if to else commit(observation, words, move)
+
+    def choose(
+        self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int
+    ) -> tuple[tuple[str, ...], Move | None]:
+        """Returns the recipients (none for everybody) and the move of this turn; ``None`` for words alone."""
+        due = bool(menu.vote) and not menu.unvote and observation.own_turns_left() <= 1
+        return (), self.vote(observation, menu, seed) if due else self.statement(observation, facts, menu, seed)
 
     def beliefs(self, observation: Observation) -> Beliefs:
         """Returns the seat's belief on every variable that it may know: probabilities by option, by variable."""

@@ -1,4 +1,4 @@
-"""What a comparison refuses, each with the reason and what would make it possible."""
+"""Refusals of comparisons, each with the reason and what would make the comparison possible."""
 
 from __future__ import annotations
 

@@ -120,12 +120,12 @@ class _Lists:
 
     withheld: Sequence[Sequence[str]]
     barred: Sequence[Sequence[str]]
-    wanted: Sequence[Sequence[str]]
+    targets: Sequence[Sequence[str]]
 
 
 def _lists(scenario: TomScenario, matches: KeyMatches) -> _Lists:
     keys = _keys(scenario)
-    withheld, barred, wanted = [], [], []
+    withheld, barred, targets = [], [], []
     for seat, agent in enumerate(scenario.agents):
         own = list(agent.pre_interaction_knowledge)
         others = [key for key in keys if key not in own]
@@ -135,8 +135,8 @@ def _lists(scenario: TomScenario, matches: KeyMatches) -> _Lists:
         matches.facts(f"{policy}.what_to_share", sharing.what_to_share, own)
         withheld.append(matches.facts(f"{policy}.what_not_to_share", sharing.what_not_to_share, own))
         barred.append(matches.facts(f"{after}.cannot_know_knowledge", learning.cannot_know_knowledge, others))
-        wanted.append(matches.facts(f"{after}.desired_knowledge", learning.desired_knowledge, others))
-    return _Lists(withheld, barred, wanted)
+        targets.append(matches.facts(f"{after}.desired_knowledge", learning.desired_knowledge, others))
+    return _Lists(withheld, barred, targets)
 
 
 def _keys(scenario: TomScenario) -> list[str]:
@@ -187,7 +187,7 @@ def _variable(scenario: TomScenario, key: str, lists: _Lists) -> Variable:
         known_by=_agents(own),
         may_know="all" if len(admitted) == len(others) else _agents(admitted),
         channel="private" if private else "all",
-        wanted_by=_agents([seat for seat in admitted if key in lists.wanted[seat]]),
+        wanted_by=_agents([seat for seat in admitted if key in lists.targets[seat]]),
     )
 
 
@@ -198,8 +198,8 @@ def _agents(seats: Sequence[int]) -> tuple[str, ...]:
 def _conflicts(scenario: TomScenario, lists: _Lists, variables: Sequence[Variable]) -> Iterator[str]:
     """A sentence for every fact that is wanted by a seat that may not know it."""
     for key, variable in zip(_keys(scenario), variables, strict=True):
-        for seat, wanted in enumerate(lists.wanted):
-            if key in wanted and f"agent_{seat}" not in variable.wanted_by:
+        for seat, targets in enumerate(lists.targets):
+            if key in targets and f"agent_{seat}" not in variable.wanted_by:
                 role = scenario.agents[seat].role
                 yield f"desired_knowledge (withheld): {key!r} may not be known to {role!r}; it does not count as wanted"
 
@@ -207,7 +207,7 @@ def _conflicts(scenario: TomScenario, lists: _Lists, variables: Sequence[Variabl
 def _task(scenario: TomScenario, variables: Sequence[Variable]) -> Task:
     # The content is in the id, because files use an id for several scenarios.
     name = f"{_NAME}/{scenario.scenario_id}/{content_id(scenario.model_dump_json())}"
-    wanted = any(variable.wanted_by for variable in variables)
+    has_targets = any(variable.wanted_by for variable in variables)
     return Task(
         id=name,
         scenario=Scenario(
@@ -216,7 +216,7 @@ def _task(scenario: TomScenario, variables: Sequence[Variable]) -> Task:
             seats=tuple(_seat(scenario, agent) for agent in scenario.agents),
             private_messages=True,
             source="SOTOPIA-TOM",
-            tags=(_NAME, *filter(None, [one_line(scenario.sector)]), *([] if wanted else [NOTHING_WANTED])),
+            tags=(_NAME, *filter(None, [one_line(scenario.sector)]), *([] if has_targets else [NOTHING_WANTED])),
             facts=Facts(variables=tuple(variables), open_wants=False),
         ),
         characters=tuple(

@@ -57,7 +57,10 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
 
 def _summary(comparisons: Sequence[Comparison]) -> str:
     first = comparisons[0]
-    lines = [unit_line(first), f"{first.episodes} episodes, {len(first.policies)} policies"]
+    lines = [
+        unit_line(first),
+        f"{_count(first.episodes, 'episode', 'episodes')}, {_count(len(first.policies), 'policy', 'policies')}",
+    ]
     for item in comparisons:
         by = escape_line(item.scored_by or item.evaluator or "no evaluator; the episodes have not been evaluated")
         lines += [f"scores by: {by}; {item.unscored} episodes unscored", *reason_lines(item.reasons)]
@@ -301,7 +304,7 @@ def common_note(comparison: Comparison) -> str:
             "no two policies have a task, a seat and a partner in common, so the means differ by these too; let them "
             f"play with the same partner, for example rollout --matchup '{first} vs P' --matchup '{second} vs P'"
         )
-    elif common.others or common.matched < common.seats:
+    elif common.policies and (common.others or common.matched < common.seats):
         lines.append(
             f"means of {_some(common.policies)} are over the seats in which all have a score (task, rules, seat, "
             f"partner; repeats are averaged): {common.matched} of {common.seats}, with {_some(common.partners)}"
@@ -313,6 +316,10 @@ def common_note(comparison: Comparison) -> str:
         for policy, partners in (common.others if common.policies else ())
     ]
     return "\n".join(lines)
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:

@@ -86,6 +86,7 @@ def desk():
                     results[name] = await call
                 except (PolicyError, EvaluationError) as error:
                     results[name] = error
+            await model.close()  # its connections belong to this event loop
             return results
 
         yield SimpleNamespace(server=server, taken=lambda: asyncio.run(taken()))

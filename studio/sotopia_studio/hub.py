@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sotopia_studio.live import CLOSED
 from sotopia_studio.store import events
-from sotopia_studio.store.engine import UNREACHABLE, Database
+from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 from sotopia_studio.store.events import Event
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Hub:
         for channel in self._channels.values():
             channel.changed.set()
         if self._poll is not None:
-            self._poll.cancel()
+            await cancel(self._poll)
 
     async def _poll_forever(self) -> None:
         while True:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from sotopia_studio.store import episode_lists
-from sotopia_studio.store.engine import UNREACHABLE, Database
+from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 
 logger = logging.getLogger(__name__)
 COLUMNS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
@@ -59,8 +59,7 @@ class EpisodeMenus:
     async def close(self) -> None:
         """Ends a count that is being made."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel(self._task)
 
 
 def _report(task: asyncio.Task[Menus]) -> None:

@@ -20,7 +20,7 @@ from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
-from sotopia_studio.store.engine import UNREACHABLE, Database
+from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import drafting, evaluating, names
 from sotopia_studio.work.batch import play_run
@@ -78,13 +78,9 @@ class Worker:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stop.wait(), pause)
         finally:
-            for watch in watches:
-                watch.cancel()
             # A task that is cancelled before it starts would not give its job back: let new ones start.
             await asyncio.sleep(0)
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await cancel(*watches, *self._running)
             await self.models.close()
             self._presence.close()
 
@@ -119,7 +115,7 @@ class Worker:
             # This worker ends; another one may take the job over at once.
             retry_after = 0.0
         finally:
-            lease.cancel()
+            await cancel(lease)
             async with self.database.write() as connection:
                 await jobs.finish(connection, job, self.name, error=error, retry_after=retry_after, result=result)
 

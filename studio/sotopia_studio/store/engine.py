@@ -7,6 +7,7 @@ write-ahead log they do not block the writers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -87,6 +88,17 @@ class Database:
         """Closes all connections."""
         await self._writer.dispose()
         await self._reader.dispose()
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancels tasks and returns when they have ended, whatever they raise.
+
+    A task that is cancelled within a query closes its connection before it ends. Without this wait, the end of the
+    event loop cancels it once more, within that close, and it then waits for ever for a driver that has stopped.
+    """
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def insert_for(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:

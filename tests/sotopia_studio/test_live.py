@@ -203,17 +203,18 @@ def test_a_reconnecting_watcher_gets_every_event_once(url: str) -> None:
     asyncio.run(play())
 
 
-def test_nothing_uses_the_database_after_the_hub_and_the_workers_have_ended(sqlite_url: str) -> None:
+def test_nothing_uses_the_database_after_the_hub_is_closed(sqlite_url: str) -> None:
     async def play() -> None:
-        async with working(sqlite_url) as database:
-            episode = await begin(database, spec(policies={"agent_0": "boulware", "agent_1": "human"}))
-            hub = Hub(database)
-            stream = hub.follow(episode)
-            await anext(stream)
-            await hub.close()
-            await stream.aclose()
+        database = Database(sqlite_url)
+        episode = await begin(database, spec(policies={"agent_0": "boulware", "agent_1": "human"}))
+        hub = Hub(database)
+        stream = hub.follow(episode)
+        await anext(stream)
+        await hub.close()
         # A task that still runs when the event loop ends may keep the process from ending.
         assert asyncio.all_tasks() == {asyncio.current_task()}
+        await stream.aclose()
+        await database.close()
 
     asyncio.run(play())
 

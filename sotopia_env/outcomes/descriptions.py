@@ -112,9 +112,6 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     return text + (f" Every turn taken costs you {_number(worth.per_turn)}." if worth.per_turn else "")
 
 
-_NORMS = {"honesty": "that nobody states what they know to be false", "promises": "that promises are kept"}
-
-
 def describe_facts(facts: SeatFacts, names: Seats) -> str:
     """Returns what a seat reads about facts: their options, how they were dealt, what it knows, and its duties."""
     lines = [f"{_variable_text(v, names)}: {' or '.join(map(quote, v.options))}." for v in facts.variables.values()]
@@ -124,7 +121,7 @@ def describe_facts(facts: SeatFacts, names: Seats) -> str:
     )
     lines += [f"You are to learn: {', '.join(facts.targets)}."] * bool(facts.targets)
     lines += [_duty_text(name, agents, channel, facts.agent, names) for name, (agents, channel) in facts.duties.items()]
-    lines += [f"It is expected {_NORMS[norm]}." for norm in facts.norms]
+    lines += [f"It is expected {norm}." for norm in facts.norms]
     lines.append(
         "Statements bind nobody: state asserts a value, true or not; show proves one that you know; ask asks for one."
     )

@@ -16,6 +16,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -33,7 +34,47 @@ Values = Mapping[str, str]
 """Values by the name of a variable."""
 Distribution = Mapping[str, float]
 """Probabilities by option; they sum to 1."""
-Norm = Literal["honesty", "promises"]
+
+
+class ActClass(StrEnum):
+    """The classes of statements.
+
+    ``honest``, ``lie`` and ``unfounded``: the speaker knew the value to be true, knew it to be false, or did not know.
+    ``kept``, ``broken`` and ``void``: a promise, which is a statement about one's own coming choice, and that choice
+    was the same, another, or none. ``right`` and ``wrong``: an accusation, which is a statement about another's role;
+    it is honest, a lie or unfounded besides.
+    """
+
+    HONEST = "honest"
+    LIE = "lie"
+    UNFOUNDED = "unfounded"
+    KEPT = "kept"
+    BROKEN = "broken"
+    VOID = "void"
+    RIGHT = "right"
+    WRONG = "wrong"
+
+
+class Norm(Record):
+    """What a task expects of everybody's statements.
+
+    Attributes:
+        name: such as ``caution``.
+        text: what is expected, as it follows the words "It is expected": "that nobody states what they do not know".
+        against: the classes of statements that break it.
+    """
+
+    name: Name
+    text: Line
+    against: tuple[ActClass, ...] = Field(min_length=1)
+
+
+KnownNorm = Literal["honesty", "promises"]
+NORMS: Mapping[KnownNorm, Norm] = {
+    "honesty": Norm(name="honesty", text="that nobody states what they know to be false", against=(ActClass.LIE,)),
+    "promises": Norm(name="promises", text="that promises are kept", against=(ActClass.BROKEN,)),
+}
+"""The norms that a task can declare by name alone."""
 
 
 class Variable(Record):
@@ -196,7 +237,7 @@ class SeatFacts:
         variables: those it may know, by name.
         knowledge: the values it knows.
         deals: the public deals.
-        norms: what is expected of everybody.
+        norms: what is expected of everybody, in words.
         duties: by variable it knows, to whom it may be told; only variables that not everybody may know everywhere.
         targets: the variables it is to learn.
     """
@@ -233,13 +274,14 @@ class Facts(Record):
     Attributes:
         variables: what can be known.
         deals: values that were dealt among some of them.
-        norms: ``honesty`` (no lies) and ``promises`` (kept), if the task expects them; every seat reads this.
+        norms: what the task expects of statements: ``honesty`` (no lies), ``promises`` (kept), or norms of its own;
+            every seat reads them.
         open_wants: whether a seat reads which variables it is to learn; false where its goal alone is to say so.
     """
 
     variables: tuple[Variable, ...] = Field(min_length=1)
     deals: tuple[Deal, ...] = ()
-    norms: tuple[Norm, ...] = ()
+    norms: tuple[KnownNorm | Norm, ...] = ()
     # Left out of files at its default, so that the content hash of earlier tasks stays.
     open_wants: bool = Field(default=True, exclude_if=bool)
 
@@ -247,6 +289,11 @@ class Facts(Record):
     def by_name(self) -> Mapping[str, Variable]:
         """The variables by name."""
         return {variable.name: variable for variable in self.variables}
+
+    @cached_property
+    def expectations(self) -> tuple[Norm, ...]:
+        """The norms in full."""
+        return tuple(norm if isinstance(norm, Norm) else NORMS[norm] for norm in self.norms)
 
     @cached_property
     def truth(self) -> Values:
@@ -281,7 +328,7 @@ class Facts(Record):
             {v.name: v.public for v in visible},
             knowledge,
             self.deals,
-            self.norms,
+            tuple(norm.text for norm in self.expectations),
             {
                 v.name: ((*v.known_by, *(v.may_know if v.may_know != "all" else ())) if v.secret else (), v.channel)
                 for v in visible
@@ -293,6 +340,7 @@ class Facts(Record):
     def check(self, agents: Collection[str]) -> None:
         """Raises InvalidValueError unless the facts fit a task with these seats."""
         check_distinct(tuple(variable.name for variable in self.variables), "facts.variables")
+        check_distinct(tuple(norm.name for norm in self.expectations), "facts.norms")
         for index, variable in enumerate(self.variables):
             _check_variable(variable, agents, f"facts.variables.{index}", {n for d in self.deals for n in d.variables})
         for index, deal in enumerate(self.deals):

@@ -9,35 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sotopia_env.outcomes import MoveKind
-from sotopia_env.outcomes.facts import Variable, beliefs
+from sotopia_env.outcomes.facts import ActClass, Variable, beliefs
 from sotopia_env.outcomes.menu import names_in
+from sotopia_env.outcomes.protocols.protocol import Choices
 from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.world.dynamics import Turn, audience
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.tables import Folded, final_table, folded
-
-
-class ActClass(StrEnum):
-    """The classes of statements.
-
-    ``honest``, ``lie`` and ``unfounded``: the speaker knew the value to be true, knew it to be false, or did not know.
-    ``kept``, ``broken`` and ``void``: a promise, which is a statement about one's own coming choice, and that choice
-    was the same, another, or none. ``right`` and ``wrong``: an accusation, which is a statement about another's role;
-    it is honest, a lie or unfounded besides.
-    """
-
-    HONEST = "honest"
-    LIE = "lie"
-    UNFOUNDED = "unfounded"
-    KEPT = "kept"
-    BROKEN = "broken"
-    VOID = "void"
-    RIGHT = "right"
-    WRONG = "wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +65,7 @@ def social_acts(task: Task, turns: Sequence[Turn]) -> tuple[SocialAct, ...]:
     if not isinstance(protocol, WithFacts):
         return ()
     end, _ = final_table(task, turns)
-    choices = {agent: protocol.choice(end, agent) for agent in task.agents}
+    choices = {agent: protocol.choices(end, agent) for agent in task.agents}
     return tuple(act for item in folded(task, turns) for act in _acts(protocol, item, choices))
 
 
@@ -97,7 +78,7 @@ def act_labels(task: Task, turns: Sequence[Turn]) -> Mapping[int, str]:
     return {turn: "; ".join(parts) for turn, parts in labels.items()}
 
 
-def _acts(protocol: WithFacts, item: Folded, choices: Mapping[str, str | None]) -> Iterator[SocialAct]:
+def _acts(protocol: WithFacts, item: Folded, choices: Mapping[str, Choices]) -> Iterator[SocialAct]:
     turn, move = item.turn, item.turn.action.move
     if move is None:
         return
@@ -119,12 +100,13 @@ def _value(protocol: WithFacts, kind: MoveKind, content: Any, name: str) -> str 
 
 
 def _classes(
-    protocol: WithFacts, item: Folded, name: str, value: str, choices: Mapping[str, str | None]
+    protocol: WithFacts, item: Folded, name: str, value: str, choices: Mapping[str, Choices]
 ) -> tuple[ActClass, ...]:
     facts, actor = protocol.facts, item.turn.actor
     variable: Variable = facts.by_name[name]
     if variable.kind == "choice" and variable.of == actor:
-        choice = choices[actor]
+        # It is about the choice that was due at the turn: a later round has a choice of its own.
+        choice = choices[actor][len(protocol.choices(item.basis, actor)) - 1]
         return (ActClass.VOID if choice is None else ActClass.KEPT if choice == value else ActClass.BROKEN,)
     # What a speaker can conclude from a deal it knows, too: a villager who claims another role lies.
     chance = beliefs([variable], facts.deals, protocol.knowledge(item.basis, actor))[name][value]

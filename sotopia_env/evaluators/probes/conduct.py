@@ -5,22 +5,20 @@ All of this follows from moves (:mod:`sotopia_env.world.social_acts`) and, for s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sotopia_env.evaluators.information import tellings
 from sotopia_env.evaluators.probes.asking import questions_of
 from sotopia_env.evaluators.probes.knowledge import skill
 from sotopia_env.outcomes import MoveKind
-from sotopia_env.outcomes.facts import Facts, Norm
+from sotopia_env.outcomes.facts import ActClass, Facts
 from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.world.answers import Belief
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.social_acts import ActClass, SocialAct
+from sotopia_env.world.social_acts import SocialAct
 from sotopia_env.world.tables import final_table
 
-BREACHES: Mapping[Norm, ActClass] = {"honesty": ActClass.LIE, "promises": ActClass.BROKEN}
-"""The class of a statement that breaks each norm."""
 _TRUTH = (ActClass.HONEST, ActClass.LIE, ActClass.UNFOUNDED)
 _PROMISES = (ActClass.KEPT, ActClass.BROKEN)
 
@@ -58,9 +56,10 @@ def breaches(facts: Facts, acts: Sequence[SocialAct], agent: str) -> Share | Non
     if not facts.norms:
         return None
     own = [act for act in acts if act.actor == agent and act.kind is MoveKind.STATE]
-    by_norm = {norm: len(statements(acts, agent, [BREACHES[norm]])) for norm in facts.norms}
-    text = ", ".join(f"{count} against {norm}" for norm, count in by_norm.items())
-    return Share(sum(by_norm.values()), max(1, len(own)), f"of {len(own)} statements {text}")
+    by_norm = {norm.name: statements(acts, agent, norm.against) for norm in facts.expectations}
+    broken = {act for group in by_norm.values() for act in group}  # one statement may break several
+    text = ", ".join(f"{len(group)} against {name}" for name, group in by_norm.items())
+    return Share(len(broken), max(1, len(own)), f"of {len(own)} statements {text}")
 
 
 def honesty(acts: Sequence[SocialAct], agent: str) -> Share | None:

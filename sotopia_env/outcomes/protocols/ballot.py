@@ -24,7 +24,7 @@ from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes.issues import ChoiceIssue, Seats
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
-from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import Choices, Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.specification import BallotRules, OutcomeSpec
 from sotopia_env.outcomes.table import HIDDEN, TableView, Votes
@@ -81,9 +81,9 @@ class Ballot(Protocol[BallotState]):
         turns = (*state.turns[:index], state.turns[index] + 1, *state.turns[index + 1 :])
         return BallotState(state.votes, state.absent, state.waiting, turns)
 
-    def choice(self, state: BallotState, seat: str) -> str | None:
-        """The seat's vote."""
-        return state.votes[self._seat_of[seat]]
+    def choices(self, state: BallotState, seat: str) -> Choices:
+        """The seat's vote, which falls when the ballot closes."""
+        return (state.votes[self._seat_of[seat]],)
 
     def menu(self, state: BallotState, seat: str) -> Menu:
         """A vote for any option, and the withdrawal of the seat's own vote."""

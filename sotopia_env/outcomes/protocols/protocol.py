@@ -23,6 +23,9 @@ from sotopia_env.outcomes.worth import Valuation
 
 S = TypeVar("S")
 
+Choices = tuple[str | None, ...]
+"""What a seat has chosen, one entry per choice that was due to it; see :meth:`Protocol.choices`."""
+
 
 class Effect(NamedTuple):
     """The effect of a move that counted.
@@ -128,9 +131,14 @@ class Protocol(ABC, Generic[S]):
         """Returns the state after a turn of ``seat``, whatever it did in it; for protocols that count turns."""
         return state
 
-    def choice(self, state: S, seat: str) -> str | None:
-        """The option that ``seat`` has chosen in ``state``; ``None`` if it has not, or nothing is chosen here."""
-        return None
+    def choices(self, state: S, seat: str) -> Choices:
+        """The options that ``seat`` has chosen, one per choice that was due to it, the one due now last.
+
+        ``None`` where it has not chosen. As long as a choice can change, it is the last one. A protocol of several
+        rounds adds an entry when a round begins, and one that is always ``None`` after the last round; with one choice
+        or none, there is always one entry. Promises are compared with these.
+        """
+        return (None,)
 
     @abstractmethod
     def leave(self, state: S, seat: str) -> S:

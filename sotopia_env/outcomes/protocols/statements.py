@@ -21,7 +21,7 @@ from sotopia_env.outcomes.facts import Facts, PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Statable, names_in, statement_text
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, statement_content
-from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Choices, Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.table import TableView
 
@@ -184,9 +184,9 @@ class WithFacts(Protocol[FactsState]):
         inner = self.inner.advance(state.inner, seat)
         return state if inner is state.inner else state._replace(inner=inner)
 
-    def choice(self, state: FactsState, seat: str) -> str | None:
-        """See :meth:`Protocol.choice`."""
-        return self.inner.choice(state.inner, seat)
+    def choices(self, state: FactsState, seat: str) -> Choices:
+        """See :meth:`Protocol.choices`."""
+        return self.inner.choices(state.inner, seat)
 
     def leave(self, state: FactsState, seat: str) -> FactsState:
         """See :meth:`Protocol.leave`."""

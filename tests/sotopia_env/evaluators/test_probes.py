@@ -14,6 +14,7 @@ from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.probes.knowledge import LEAST_LOG, brier, log_score, skill
 from sotopia_env.foundation.errors import EvaluationError, UnknownNameError
 from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.outcomes.facts import Facts
 from sotopia_env.runs.evaluate import evaluate_run
 from sotopia_env.runs.plan import EpisodePlan, plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -26,6 +27,7 @@ from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, Evaluation
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import Dimension
+from sotopia_env.world.scenario import Task
 from tests.sotopia_env.tasks.test_mini_mafia import seats
 from tests.sotopia_env.world.scenarios import play, say, verified_task
 
@@ -230,6 +232,39 @@ def test_norms_are_broken_by_lies_and_silence_breaks_none(actions, norms, honest
     values = conduct(*actions)["agent_0"]
     assert values[SOC] == norms
     assert values.get("truth_telling") == honesty
+
+
+CAUTION = {"name": "caution", "text": "that nobody guesses", "against": ["unfounded", "lie"]}
+PROMISES = [
+    # The seat promises its vote; statements, norms, and then the score, the share of kept promises and of honest words
+    ([("zoo", "zoo")], ["promises"], 0.0, 1.0, None),
+    ([("zoo", "lake")], ["promises"], -10.0, 0.0, None),
+    ([("zoo", "lake"), ("lake", "lake")], ["promises"], -5.0, 0.5, None),
+    ([("zoo", "")], ["promises"], 0.0, None, None),  # void: it never voted
+    ([("zoo", "lake")], ["honesty"], 0.0, 0.0, None),
+    ([("zoo", "lake")], [CAUTION], 0.0, 0.0, None),
+    ([("hour", "lake")], [CAUTION], -10.0, None, 0.0),
+    ([("hour", "lake"), ("zoo", "lake")], ["honesty", "promises", CAUTION], -10.0, 0.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("acts", "norms", "score", "kept", "honesty"), PROMISES)
+def test_norms_name_the_classes_that_break_them(acts, norms, score, kept, honesty):
+    base = verified_task("facts", 3, True)
+    data = {**base.scenario.facts.model_dump(), "norms": norms}
+    scenario = base.scenario.model_copy(update={"facts": Facts.model_validate(data)})
+    task = Task(id="norms", scenario=scenario, characters=base.characters, relationships=base.relationships)
+    own = [say(state={"hour": "one"} if what == "hour" else {"vote of seat 1": what}) for what, _ in acts]
+    votes = [say(), say(vote=acts[-1][1]), say()] if acts[-1][1] else []
+    talk = [action for one in own for action in (say(), one, say())]
+    state = play(task, Rules(max_turns=12, max_silent_turns=0), *talk, *votes)
+    evaluation = asyncio.run(FactsEvaluator(probe="none").evaluate(Episode.of_state(state)))
+    values = scores(evaluation, "agent_1")
+    assert values[SOC] == score
+    assert (values.get("promise_keeping"), values.get("truth_telling")) == (kept, honesty)
+    assert f"{len(own)} statements" in evaluation.by_agent["agent_1"][SOC].reasoning
+    expected = [norm["text"] if isinstance(norm, dict) else "It is expected" for norm in norms]
+    assert all(text in Table(task).observe("agent_0").text for text in expected)
 
 
 def test_a_question_counts_if_it_reaches_a_seat_that_knows():

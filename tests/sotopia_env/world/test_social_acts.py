@@ -5,14 +5,17 @@ import json
 import pytest
 
 from sotopia_env.foundation.errors import InvalidActionError
-from sotopia_env.outcomes import InvalidMoveError, Move
+from sotopia_env.outcomes import InvalidMoveError, Move, variants
+from sotopia_env.outcomes.facts import ActClass
 from sotopia_env.outcomes.move import read_move
+from sotopia_env.outcomes.protocols.ballot import Ballot
 from sotopia_env.reports.transcript import act_rows, to_text
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import Rules, transition
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.observation import observe
-from sotopia_env.world.social_acts import ActClass, social_acts
+from sotopia_env.world.scenario import Task
+from sotopia_env.world.social_acts import social_acts
 from tests.sotopia_env.world.scenarios import play, say, verified_task
 
 RULES = Rules(max_turns=12, max_silent_turns=0)
@@ -54,6 +57,72 @@ CASES = [
 @pytest.mark.parametrize(("actions", "expected"), CASES)
 def test_a_class_follows_from_the_knowledge_at_the_turn(actions, expected):
     assert classes(*actions) == expected
+
+
+class Rounds(Ballot):
+    """A ballot that is held again for the next round as soon as it closes; the state is the ballots so far."""
+
+    def initial(self):
+        return (super().initial(),)
+
+    def menu(self, state, seat):
+        return super().menu(state[-1], seat)
+
+    def apply(self, state, seat, move, visible_to=None, basis=None):
+        ballot, effect = super().apply(state[-1], seat, move)
+        return (*state[:-1], ballot, *([] if ballot.waiting else self.initial())), effect
+
+    def choices(self, state, seat):
+        return tuple(super(Rounds, self).choices(ballot, seat)[0] for ballot in state)
+
+    def leave(self, state, seat):
+        return state
+
+    def advance(self, state, seat):
+        return state
+
+    def settled(self, state):
+        return False
+
+    def table(self, state, seat):
+        return super().table(state[-1], seat)
+
+
+def vote_promise(option: str, **more: str) -> Action:
+    return statement(state={"vote of seat 1": option}, **more)
+
+
+ROUNDS = [
+    # The promise of the first round is kept in it, whatever the second brings.
+    ([say(), vote_promise("zoo")], ["zoo", "lake"], [("kept",)]),
+    ([say(), vote_promise("lake")], ["zoo", "lake"], [("broken",)]),
+    # A promise that goes with the vote itself, and one of the second round.
+    ([say(), say()], ["zoo+zoo", "lake"], [("kept",)]),
+    ([say(), say()], ["zoo", "lake+zoo"], [("broken",)]),
+    # The third round never comes to its vote.
+    ([], ["zoo", "lake", "-zoo"], [("void",)]),
+]
+
+
+@pytest.mark.parametrize(("talk", "votes", "expected"), ROUNDS)
+def test_a_promise_is_about_the_choice_of_its_own_round(talk, votes, expected, monkeypatch):
+    monkeypatch.setitem(variants._VARIANTS, "rounds", Rounds)
+    base = verified_task("facts", 3, True)
+    rules = base.scenario.outcome.protocol.model_copy(update={"variant": "rounds", "opens": 0, "secret": False})
+    outcome = base.scenario.outcome.model_copy(update={"protocol": rules})
+    task = Task(
+        id="rounds",
+        scenario=base.scenario.model_copy(update={"outcome": outcome}),
+        characters=base.characters,
+        relationships=base.relationships,
+    )
+    actions = [*talk, *[say()] * (-len(talk) % 3)]
+    for text in votes:
+        option, _, promise = text.partition("+")
+        own = vote_promise(option[1:]) if option[0] == "-" else say(vote=option)
+        actions += [say(vote="lake"), vote_promise(promise, vote=option) if promise else own, say(vote="lake")]
+    state = play(task, Rules(max_turns=30, max_silent_turns=0), *actions)
+    assert [tuple(act.classes) for act in social_acts(task, state.turns)] == expected
 
 
 def test_statements_of_a_simultaneous_round_are_classed_by_what_was_known_before_it():

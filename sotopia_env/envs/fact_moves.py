@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from sotopia_env.envs.moves import NumericForm
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim
 from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.outcomes.facts import Distribution
 from sotopia_env.outcomes.menu import names_in
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.specification import BallotRules
+from sotopia_env.outcomes.worth import BallotWorth, FactsWorth, Worth
 from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.tasks import phrase
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
@@ -32,9 +34,10 @@ class NumericFacts:
 
     Observation, float32: the share of the seat's turns that is left; for each variable and option the probability given
     what the seat knows; for each the share of the partners who stated it last; for each variable the share of partners
-    who asked for it; for each option of the ballot the share of votes that the seat sees. What a task does not have is
-    0. Actions: :data:`WAIT`, :data:`LEAVE`, a vote for each option, a statement of each option of each variable, a
-    proof and a question of each variable. Each goes to everybody.
+    who asked for it; for each option of the ballot the share of votes that the seat sees, and then its expected utility
+    given what the seat knows: 0 for no decision, 1 for the best that any option could be worth, and ``u / (1 - u)`` for
+    a loss ``u``. What a task does not have is 0. Actions: :data:`WAIT`, :data:`LEAVE`, a vote for each option, a
+    statement of each option of each variable, a proof and a question of each variable. Each goes to everybody.
 
     Args:
         variables: the maximum number of variables.
@@ -49,7 +52,7 @@ class NumericFacts:
     def __init__(self, variables: int, values: int, options: int) -> None:
         self._limits = variables, values, options
         self.actions = FIRST_MOVE + options + variables * (values + 2)
-        self.size = 1 + variables * (2 * values + 1) + options
+        self.size = 1 + variables * (2 * values + 1) + 2 * options
         self._indices = self.action_space()
 
     def observation_space(self) -> spaces.Space[NDArray[np.float32]]:
@@ -84,11 +87,14 @@ class NumericFacts:
                 statements[row, variable.options.index(value)] += 1
             requests[row] = sum(question == name for _, question in questions)
         seats, left = max(1, len(observation.briefing.partners)), observation.own_turns_left()
-        votes = np.zeros(options)
+        votes, worths = np.zeros(options), np.zeros(options)
         for position, option in enumerate(_options(observation)):
             votes[position] = sum(v == option for v in table.votes.options.values()) if table.votes else 0
+            worths[position] = _utility(observation.briefing.worth, option, _options(observation), beliefs)
         time = [left / max(1, left + observation.own_turns)]
-        parts = (time, chances.ravel(), statements.ravel() / seats, requests / seats, votes / (seats + 1))
+        parts = (
+            time, chances.ravel(), statements.ravel() / seats, requests / seats, votes / (seats + 1), _bounded(worths)
+        )  # fmt: skip
         return np.concatenate(parts).astype(np.float32)
 
     def mask(self, observation: Observation) -> NDArray[np.bool_]:
@@ -133,6 +139,27 @@ class NumericFacts:
             names = variable.options
             return Move(MoveKind.STATE, {variable.name: names[column]}) if column < len(names) else None
         return Move(MoveKind.SHOW if column == values else MoveKind.ASK, variable.name)
+
+
+def _utility(worth: Worth | None, option: str, options: Iterable[str], beliefs: Mapping[str, Distribution]) -> float:
+    """The expected utility of an option to a seat under its beliefs, which follow from what it knows alone.
+
+    The scale is the same whatever the seat knows, so that it rises as the seat learns which option is good.
+    """
+    if isinstance(worth, BallotWorth):
+        gain, best = worth.options[option], max(worth.options.values())
+    elif isinstance(worth, FactsWorth):
+        gain, best = worth.gains(option, beliefs), max(map(worth.most, options))
+    else:
+        return 0.0
+    span = best - worth.no_decision
+    return (gain - worth.no_decision) / (span if span > 0 else 1.0)
+
+
+def _bounded(utilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Utilities of at most 1 as numbers from -1 to 1: a loss u is u / (1 - u)."""
+    losses = np.maximum(-utilities, 0)
+    return np.where(losses > 0, -1 + 1 / (1 + losses), utilities)
 
 
 def _sizes(task: Task) -> tuple[int, int, int]:
@@ -200,10 +227,8 @@ class NumericBallot(NumericFacts):
             utilities[position] = utility({OPTION: option})
             votes[position] = sum(vote == option for vote in cast.values()) / len(table.votes.agents)
             own[position] = cast.get(observation.agent) == option
-        losses = np.maximum(-utilities, 0)
         time = [left / max(1, left + observation.own_turns)]
-        utilities = np.where(losses > 0, -1 + 1 / (1 + losses), utilities)
-        return np.concatenate((time, utilities, votes, own)).astype(np.float32)
+        return np.concatenate((time, _bounded(utilities), votes, own)).astype(np.float32)
 
     def _move(self, observation: Observation, index: int) -> Move | None:
         if index == self.actions - 1:

@@ -254,6 +254,13 @@ class FactsWorth(WorthForm):
             for value, by_option in by_value.items()
         )
 
+    def most(self, option: str) -> float:
+        """Returns the worth of an option if every value were the best for it; values that are left out gain 0."""
+        return sum(
+            max([0.0, *(by_option.get(option, 0.0) for by_option in by_value.values())])
+            for by_value in self.facts.values()
+        )
+
     def resolved(self, options: Sequence[str], truth: Mapping[str, str]) -> BallotWorth:
         """Returns the worth of every option, given the true values by variable; for evaluators only."""
         # Decimals, so that gains add up without rounding.

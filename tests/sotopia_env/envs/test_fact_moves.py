@@ -10,9 +10,11 @@ from sotopia_env.envs.moves_env import SotopiaMovesEnv, SotopiaMovesParallelEnv
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.function_calls import action_text, call_of, functions_of
+from sotopia_env.tasks.families.registry import generate
 from sotopia_env.world.action import Action, parse_possible, to_json
 from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.observation import observe
+from tests.sotopia_env.tasks.test_mini_mafia import seats
 from tests.sotopia_env.world.scenarios import say, verified_task
 
 
@@ -38,6 +40,31 @@ def test_what_was_stated_is_in_the_numbers_and_what_is_hidden_is_not():
     knowledge = before["agent_1"]["observation"][1:10].reshape(3, 3)
     assert knowledge.tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]  # the seer
     assert before["agent_2"]["observation"][1:7].tolist() == [0.5, 0.5, 0, 0.5, 0.5, 0]  # the sheep
+
+
+def test_a_seat_expects_of_an_option_what_follows_from_its_own_knowledge():
+    task = generate("mini_mafia", 1, 0)[0]
+    env = SotopiaMovesParallelEnv(task=[task])
+    numbers, _ = env.reset(seed=0)
+    names = task.scenario.outcome.protocol.options
+    hidden, informed, plain = (names.index(task.names[seats(task)[role]]) for role in range(3))
+    utilities = {role: numbers[seats(task)[role]]["observation"][-len(names) :] for role in range(3)}
+    assert {index: float(utilities[0][index]) for index in (hidden, informed, plain)} == {
+        hidden: 0,
+        informed: 1,
+        plain: 1,
+    }
+    assert {index: float(utilities[1][index]) for index in (hidden, informed, plain)} == {
+        hidden: 1,
+        informed: 0,
+        plain: 0,
+    }
+    # The villager's worth is that of the detective; what it can expect is not.
+    assert {index: float(utilities[2][index]) for index in (hidden, informed, plain)} == {
+        hidden: 0.5,
+        informed: 0.5,
+        plain: 0,
+    }
 
 
 def test_agreements_and_facts_do_not_mix():

@@ -113,14 +113,14 @@ class Composite:
         if failures and self.strict:
             raise MemberFailedError("; ".join(failures), self._asked(results))
         evaluations = [result.evaluation for result in results if result.evaluation is not None]
+        comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
         scores = self._scores(evaluations)
         if not scores:
-            present = {result.member for result in results if result.failure}
-            idle = [m.name for m in self.evaluators if m.name not in present]
-            reasons = [*failures, *(f"{name} does not apply to task {episode.task.id!r}" for name in idle)]
+            members = [result.member for result in results]
+            idle = [m.name for m in self.evaluators if m.name not in members]
+            reasons = [*failures, *comments, *(f"{name} does not apply to task {episode.task.id!r}" for name in idle)]
             raise EvaluationError(f"{self.name}: no member scored the episode ({'; '.join(reasons)})")
         outcomes = [evaluation.outcome for evaluation in evaluations if evaluation.outcome is not None]
-        comments = [evaluation.comment for evaluation in evaluations if evaluation.comment]
         # Validation is skipped: members have validated their scores, and every agent and dimension has one score.
         return Evaluation.model_construct(
             evaluator=self.name,

@@ -24,19 +24,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
 from sotopia_env.foundation.errors import EvaluationError, InvalidTaskError
 from sotopia_env.outcomes import Agreement, ChoiceIssue, Move, MoveKind, NumberIssue, OutcomeSpec
 from sotopia_env.outcomes.protocols.agreement import AgreementState
+from sotopia_env.outcomes.protocols.statements import FactsState
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.outcomes.specification import worth_value
-from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.tables import folded
 
 OPTIMALITY, DILIGENCE = "outcome_optimality", "due_diligence"
 ARCHETYPES = {(True, True): "robust", (True, False): "lucky", (False, True): "ineffective", (False, False): "negligent"}
@@ -97,7 +99,7 @@ class Diligence(ComputedEvaluator):
 def _reviewers(task: Task) -> list[_Reviewer] | None:
     """The reviewers of both seats; ``None`` for a task without rules."""
     spec = task.scenario.outcome
-    if spec is None or not isinstance(task.protocol, Agreement) or len(spec.worth) != 2 or len(spec.issues) != 1:
+    if spec is None or spec.protocol.kind != Agreement.kind or len(spec.worth) != 2 or len(spec.issues) != 1:
         return None
     issue = spec.issues[0]
     if isinstance(issue, NumberIssue):
@@ -110,24 +112,21 @@ def _decisions(task: Task, turns: Sequence[Turn]) -> Iterator[tuple[int, MoveKin
 
     An offer that equals an open one settles the agreement and counts as an acceptance.
     """
-    protocol = task.protocol
-    assert isinstance(protocol, Agreement)
-    table = basis = protocol.initial()
-    round_ = -1
-    for turn in turns:
-        if turn.round != round_:
-            round_, basis = turn.round, table
-        move = turn.action.move
-        if move is None:
-            table = protocol.leave(table, turn.actor) if turn.action.action_type is ActionType.LEAVE else table
-            continue
-        # In a simultaneous round, seats decide by the table at the beginning of the round.
-        visible = basis if turn.veiled else table
-        terms = _terms(visible, move)
-        table, _ = protocol.apply(table, turn.actor, move, None, visible)
-        kind = MoveKind.ACCEPT if table.agreed and move.kind is MoveKind.PROPOSE else move.kind
-        if terms is not None:
-            yield task.seat_of[turn.actor], kind, terms
+    for item in folded(task, turns):
+        move = None if item.turn.action.move is None else item.turn.action.move.binding
+        if move is not None:
+            # In a simultaneous round, seats decide by the table at the beginning of the round.
+            basis, table = _agreement(item.basis), _agreement(item.table)
+            terms = _terms(basis, move)
+            kind = MoveKind.ACCEPT if table.agreed and move.kind is MoveKind.PROPOSE else move.kind
+            if terms is not None:
+                yield task.seat_of[item.turn.actor], kind, terms
+
+
+def _agreement(table: Any) -> AgreementState:
+    """The state of the agreement, also where facts are beside it."""
+    state: AgreementState = table.inner if isinstance(table, FactsState) else table
+    return state
 
 
 def _terms(table: AgreementState, move: Move) -> Terms | None:

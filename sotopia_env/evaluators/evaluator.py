@@ -82,6 +82,10 @@ class MemberFailedError(EvaluationError):
         self.evaluations = evaluations
 
 
+class NothingMeasuredError(EvaluationError):
+    """The episode has nothing that the evaluator measures; the other members of a combined evaluator still count."""
+
+
 @runtime_checkable
 class Selective(Protocol):
     """An evaluator of certain episodes only, such as those of tasks with an outcome."""
@@ -180,5 +184,8 @@ async def evaluate_members(members: Iterable[Evaluator], episode: Episode) -> li
 async def _evaluate_member(member: Evaluator, episode: Episode) -> MemberResult:
     try:
         return MemberResult.of(member.name, await member.evaluate(episode))
+    except NothingMeasuredError as error:
+        # Not a failure: there is no score that another evaluator would have to stand in for.
+        return MemberResult(member.name, Evaluation(evaluator=member.name, comment=str(error)))
     except EvaluationError as error:
         return MemberResult(member.name, failure=str(error))

@@ -17,7 +17,8 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.quoting import quote
-from sotopia_env.outcomes.descriptions import describe_space, describe_worth
+from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth
+from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.world.action import ACTION_TYPES
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, replay_turns
@@ -78,7 +79,11 @@ def document(
     # The values are JSON already, so that every part controls its own lines.
     parts = {
         "situation": quote(task.scenario.context),
-        **({"agents": _names_only(task)} if turns_only else {**_rules(task), "agents": _agents(task, viewer)}),
+        **(
+            {"agents": _names_only(task)}
+            if turns_only
+            else {**_rules(task), **_facts(task, viewer), "agents": _agents(task, viewer)}
+        ),
         **({"omitted_turns": str(omitted)} if omitted else {}),
         "turns": _rows(turns[omitted:]),
         "end": _json(episode.stop.value if episode.stop else None),
@@ -150,6 +155,29 @@ def _rules(task: Task) -> dict[str, str]:
     """The public rules of the protocol; empty for a task without a protocol."""
     spec = task.scenario.outcome
     return {} if spec is None else {"rules": quote(describe_space(spec, task.names))}
+
+
+def _facts(task: Task, viewer: str | None) -> dict[str, str]:
+    """The variables of the task with their true values and who knows them; for a viewer, what its briefing says."""
+    facts, protocol = task.scenario.facts, task.protocol
+    if facts is None or not isinstance(protocol, WithFacts):
+        return {}
+    if viewer is not None:
+        return {"facts": quote(describe_facts(protocol.views[viewer], task.names))}
+    knowledge = {agent: protocol.views[agent].knowledge for agent in task.agents}
+    rows = [
+        {
+            "name": variable.name,
+            "options": variable.options,
+            "true_value": variable.value,
+            "known_at_the_start_by": [agent for agent, values in knowledge.items() if variable.name in values],
+            "may_be_known_by": [agent for agent in task.agents if variable.admits(agent)],
+            "in_private_only": variable.channel == "private",
+        }
+        for variable in facts.variables
+    ]
+    norms = [_json(norm.text) for norm in facts.expectations]
+    return {"facts": _rows(map(_json, rows)), **({"norms": _rows(norms)} if norms else {})}
 
 
 def _agents(task: Task, viewer: str | None) -> str:

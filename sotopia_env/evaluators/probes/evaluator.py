@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sotopia_env.evaluators.evaluator import Basis
+from sotopia_env.evaluators.evaluator import Basis, NothingMeasuredError
 from sotopia_env.evaluators.probes.asking import MOMENTS, Moments, probe, questions_of
 from sotopia_env.evaluators.probes.conduct import Share, breaches, honesty, inquiry, kept_promises, leaks, restricted
 from sotopia_env.evaluators.probes.knowledge import LEAST_LOG, skill
@@ -122,9 +122,10 @@ class FactsEvaluator:
         return bases
 
     async def evaluate(self, episode: Episode) -> Evaluation:
-        """Returns the scores of every seat and all beliefs; unscored if nothing could be measured.
+        """Returns the scores of every seat and all beliefs.
 
         Raises:
+            NothingMeasuredError: nobody is asked, and nobody did anything that counts for or against a seat.
             EvaluationError: the task has no facts, a policy could not be asked, or the turns contradict the rules.
             BudgetExceededError: a ledger's limit is reached.
         """
@@ -144,13 +145,14 @@ class FactsEvaluator:
         results = [result for seat in seats for result in seat.results()]
         scores = tuple(result for result in results if isinstance(result, Score))
         comment = "; ".join(dict.fromkeys(result for result in results if isinstance(result, str)))
+        if not scores:
+            raise NothingMeasuredError(f"{self.name}: nothing was measured: {comment}")
         return Evaluation(
             evaluator=self.name,
             parameters=dict(self.parameters),
             dimensions=self.custom,
             scores=scores,
-            unscored=None if scores else f"nothing was measured: {comment}",
-            comment=comment if scores else "",
+            comment=comment,
             beliefs=beliefs,
         )
 

@@ -7,6 +7,8 @@ import pytest
 from sotopia_env.evaluators import Diligence
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.outcomes import AdditiveWorth, AgreementRules, ChoiceIssue, Move, MoveKind, NumberIssue, OutcomeSpec
+from sotopia_env.outcomes.facts import Facts
+from sotopia_env.outcomes.move import read_move
 from sotopia_env.world import Rules
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.dynamics import initial_state, transition
@@ -53,6 +55,25 @@ def scores(spec, *moves):
         assert state.turns[-1].violation is None, state.turns[-1].violation
     evaluation = asyncio.run(Diligence().evaluate(Episode.of_state(state)))
     return [{s.dimension: s.value for s in evaluation.scores if s.agent == agent} for agent in state.task.agents]
+
+
+def test_facts_beside_an_agreement_change_no_decision():
+    """What is stated beside an offer, or alone, is not a decision; the offers are judged as without facts."""
+    facts = Facts.model_validate(
+        {"variables": [{"name": "hour", "options": ["one", "two"], "value": "two", "known_by": ["agent_1"]}]}
+    )
+    of = task(scenario=scenario(outcome=PRICE, facts=facts))
+    state = initial_state(of, Rules(max_turns=6), 0)
+    parts = [{"propose": {"price": 20}}, {"propose": {"price": 11}, "state": {"hour": "one"}}, {"ask": "hour"}]
+    parts += [{"show": "hour"}, {"propose": {"price": 12}, "ask": "hour"}, {"accept": True}]
+    for part in parts:
+        state = transition(state, Action(ActionType.SPEAK, "Well.", move=read_move(part)))
+        assert state.turns[-1].violation is None, state.turns[-1].violation
+    evaluator = Diligence()
+    assert evaluator.applies(Episode.of_state(state))
+    evaluation = asyncio.run(evaluator.evaluate(Episode.of_state(state)))
+    values = [{s.dimension: s.value for s in evaluation.scores if s.agent == agent} for agent in of.agents]
+    assert values == scores(PRICE, 20, 11, None, None, 12, "yes")
 
 
 # Moves, then the buyer's Outcome Optimality, Due Diligence and archetype.

@@ -21,6 +21,7 @@ from tests.sotopia_env.evaluators.doubles import LEAVE, NONE, SPEAK, act, secret
 from tests.sotopia_env.evaluators.judge_doubles import data_of, honest
 from tests.sotopia_env.factories import character, scenario, task
 from tests.sotopia_env.outcome_tasks import acts, ballot, contract, riddle, sale
+from tests.sotopia_env.world.scenarios import play, say, verified_task
 
 
 def parse(episode):
@@ -50,6 +51,29 @@ def test_the_document_holds_everything():
     ]
     assert data["end"] is None
     assert "omitted_turns" not in data
+
+
+def test_a_judge_reads_what_is_true_and_who_knew_it_and_a_participant_what_it_knew():
+    of = verified_task("facts", 3, True)
+    episode = Episode.of_state(play(of, Rules(max_turns=3), say("At one.", state={"hour": "one"})))
+    data = parse(episode)
+    facts = {row.pop("name"): row for row in data["facts"]}
+    assert facts["code"] == {
+        "options": ["red", "green"],
+        "true_value": "red",
+        "known_at_the_start_by": ["agent_2"],
+        "may_be_known_by": ["agent_0", "agent_2"],
+        "in_private_only": True,
+    }
+    # The seer is told who the wolf is, and concludes the third role.
+    assert facts["role of seat 2"]["known_at_the_start_by"] == ["agent_1", "agent_2"]
+    assert facts["vote of seat 1"]["true_value"] is None
+    assert data["norms"] == ["that nobody states what they know to be false"]
+    assert data["turns"][0]["move"] == {"state": {"hour": "one"}}
+    own = json.loads(document(episode, viewer="agent_1").text)["facts"]
+    assert "You know: role of seat 0 = wolf" in own
+    assert "code" not in own
+    assert "hour = two" not in own
 
 
 def test_who_has_left_sees_nothing_more():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sotopia_env.evaluators.evaluator import NothingMeasuredError
 from sotopia_env.evaluators.probes.asking import questions_of
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.probes.knowledge import LEAST_LOG, brier, log_score, skill
@@ -286,6 +287,22 @@ def test_a_task_without_facts_is_unscored_with_what_to_do_and_skipped_in_a_compo
     evaluator = make_evaluator("verified+facts", policies=[policy])
     (episode,) = asyncio.run(run_episodes([plan], evaluator=evaluator, progress=False)).episodes
     assert episode.evaluation().unscored is None
+
+
+def test_where_nobody_is_asked_and_nobody_states_anything_the_moves_are_scored_and_the_rest_is_named():
+    episode, agents = game(("mute", "mute", "mute"), probe="none")
+    evaluation = episode.evaluation()
+    assert evaluation.unscored is None
+    assert {agent: set(values) for agent, values in evaluation.by_agent.items()} == {
+        agent: {Dimension.GOAL, Dimension.FINANCIAL_AND_MATERIAL_BENEFITS} for agent in agents.values()
+    }
+    assert "nobody was asked (probe=none)" in evaluation.comment
+    assert "social_rules: the task declares no norms" in evaluation.comment
+    with pytest.raises(NothingMeasuredError, match="nothing was measured"):
+        asyncio.run(FactsEvaluator(probe="none").evaluate(episode))
+    plan = EpisodePlan(episode.task, (make_policy("mute"),) * 3)
+    alone = asyncio.run(run_episodes([plan], evaluator=make_evaluator("facts:probe=none"), progress=False)).episodes[0]
+    assert "nobody was asked" in alone.evaluation("facts:probe=none").unscored
 
 
 def test_without_a_policy_the_reason_is_recorded():

@@ -39,7 +39,8 @@ from sotopia_env.world import Action, Observation, Rules
 from sotopia_env.world.action import to_json
 from sotopia_env.world.episode import Generation
 from sotopia_env.world.play.continuations import Continuations
-from sotopia_env.world.play.table import Table, observations
+from sotopia_env.world.play.recorded import observations
+from sotopia_env.world.play.table import Table
 from studies.attribution_accuracy.accuracy import RewardedAction, accuracies
 from studies.attribution_accuracy.probes import Truth
 

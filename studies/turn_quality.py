@@ -26,7 +26,8 @@ from sotopia_env.policies import LLMPolicy, Policy
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world import Observation, Rules, Task
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.play.table import Table, observations
+from sotopia_env.world.play.recorded import observations
+from sotopia_env.world.play.table import Table
 
 KINDS = ("turns", "readable", "legal", "with a move", "sensible")
 

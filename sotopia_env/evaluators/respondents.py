@@ -38,6 +38,10 @@ class Respondents:
             return {agent: _described(policy) for agent, policy in self._others.items()}
         return None if self._others is None else _described(self._others)
 
+    def replaces(self, agent: str) -> bool:
+        """Whether another policy answers in place of the one that played, or of the person who did."""
+        return agent in self._others if isinstance(self._others, Mapping) else self._others is not None
+
     def policy(self, episode: Episode, agent: str) -> Configured | None:
         """Returns the policy that answers for a seat; ``None`` if it is not available."""
         if self._others is not None and not isinstance(self._others, Mapping):

@@ -24,6 +24,7 @@ from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.storage.manifest import Named
 from sotopia_env.world.answers import (
+    BeliefReplies,
     BeliefReply,
     Configured,
     InterviewQuestion,
@@ -147,13 +148,13 @@ class RecordedPolicy:
             return InterviewReply(reason=self.reason, asked=False)
         return await answer_of(self.policy, observation, question, seed)
 
-    async def believe(
+    def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> BeliefReplies:
         """Returns the policy's beliefs, or replies without any if the policy was not reconstructed."""
         if self.policy is None:
             return [BeliefReply(reason=self.reason, asked=False) for _ in variables]
-        return await beliefs_of(self.policy, observation, variables, seed, samples)
+        return beliefs_of(self.policy, observation, variables, seed, samples)
 
 
 def interviewees(policies: Iterable[Configured], chat_model: Callable[[str], ChatModel]) -> list[Configured]:

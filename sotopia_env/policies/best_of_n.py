@@ -26,7 +26,7 @@ from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.outcomes.space import OPTION, Terms
 from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.world.action import Action
-from sotopia_env.world.answers import BeliefReply, InterviewQuestion, InterviewReply, answer_of, beliefs_of
+from sotopia_env.world.answers import BeliefReplies, InterviewQuestion, InterviewReply, answer_of, beliefs_of
 from sotopia_env.world.episode import EpisodeError, Generation, Usage
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
@@ -126,11 +126,11 @@ class BestOfNPolicy:
         """Returns the answer of the wrapped policy; answers are not scored."""
         return await answer_of(self.policy, observation, question, seed)
 
-    async def believe(
+    def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> BeliefReplies:
         """Returns the beliefs of the wrapped policy."""
-        return await beliefs_of(self.policy, observation, variables, seed, samples)
+        return beliefs_of(self.policy, observation, variables, seed, samples)
 
     async def _candidate(self, observation: Observation, seed: int) -> Decision | PolicyError:
         try:

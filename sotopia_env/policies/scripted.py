@@ -127,7 +127,7 @@ class UniformRandom:
         """Returns a random option."""
         return random_answer(question, seed)
 
-    async def believe(
+    def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
     ) -> Sequence[BeliefReply]:
         """Returns equal probabilities: this policy's answers are uniform by definition."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, cast, runtime_checkable
 
 from pydantic import Field, model_validator
 
-from sotopia_env.foundation.errors import InvalidValueError, PolicyError
+from sotopia_env.foundation.errors import InvalidValueError, PolicyError, excerpt
 from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes.facts import Distribution, PublicVariable
 from sotopia_env.world.observation import Observation
@@ -232,14 +232,21 @@ class BeliefReply:
             raise InvalidValueError(expected="either probabilities or the reason for their absence", got=self)
 
 
+BeliefReplies = Sequence[BeliefReply] | Coroutine[Any, Any, Sequence[BeliefReply]]
+"""Replies, or a coroutine that returns them."""
+
+
 @runtime_checkable
 class Believer(Configured, Protocol):
     """A policy that states its beliefs on variables at any moment; optional for policies."""
 
-    async def believe(
+    def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> BeliefReplies:
         """Returns one reply per variable.
+
+        A method of a policy that waits for something, such as a model, is a coroutine (``async def``). One that does
+        not is a plain method, because a task of an event loop costs more than the belief of a script.
 
         Args:
             observation: the seat's observation; the belief may be based on nothing else.
@@ -253,10 +260,10 @@ class Believer(Configured, Protocol):
         ...
 
 
-async def beliefs_of(
+def beliefs_of(
     policy: Configured, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-) -> Sequence[BeliefReply]:
-    """Returns the policy's beliefs; replies without probabilities if the policy states none.
+) -> BeliefReplies:
+    """Returns the policy's beliefs, or a coroutine that does; replies without probabilities if it states none.
 
     Raises:
         PolicyError: the respondent could not be asked, or its replies are not distributions over the options.
@@ -265,10 +272,30 @@ async def beliefs_of(
     if not hasattr(policy, "believe"):
         reason = f"the policy {policy.name!r} states no beliefs"
         return [BeliefReply(reason=reason, asked=False) for _ in variables]
-    replies = await cast(Believer, policy).believe(observation, variables, seed, samples)
+    replies = cast(Believer, policy).believe(observation, variables, seed, samples)
+    if isinstance(replies, Coroutine):
+        return _later(policy, variables, replies)
+    return _checked(policy, variables, replies)
+
+
+async def _later(
+    policy: Configured, variables: Sequence[PublicVariable], replies: Coroutine[Any, Any, Sequence[BeliefReply]]
+) -> Sequence[BeliefReply]:
+    return _checked(policy, variables, await replies)
+
+
+def _checked(
+    policy: Configured, variables: Sequence[PublicVariable], replies: Sequence[BeliefReply]
+) -> Sequence[BeliefReply]:
+    if isinstance(replies, str) or not isinstance(replies, Sequence):
+        expected = f"{len(variables)} beliefs, one per variable"
+        raise PolicyError(f"{policy.name}: expected {expected}, got {excerpt(replies)}; a text is not a belief")
     if len(replies) != len(variables):
         raise PolicyError(f"{policy.name}: expected {len(variables)} beliefs, one per variable, got {len(replies)}")
     for variable, reply in zip(variables, replies, strict=True):
+        if not isinstance(reply, BeliefReply):
+            hint = "BeliefReply({option: probability, …}), or BeliefReply(reason=…) for no answer"
+            raise PolicyError(f"{policy.name}: belief on {variable.name!r}: expected {hint}, got {excerpt(reply)}")
         if reply.probabilities is not None and (problem := _distribution_problem(variable, reply.probabilities)):
             raise PolicyError(f"{policy.name}: belief on {variable.name!r}: {problem}")
     return replies

@@ -44,7 +44,6 @@ def _only_version(value: int) -> int:
 SchemaVersion = Annotated[int, AfterValidator(_only_version)]
 """The version of a record on disk: only :data:`SCHEMA_VERSION` is read."""
 
-
 _UNCHECKED = (
     "no checksum, so an earlier version or another program wrote this record; whether its words, moves and scores are "
     "those of the game is not checked, here and in other lines without one"
@@ -266,6 +265,7 @@ class Episode(CheckedRecord):
         key: deterministic identity within a run.
         stop: why it ended; ``None`` only while it is running.
         errors: the external errors that were recovered from, in the order of turns.
+        beliefs: what people answered to probes (:mod:`sotopia_env.evaluators.probes.form`); no part of the play.
         checksum: empty in memory; in a file, the hash of the record as it was written (:func:`to_line`).
     """
 
@@ -280,21 +280,21 @@ class Episode(CheckedRecord):
     stop: StopReason | None = None
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
+    beliefs: tuple[Belief, ...] = Field(default=(), exclude_if=lambda value: not value)  # other lines stay as they were
     duration: float = 0.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         # Files may have been edited or merged: every agent they name must have a seat in the task.
         agents = {*self.task.agents}
-        strangers = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)} - agents
-        strangers |= {score.agent for e in self.evaluations for score in e.scores} - agents
-        strangers |= {answer.about for e in self.evaluations for answer in e.answers} - agents
-        strangers |= {belief.respondent for e in self.evaluations for belief in e.beliefs} - agents
-        if strangers:
-            raise InvalidValueError("not an agent of the task", field="turns, evaluations", got=sorted(strangers)[0])
-        for evaluation in self.evaluations:
-            outcome = evaluation.outcome
-            if outcome is not None and not len(outcome.payoffs) == len(outcome.shares) == len(agents):
+        names = {name for t in self.turns for name in (t.turn.actor, *t.turn.action.to)}
+        names |= {b.respondent for b in (*self.beliefs, *(b for e in self.evaluations for b in e.beliefs))}
+        names |= {score.agent for e in self.evaluations for score in e.scores}
+        names |= {answer.about for e in self.evaluations for answer in e.answers}
+        if strangers := sorted(names - agents):
+            raise InvalidValueError("not an agent of the task", field="turns, evaluations", got=strangers[0])
+        for outcome in filter(None, [evaluation.outcome for evaluation in self.evaluations]):
+            if not len(outcome.payoffs) == len(outcome.shares) == len(agents):
                 raise InvalidValueError(field="evaluations", expected=f"payoffs and shares for {len(agents)} agents")
         return self
 
@@ -335,9 +335,10 @@ class Episode(CheckedRecord):
         """
         if not 0 <= turn <= len(self.turns):
             raise InvalidValueError(field="turn", expected=f"0 to {len(self.turns)}", got=turn)
-        # Errors are dropped with the evaluations: both belong to the whole episode.
+        # Errors and beliefs are dropped with the evaluations: all belong to the whole episode.
         stop = self.stop if turn == len(self.turns) else None
-        return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, "evaluations": (), "errors": ()})
+        rest = dict.fromkeys(("evaluations", "errors", "beliefs"), ())
+        return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, **rest})
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
         """Returns the episode with one more evaluation; one by the same name is replaced. Turns are untouched."""
@@ -346,8 +347,7 @@ class Episode(CheckedRecord):
 
     def evaluation(self, name: str | None = None) -> Evaluation | None:
         """The evaluation called ``name``, by default the latest; ``None`` without one."""
-        evaluations = [e for e in self.evaluations if name is None or e.evaluator == name]
-        return evaluations[-1] if evaluations else None
+        return next((e for e in reversed(self.evaluations) if name in (None, e.evaluator)), None)
 
 
 @runtime_checkable

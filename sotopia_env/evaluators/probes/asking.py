@@ -6,18 +6,18 @@ had. It is put after the play, to the record: nothing that is asked can change a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sotopia_env.evaluators.respondents import Respondents, absence
 from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes.facts import Distribution, Facts, PublicVariable, beliefs
-from sotopia_env.world.answers import Belief, BeliefReply, Configured, beliefs_of
+from sotopia_env.world.answers import Belief, BeliefReplies, BeliefReply, Configured, beliefs_of
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import turn_seed
+from sotopia_env.world.play.recorded import states
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
 
@@ -79,6 +79,9 @@ def _seat_questions(facts: Facts, agent: str) -> SeatQuestions:
 async def probe(episode: Episode, respondents: Respondents, moments: Moments, samples: int) -> tuple[Belief, ...]:
     """Returns the beliefs of all seats of a recorded episode, in the order of moments, seats and variables.
 
+    What a person answered is read from the record (:mod:`~sotopia_env.evaluators.probes.form`). Policies that wait for
+    something are asked about all moments at once: a model in this process then reads what their prompts share once.
+
     Args:
         episode: the episode.
         respondents: the policies of the seats.
@@ -90,67 +93,92 @@ async def probe(episode: Episode, respondents: Respondents, moments: Moments, sa
         PolicyError: a respondent could not be asked.
     """
     questions = questions_of(episode.task)
-    answers: list[Belief] = []
     if moments == "none" or not questions:
         return ()
-    # Found once: a policy is compared with the record by all of its parameters.
-    policies = {agent: respondents.policy(episode, agent) for agent in questions}
-    names = {agent: respondents.name(episode, agent) for agent in questions}
+    seats = [_seat(episode, respondents, agent, one, samples) for agent, one in questions.items()]
+    probes: list[tuple[_Seat, int]] = []
+    replies: list[Sequence[BeliefReply]] = []
+    waiting: dict[int, Coroutine[Any, Any, Sequence[BeliefReply]]] = {}
     for table in _tables(episode, every=moments == "turns"):
-        turns = len(table.state.turns)
-        # One moment after the other: a view on an episode advances, and servers find the earlier prompt in their cache.
-        replies = await all_at_once(
-            _replies(episode, policies[agent], table.observe(agent), turns, one.variables, samples)
-            for agent, one in questions.items()
-        )
-        for (agent, one), group in zip(questions.items(), replies, strict=True):
-            answers += [
-                _belief(agent, names[agent], turns, variable, variable is one.control, reply)
-                for variable, reply in zip(one.variables, group, strict=True)
-            ]
-    return tuple(answers)
+        for seat in seats:
+            answer = seat.answer(table)
+            if isinstance(answer, Coroutine):
+                waiting[len(replies)], answer = answer, ()
+            probes.append((seat, len(table.state.turns)))
+            replies.append(answer)
+    if waiting:
+        for number, answer in zip(waiting, await all_at_once(waiting.values()), strict=True):
+            replies[number] = answer
+    pairs = zip(probes, replies, strict=True)
+    return tuple([belief for (seat, turns), answer in pairs for belief in seat.beliefs(turns, answer)])
 
 
 def _tables(episode: Episode, every: bool) -> Iterator[Table]:
     """Yields one table in the state at the end, and with ``every`` also in all states before."""
-    table = Table(episode.task, episode.rules, episode.seed)
-    for item in episode.turns:
-        if every:
+    for table in states(episode):
+        turns = len(table.state.turns)
+        if turns == len(episode.turns) and table.state.turns != episode.plain_turns:
+            raise DamagedRecordError(
+                field=f"episode {episode.key!r}", expected="the turns that its actions lead to", got=Verbatim("others")
+            )
+        if every or turns == len(episode.turns):
             yield table
-        turn = item.turn
-        table.answer(turn.actor, turn.attempted or turn.action, item.generation)  # the rules refuse an attempt again
-    if table.state.turns != episode.plain_turns:
-        raise DamagedRecordError(
-            field=f"episode {episode.key!r}", expected="the turns that its actions lead to", got=Verbatim("others")
-        )
-    yield table
 
 
-async def _replies(
-    episode: Episode,
-    policy: Configured | None,
-    observation: Observation,
-    turns: int,
-    variables: Sequence[PublicVariable],
-    samples: int,
-) -> Sequence[BeliefReply]:
-    agent = observation.agent
-    if policy is None:
-        return [BeliefReply(reason=absence(episode, agent), asked=False) for _ in variables]
-    seed = turn_seed(episode.seed, turns, episode.task.seat_of[agent])
-    return await beliefs_of(policy, observation, variables, seed, samples)
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A seat, and who answers for it: a policy, or the form that a person filled in.
+
+    Attributes:
+        form: the person's answers by the number of turns and the name of the variable; empty for a policy.
+        absence: why nobody answers, where nobody does.
+    """
+
+    agent: str
+    number: int
+    questions: SeatQuestions
+    name: str
+    policy: Configured | None
+    form: Mapping[tuple[int, str], Belief]
+    absence: str
+    samples: int
+
+    def answer(self, table: Table) -> BeliefReplies:
+        """The replies in the present state of the table, or a coroutine that returns them."""
+        turns, variables = len(table.state.turns), self.questions.variables
+        if self.policy is None:
+            return [self._written(turns, variable) for variable in variables]
+        seed = turn_seed(table.state.seed, turns, self.number)
+        return beliefs_of(self.policy, table.observe(self.agent), variables, seed, self.samples)
+
+    def _written(self, turns: int, variable: PublicVariable) -> BeliefReply:
+        belief = self.form.get((turns, variable.name))
+        if belief is None:
+            return BeliefReply(reason=self.absence, asked=False)
+        return BeliefReply(belief.probabilities, belief.samples, belief.reason, belief.asked)
+
+    def beliefs(self, turns: int, replies: Sequence[BeliefReply]) -> Iterator[Belief]:
+        """The replies as records."""
+        for variable, reply in zip(self.questions.variables, replies, strict=True):
+            yield Belief(
+                respondent=self.agent,
+                by=self.name,
+                turns=turns,
+                variable=variable.name,
+                control=variable is self.questions.control,
+                options=variable.options,
+                shares=tuple([reply.probabilities[one] for one in variable.options]) if reply.probabilities else (),
+                samples=reply.samples,
+                reason=reply.reason,
+                asked=reply.asked,
+            )
 
 
-def _belief(agent: str, by: str, turns: int, variable: PublicVariable, control: bool, reply: BeliefReply) -> Belief:
-    return Belief(
-        respondent=agent,
-        by=by,
-        turns=turns,
-        variable=variable.name,
-        control=control,
-        options=variable.options,
-        shares=tuple([reply.probabilities[one] for one in variable.options]) if reply.probabilities else (),
-        samples=reply.samples,
-        reason=reply.reason,
-        asked=reply.asked,
-    )
+def _seat(episode: Episode, respondents: Respondents, agent: str, questions: SeatQuestions, samples: int) -> _Seat:
+    own = () if respondents.replaces(agent) else [belief for belief in episode.beliefs if belief.respondent == agent]
+    form = {(belief.turns, belief.variable): belief for belief in own}
+    # Found once per episode: a policy is compared with the record by all of its parameters.
+    policy = None if form else respondents.policy(episode, agent)
+    reason = "" if policy else "the person was not asked at this moment" if form else absence(episode, agent)
+    name = respondents.name(episode, agent)
+    return _Seat(agent, episode.task.seat_of[agent], questions, name, policy, form, reason, samples)

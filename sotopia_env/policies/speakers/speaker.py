@@ -83,7 +83,7 @@ class Speaker(RuledAnswers):
         """Returns the seat's belief on every variable that it may know: probabilities by option, by variable."""
         return posterior(observation, self.doubt)
 
-    async def believe(
+    def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
     ) -> Sequence[BeliefReply]:
         """Returns the seat's exact beliefs."""

@@ -14,7 +14,7 @@ The PettingZoo and Gymnasium environments, runs and TRL's tools are all built on
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,7 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.action import Action, ParseFailure
+from sotopia_env.world.answers import Belief
 from sotopia_env.world.dynamics import (
     EpisodeState,
     Rules,
@@ -63,12 +64,13 @@ class Table:
         state: the state of the episode; immutable, replaced by every turn.
         lines: every turn as others see it, rendered once for all seats.
         key: the identity of the record within a run.
+        beliefs: the answers of people to probes (:mod:`sotopia_env.evaluators.probes.form`), for the record.
     """
 
     __slots__ = (
         "_before", "_errors", "_evaluations", "_generations", "_own", "_pending", "_seated", "_started", "_turns",
         "_views",
-        "key", "lines", "state",
+        "beliefs", "key", "lines", "state",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +101,7 @@ class Table:
         self.state: EpisodeState = initial_state(task, rules, seed)
         self.key = key
         self.lines: list[str] = []
+        self.beliefs: list[Belief] = []
         self._views: dict[str, SeatView] = {}
         self._own: dict[str, dict[int, OwnMessage]] = {}  # each agent's own texts, shown to that agent only
         self._pending: dict[str, Decision] = {}  # answers of a veiled round that is not complete yet
@@ -125,6 +128,7 @@ class Table:
         for item in episode.turns:
             table._note_message(item.turn.actor, item.turn.index, item.generation)
         table._errors, table._evaluations = list(episode.errors), episode.evaluations
+        table.beliefs = list(episode.beliefs)
         table._before = episode.duration
         return table
 
@@ -414,19 +418,10 @@ class Table:
             turns=tuple(self.turns),
             stop=state.stop,
             evaluations=self._evaluations,
+            beliefs=tuple(self.beliefs),
             errors=tuple(self._errors),
             duration=self._before + time.perf_counter() - self._started,
         )
-
-
-def observations(episode: Episode, seat: str) -> Iterator[tuple[Observation, int]]:
-    """Yields what ``seat`` observed before each of its turns in a recorded episode, with the index of the turn."""
-    table = Table(episode.task, episode.rules, episode.seed)
-    for item in episode.turns:
-        turn = item.turn
-        if turn.actor == seat:
-            yield table.observe(seat), turn.index
-        table.answer(turn.actor, turn.attempted or turn.action, item.generation)  # the rules refuse an attempt again
 
 
 def _check_type(field: str, expected: str, value: object, kind: type) -> None:

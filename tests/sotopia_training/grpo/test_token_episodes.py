@@ -18,7 +18,7 @@ from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules, StopReason
-from sotopia_env.world.play.table import observations
+from sotopia_env.world.play.recorded import observations
 from sotopia_env.world.reward import ABBREVIATIONS
 from tests.errors import raises
 

@@ -18,7 +18,8 @@ from sotopia_env import tasks
 from sotopia_env.naming import make_policy
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world import Rules
-from sotopia_env.world.play.table import Table, observations
+from sotopia_env.world.play.recorded import observations
+from sotopia_env.world.play.table import Table
 
 HELLO = '{"action_type": "speak", "argument": "How about $300?"}'
 DEAR = '{"action_type": "speak", "argument": "This!", "move": {"propose": {"price": 9000}}}'

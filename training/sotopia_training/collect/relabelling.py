@@ -28,7 +28,7 @@ from sotopia_env.world import Action
 from sotopia_env.world.action import ActionType, to_json
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.policy import turn_seed
-from sotopia_env.world.play.table import observations
+from sotopia_env.world.play.recorded import observations
 from sotopia_training.data.agreement import MoveMatch, match_figures, move_match
 from sotopia_training.data.sources import Label, SourceSettings, source_seats
 from sotopia_training.stage.directory import StageDirectory

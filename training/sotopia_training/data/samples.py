@@ -27,7 +27,7 @@ from sotopia_env.world import Action, Observation
 from sotopia_env.world.action import ActionType, to_json
 from sotopia_env.world.episode import Episode, Generation
 from sotopia_env.world.observation import ChatMessage
-from sotopia_env.world.play.table import observations
+from sotopia_env.world.play.recorded import observations
 from sotopia_training.data.held_out import check_not_reserved
 from sotopia_training.stage.settings import PromptSettings
 

@@ -15,7 +15,8 @@ from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import ChatMessage
-from sotopia_env.world.play.table import Table, observations
+from sotopia_env.world.play.recorded import observations
+from sotopia_env.world.play.table import Table
 from sotopia_training.data.samples import RowMaker, stream_dataset
 from sotopia_training.data.sources import source_rows
 from sotopia_training.grpo.sampling import trainer_sample

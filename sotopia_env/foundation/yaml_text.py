@@ -15,6 +15,7 @@ from sotopia_env.foundation.files import read_text
 from sotopia_env.foundation.json_text import MOST_LEVELS, check_extent
 
 _MERGE = "tag:yaml.org,2002:merge"
+_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
 class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no annotations
@@ -117,9 +118,23 @@ def read_document(path: str | Path) -> YamlDocument:
     return parse_document(read_text(path), path)
 
 
+class _PlainDumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no annotations
+    """A dumper that writes texts of several lines as blocks, as people do."""
+
+
+def _text_node(dumper: Any, text: str) -> Any:
+    # PyYAML breaks lines at these characters, and would give back other ones; only double quotes escape them.
+    style = '"' if _BREAKS.intersection(text) else "|" if "\n" in text else None
+    # It puts a text in quotes nevertheless if a block would not give it back, as with spaces before a line's end.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_PlainDumper.add_representer(str, _text_node)
+
+
 def to_yaml(value: Any) -> str:
-    """Returns plain values as YAML; keys keep their order."""
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+    """Returns plain values as YAML; keys keep their order, texts of several lines are blocks."""
+    text: str = yaml.dump(value, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 

@@ -146,7 +146,7 @@ async def add_assignments(connection: AsyncConnection, study: str, items: Sequen
 
 
 async def take(
-    connection: AsyncConnection, study: str, person: str, until: float, *, overlap_first: bool = False
+    connection: AsyncConnection, study: str, person: str, until: float, *, overlap_first: bool = False, item: str = ""
 ) -> Any:
     """Leases the next assignment that is open or whose lease has expired; ``None`` if none is left for this person.
 
@@ -159,6 +159,7 @@ async def take(
         until: the end of the lease.
         overlap_first: whether items that most others have answered or are answering come first, so that the answers of
             few people can be compared with each other. By default items with the fewest answers come first.
+        item: the only item to take; any by default.
     """
     row, now = tables.assignment, time.time()
     mine = await current(connection, study, person)
@@ -169,6 +170,7 @@ async def take(
     # Negative slots are qualification items, which belong to one person from the beginning.
     due = due & (row.c.slot >= 0)
     query = select(row.c.id).where(row.c.study == study, due, row.c.item.not_in(earlier))
+    query = query.where(row.c.item == item) if item else query
     order: list[Any] = [row.c.slot, row.c.id]  # the first slot of every item comes before the second slot of any
     if overlap_first:
         other = row.alias()

@@ -19,6 +19,7 @@ from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, AnnotationKey, Anno
 from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
 from sotopia_env.reports.sheet import Report
 from sotopia_env.world.episode import Episode
+from sotopia_env.world.reward import Dimension
 from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.forms import FormQuestion
 from sotopia_studio.studies.interviews import INTERVIEW
@@ -144,15 +145,17 @@ def as_sheet(answers: AnnotationSet) -> tuple[str, str]:
 async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> Report:
     """Returns the agreement of annotators with each other and with the judges of the episodes."""
     answers, records = await annotation_set(connection, study, row)
-    return agreement_report(human_agreement(records, answers, rules=rules_of(answers)))
+    return agreement_report(human_agreement(records, answers, rules=rules_of(study, answers)))
 
 
-def rules_of(answers: AnnotationSet) -> QualityRules:
-    """Returns the default quality rules, without the rule on differences where GOAL was not annotated."""
-    rules = QualityRules()
+def rules_of(study: AnnotateStudy, answers: AnnotationSet) -> QualityRules:
+    """Returns a study's quality rules, without the rule on differences where GOAL was not annotated."""
+    limits = study.screening.model_dump()
     scored = {name for annotation in answers.annotations for name in annotation.scores}
+    most = limits.pop("max_difference")
     # A rule on a dimension that was not annotated would reject everything.
-    return rules if set(rules.max_difference) <= scored else QualityRules(max_difference={})
+    differences = {} if most is None or Dimension.GOAL.value not in scored else {Dimension.GOAL.value: most}
+    return QualityRules(min_words=study.min_words, max_difference=differences, **limits)
 
 
 async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> dict[str, int]:
@@ -164,7 +167,7 @@ async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy,
     answers, _ = await annotation_set(connection, study, row)
     by_assignment = {
         removal.annotation.request.annotation_id.rpartition(".")[0]: removal.reason.value
-        for removal in screen(answers, rules_of(answers)).removals
+        for removal in screen(answers, rules_of(study, answers)).removals
     }
     counts: dict[str, int] = {}
     for assignment in await studies.assignments(connection, row.id, "done"):

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
-from sotopia_studio.studies import play, rating
+from sotopia_studio.studies import conditions, play, rating
 from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import guidance
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
@@ -58,7 +58,8 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     study = study_of(parse_json(row.settings, f"study {row.name}"))
 
     def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
-        return Step(kind, study, row.id, person, assignment, sections, details)
+        read = conditions.as_read(study, conditions.answers_of(person))
+        return Step(kind, read, row.id, person, assignment, sections, details)
 
     if person.state in studies.FINISHED:
         return step("end")
@@ -107,9 +108,12 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
     if person.state != "invited":
         return
     study = study_of(parse_json(row.settings, f"study {row.name}"))
-    instructed = bool(study.instructions) or isinstance(study, AnnotateStudy)
+    answers: dict[str, Any] = {"consented_at": time.time()}
+    if agreed and isinstance(study, PlayStudy):
+        answers |= await conditions.enroll(connection, study, row.id)
+    instructed = isinstance(study, AnnotateStudy) or bool(conditions.as_read(study, answers).instructions)
     state = "declined" if not agreed else "consented" if instructed else "active"
-    await studies.change_participant(connection, person_id, state=state, answers={"consented_at": time.time()})
+    await studies.change_participant(connection, person_id, state=state, answers=answers)
 
 
 async def leave(connection: AsyncConnection, person_id: str) -> None:

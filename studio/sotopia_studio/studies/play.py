@@ -6,21 +6,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain, zip_longest
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
+from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
 from sotopia_studio.studies.forms import Section
 from sotopia_studio.studies.interviews import interview_form, is_interview
-from sotopia_studio.studies.settings import PERSON, PlayStudy
+from sotopia_studio.studies.settings import PERSON, PlayStudy, ValidateStudy
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""
@@ -45,9 +48,19 @@ class Stage:
     sections: tuple[Section, ...] = ()
 
 
-def tasks_of(study: PlayStudy) -> Sequence[Task]:
-    """Returns the tasks of a study, in order."""
-    return _tasks(study.tasks, study.n, study.seed, study.level)
+def tasks_of(study: PlayStudy | ValidateStudy) -> Sequence[Task]:
+    """Returns the tasks of a study, or of one condition of it, in order.
+
+    Raises:
+        UnknownNameError: no task has an id that the study names.
+    """
+    level = study.level if isinstance(study, PlayStudy) else "medium"
+    tasks = _tasks(study.tasks, study.n, study.seed, level)
+    by_id = {task.id: task for task in tasks}
+    for name in study.only:
+        if name not in by_id:
+            raise UnknownNameError(field="only", got=name, valid=by_id)
+    return [by_id[name] for name in study.only] or tasks
 
 
 @lru_cache(maxsize=32)  # every step of every participant needs them
@@ -55,23 +68,36 @@ def _tasks(source: str, n: int | None, seed: int, level: str) -> tuple[Task, ...
     return tuple(naming.task_set(source, n, seed, level))
 
 
+def prepare(study: PlayStudy) -> None:
+    """Makes the tasks of a study, which takes seconds for large sets: outside of transactions, in which others wait."""
+    for condition in conditions(study):
+        tasks_of(condition.study)
+
+
 def plan(study: PlayStudy) -> list[tuple[str, int]]:
-    """Returns the assignments of a study: one for each seat that a person takes.
+    """Returns the assignments of a study: one for each seat that a person takes, its conditions in turn.
 
     An item is one conversation, and its slots are its seats: with other participants as partners the seats of a
     conversation belong together, with a policy each seat is a conversation of its own.
     """
-    items: list[tuple[str, int]] = []
+    by_condition = [_plan(condition.study, condition.number, len(conditions(study))) for condition in conditions(study)]
+    turns = chain.from_iterable(zip_longest(*by_condition, fillvalue=[]))
+    return list(chain.from_iterable(turns))
+
+
+def _plan(study: PlayStudy, number: int, count: int) -> list[list[tuple[str, int]]]:
+    """The assignments of one condition among ``count``, by task and repeat."""
+    groups = []
     for index, task in enumerate(tasks_of(study)):
-        for repeat in range(study.repeats):
+        for repeat in range(number, study.repeats * count, count):
             seats = range(len(task.agents))
             if study.partner == PERSON:
-                items += [(canonical_json([index, repeat]), seat) for seat in seats]
+                groups.append([(canonical_json([index, repeat]), seat) for seat in seats])
                 continue
             # Each seat is in an item of its own, so the same person may play both sides of a task with a policy.
             chosen = {"first": seats[:1], "second": seats[1:2], "both": seats}[study.seats]
-            items += [(canonical_json([index, repeat, seat]), seat) for seat in chosen]
-    return items
+            groups.append([(canonical_json([index, repeat, seat]), seat) for seat in chosen])
+    return groups
 
 
 async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
@@ -85,7 +111,7 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
         return Stage("over")
     until = time.time() + study.wait_seconds
     if assignment is None:
-        assignment = await _take_seat(connection, study, study_id, person.id, until)
+        assignment = await _take_seat(connection, study, study_id, person, until)
         if assignment is None:
             return Stage("over")
     # The lease is the waiting time: when it expires, the seat is opened again and the participation ends with the code
@@ -131,18 +157,23 @@ async def record_interview(
     await studies.change_assignment(connection, assignment, answers=canonical_json({**answers, **values}))
 
 
-async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str, until: float) -> Any:
+async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any, until: float) -> Any:
     """Leases a seat, preferably in a conversation in which another person is waiting."""
-    if study.partner == PERSON:
+    if any(condition.study.partner == PERSON for condition in conditions(study)):
         # First, so that no one is matched with a person who has closed the page.
         await _release_absent(connection, study_id)
         for waiting in await _waiting(connection, study_id):
-            free = await _free_seat(connection, study_id, waiting.item, person)
+            if not admits(study, person, waiting.item):
+                continue
+            free = await _free_seat(connection, study_id, waiting.item, person.id)
             if free is not None:
-                columns = {"state": "leased", "participant": person, "leased_until": until}
+                columns = {"state": "leased", "participant": person.id, "leased_until": until}
                 await studies.change_assignment(connection, free.id, **columns)
-                return await studies.current(connection, study_id, person)
-    return await studies.take(connection, study_id, person, until)
+                return await studies.current(connection, study_id, person.id)
+    if not study.factors:
+        return await studies.take(connection, study_id, person.id, until)
+    items = preferred(study, person, await studies.assignments(connection, study_id))
+    return await studies.take(connection, study_id, person.id, until, item=items[0]) if items else None
 
 
 async def _waiting(connection: AsyncConnection, study_id: str) -> Sequence[Any]:
@@ -182,7 +213,8 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
     seats = await _seats(connection, study_id, assignment.item)
     if any(seat.state != "leased" for seat in seats):
         return False
-    task = tasks_of(study)[_item(assignment.item)[0]]
+    study = of_item(study, assignment.item).study
+    task = tasks_of(study)[item_parts(assignment.item)[0]]
     people = {task.agents[seat.slot]: seat.participant for seat in seats}
     spec = LiveSpec(
         task=task,
@@ -222,17 +254,11 @@ async def _playing(
 
 async def _plan_again(connection: AsyncConnection, study: PlayStudy, study_id: str, assignment: Any) -> None:
     """Plans the conversation again as a new item after a participant dropped out."""
-    item = _item(assignment.item)
+    item, study = item_parts(assignment.item), of_item(study, assignment.item).study
     seats = range(len(tasks_of(study)[item[0]].agents)) if study.partner == PERSON else [assignment.slot]
     # The id makes the item new: those who were in the dropped conversation may be matched for it, too.
     again = canonical_json([*item, assignment.id])
     await studies.add_assignments(connection, study_id, [(again, seat) for seat in seats])
-
-
-def _item(text: str) -> list[Any]:
-    """Returns the parts of an item: task index, repeat, seat, and the id of the assignment it repeats, if any."""
-    parts: list[Any] = parse_json(f'{{"item": {text}}}', "assignment")["item"]
-    return parts
 
 
 def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:

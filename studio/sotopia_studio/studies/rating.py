@@ -15,14 +15,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env import naming
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, dimensions_of, episode_view
-from sotopia_env.world import Task
 from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title
+from sotopia_studio.studies.play import tasks_of
 from sotopia_studio.studies.settings import AnnotateStudy, ValidateStudy
 
 REASONING = ".reasoning"
@@ -66,11 +65,6 @@ async def plan(connection: AsyncConnection, study: AnnotateStudy | ValidateStudy
         items = [item for item in items if item not in gold]
     shuffled = random.Random(f"items:{study.seed}").sample(items, len(items))[: study.n]
     return [(item, slot) for slot in range(study.overlap) for item in shuffled]
-
-
-def tasks_of(study: ValidateStudy) -> Sequence[Task]:
-    """Returns the tasks whose scenarios are checked."""
-    return tuple(naming.task_set(study.tasks, study.n, study.seed, "medium"))
 
 
 async def next_item(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.world.reward import CustomDimension
@@ -19,6 +20,9 @@ CONSENT = (
     "under a code, not under your name, and may be published. Do not write anything by which you could be recognised. "
     "You may talk to a computer program. Such programs are artificial and do not mean their words."
 )
+
+
+_TEXTS = ("partner", "tasks", "level", "instructions")
 
 
 class Codes(Settings):
@@ -79,12 +83,47 @@ class Study(Settings):
         return self
 
 
+def _number(value: Any) -> Any:
+    """A number for the text of one: a form sends texts, and a file holds what was meant."""
+    if value == "":
+        raise InvalidValueError(expected="a value")
+    is_number = isinstance(value, str) and value.strip().isdecimal() and len(value.strip()) < 16
+    return int(value) if is_number else value
+
+
+class Level(Settings):
+    """One level of a factor.
+
+    Attributes:
+        name: its name in the results.
+        value: the value of the setting that the factor varies.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
+    value: Annotated[int | float | str, BeforeValidator(_number)]
+
+
+class Factor(Settings):
+    """A setting that differs between the conditions of a study.
+
+    Attributes:
+        name: its name in the results.
+        varies: the setting.
+        levels: its levels, two or more.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
+    varies: Literal["partner", "tasks", "level", "instructions", "max_turns", "turn_seconds"]
+    levels: tuple[Level, ...] = Field(min_length=2)
+
+
 class PlayStudy(Study):
     """People hold conversations, with a policy or with each other (SOTOPIA, arXiv 2310.11667, §7 and appendix F).
 
     Attributes:
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
         n: number of tasks.
+        only: ids of the tasks to use among them; all by default.
         level: difficulty of generated tasks.
         partner: the policy in the other seats, such as ``local/my-model``; ``person`` for other participants.
         seats: the seat that people take: ``first``, ``second``, or ``both``, each once per task.
@@ -96,6 +135,9 @@ class PlayStudy(Study):
         wait_seconds: the time for which a person waits for a partner.
         interview: questions to a person after each conversation. A question with ``{partner}`` in its text is asked
             about each partner, by the character's name.
+        factors: what differs between conditions; every combination of their levels is one condition.
+        assignment: whether each of the ``people`` stays in one condition, or the ``conversations`` of a person are in
+            different ones.
         scenario_interview: whether people also say which of their goals they reached, and answer the scenario's own
             questions on the partners' private information, if it has any (AgentSense, arXiv 2410.19346, §3.4).
     """
@@ -103,6 +145,7 @@ class PlayStudy(Study):
     kind: Literal["play"] = "play"
     tasks: str = "starter"
     n: int | None = Field(default=None, ge=1)
+    only: tuple[str, ...] = ()
     level: str = "medium"
     partner: str = PERSON
     seats: Literal["first", "second", "both"] = "both"
@@ -114,11 +157,46 @@ class PlayStudy(Study):
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     interview: tuple[FormQuestion, ...] = ()
     scenario_interview: bool = False
+    factors: tuple[Factor, ...] = ()
+    assignment: Literal["people", "conversations"] = "people"
 
     @model_validator(mode="after")
     def _check_interview(self) -> Self:
         check_names((Section(questions=self.interview),))
         return self
+
+    @model_validator(mode="after")
+    def _check_factors(self) -> Self:
+        for number, factor in enumerate(self.factors):
+            field, others = f"factors.{number}", self.factors[:number]
+            if factor.name in {other.name for other in others}:
+                raise InvalidValueError("another factor has this name", field=f"{field}.name", got=factor.name)
+            if factor.varies in {other.varies for other in others}:
+                raise InvalidValueError("another factor varies this", field=f"{field}.varies", got=factor.varies)
+            # Instructions are read before the first conversation, whose condition is not known before it begins.
+            if factor.varies == "instructions" and self.assignment == "conversations":
+                raise InvalidValueError(
+                    field="assignment", expected="people, because instructions vary", got="conversations"
+                )
+            self._check_levels(factor, field)
+        return self
+
+    def _check_levels(self, factor: Factor, field: str) -> None:
+        for number, level in enumerate(factor.levels):
+            place = f"{field}.levels.{number}"
+            if level.name in {other.name for other in factor.levels[:number]}:
+                raise InvalidValueError("another level has this name", field=f"{place}.name", got=level.name)
+            try:
+                self.with_level(factor, level)
+            except ValidationError as error:
+                problem = invalid_part(error.errors()[0])
+                raise InvalidValueError.of(problem, field=f"{place}.value") from None
+
+    def with_level(self, factor: Factor, level: Level) -> PlayStudy:
+        """Returns the study in which a factor has one level; raises :class:`pydantic.ValidationError`."""
+        value = str(level.value) if factor.varies in _TEXTS else level.value
+        values = {name: getattr(self, name) for name in PlayStudy.model_fields}
+        return PlayStudy.model_validate(values | {"factors": (), factor.varies: value})
 
 
 class Gold(Settings):
@@ -131,6 +209,25 @@ class Gold(Settings):
 
     episode: str
     scores: dict[str, dict[str, int]]
+
+
+class RejectionLimits(Settings):
+    """Limits by which annotations are rejected; without a value, a rule is not applied.
+
+    Attributes:
+        min_seconds: the shortest time for one seat, in seconds.
+        max_difference: the largest difference of two annotators of a seat on GOAL, in points.
+        denial_tolerance: the largest distance of a score from 0, in points, if its rationale denies that anything
+            relevant happened.
+        max_distance: the largest mean distance of an annotator from the others, in points.
+        straight_lines: whether annotators are rejected who give everything the same score.
+    """
+
+    min_seconds: float | None = Field(default=60, ge=0, allow_inf_nan=False)
+    max_difference: float | None = Field(default=5, ge=0, allow_inf_nan=False)
+    denial_tolerance: float | None = Field(default=2, ge=0, allow_inf_nan=False)
+    max_distance: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    straight_lines: bool = True
 
 
 class AnnotateStudy(Study):
@@ -147,6 +244,7 @@ class AnnotateStudy(Study):
         gold: the episodes that a new annotator scores first.
         tolerance: the allowed distance of a score from the gold, in points.
         pass_share: the share of scores that must be within the tolerance.
+        screening: the quality rules.
     """
 
     kind: Literal["annotate"] = "annotate"
@@ -160,6 +258,7 @@ class AnnotateStudy(Study):
     gold: tuple[Gold, ...] = ()
     tolerance: int = Field(default=2, ge=0)
     pass_share: float = Field(default=0.8, ge=0, le=1)
+    screening: RejectionLimits = RejectionLimits()
 
 
 class ValidateStudy(Study):
@@ -168,6 +267,7 @@ class ValidateStudy(Study):
     Attributes:
         tasks: a source of tasks; see :func:`sotopia_env.naming.task_set`.
         n: number of tasks.
+        only: ids of the tasks to use among them; all by default.
         overlap: people per scenario.
         questions: questions about the whole scenario.
         per_seat: questions about each seat.
@@ -176,6 +276,7 @@ class ValidateStudy(Study):
     kind: Literal["validate"] = "validate"
     tasks: str = "everyday"
     n: int | None = Field(default=None, ge=1)
+    only: tuple[str, ...] = ()
     overlap: int = Field(default=3, ge=1)
     questions: tuple[FormQuestion, ...] = (
         FormQuestion(name="plausible", text="Could this situation happen?", kind="choice", options=("no", "yes")),
@@ -200,19 +301,40 @@ class ValidateStudy(Study):
 
 
 AnyStudy = PlayStudy | AnnotateStudy | ValidateStudy
-_ADAPTER: TypeAdapter[AnyStudy] = TypeAdapter(Annotated[AnyStudy, Field(discriminator="kind")])
+KINDS: Mapping[str, type[AnyStudy]] = {"play": PlayStudy, "annotate": AnnotateStudy, "validate": ValidateStudy}
+"""The settings of each kind of study."""
 
 
-def study_of(values: Any) -> AnyStudy:
+def study_of(values: Any, where: Callable[[Sequence[str]], Where] = lambda _: Where()) -> AnyStudy:
     """Returns the study in a mapping.
+
+    Args:
+        values: the settings; ``kind`` selects their class.
+        where: returns the location of the setting at a path, for errors.
 
     Raises:
         InvalidValueError: a setting is missing, unknown or invalid.
     """
+    if not isinstance(values, dict):
+        raise InvalidValueError(expected="settings, such as `kind: play`", got=type(values), where=where(()))
+    name = values.get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        problem = "this is not a study of the studio"
+        raise UnknownNameError(problem, field="kind", got=name, valid=KINDS, where=where(("kind",)))
     try:
-        return _ADAPTER.validate_python(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        # pydantic puts the tag of the union into the path; users know only the names of their settings.
-        path = ".".join(str(part) for part in first["loc"] if part not in ("play", "annotate", "validate"))
-        raise InvalidValueError.of(invalid_part(first), field=path or "kind") from None
+        raise _located(error.errors(), kind, where) from None
+
+
+def _located(
+    problems: Sequence[Any], kind: type[AnyStudy], where: Callable[[Sequence[str]], Where]
+) -> InvalidValueError:
+    """The most helpful problem: an unknown setting is often the misspelt name of a missing one."""
+    problem = next((item for item in problems if item["type"] == "extra_forbidden"), problems[0])
+    part, path = invalid_part(problem), [str(step) for step in problem["loc"]]
+    location = where([*path, *filter(None, part.field.split("."))])
+    if problem["type"] == "extra_forbidden" and len(path) == 1:
+        return UnknownNameError("unknown setting", field=path[0], got=path[0], valid=kind.model_fields, where=location)
+    return InvalidValueError.of(part, within=".".join(path), where=location)

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_policies() -> None:
-    """List the policies that need no language model, each with a description and its parameters.
+    """List the policies that have a name of their own, each with a description and its parameters.
 
     \b
     Other policies are named as follows, wherever a command takes a policy:
@@ -62,8 +62,6 @@ def list_policies() -> None:
         typer.echo(f"    {about}")
         if parameters:
             typer.echo("    " + ",".join(f"{key}={value}" for key, value in parameters.items()))
-    for name in naming.POLICY_PLUGINS.names:
-        typer.echo(f"{name}\n    of an installed package")
 
 
 def rollout(

@@ -118,6 +118,14 @@ class Plugins(Generic[T]):
         """The names of the installed entry points."""
         return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
 
+    def described(self) -> Iterator[tuple[str, str]]:
+        """Yields each entry point that can be named alone, with the first line of its docstring."""
+        for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
+            value = self._loaded(entry)
+            # What opens directories is named by a directory, and never by its own name.
+            if value is not None and not hasattr(value, "opens"):
+                yield entry.name, (inspect.getdoc(value) or "").partition("\n")[0]
+
     def has(self, name: str) -> bool:
         """Whether ``name``, without options, is an entry point or a directory that one opens."""
         return name in self.names or (self._is_openable(name) and self._opener(Path(name).expanduser()) is not None)
@@ -183,15 +191,10 @@ class Plugins(Generic[T]):
 
     def _opener(self, path: Path) -> Any:
         for entry in entry_points(group=self.group):
-            try:
-                opener = self._load(entry)
-                if hasattr(opener, "opens") and opener.opens(path):
-                    _note(entry.module)
-                    return opener
-            except _BROKEN as error:
-                # The user did not name this package, so its failure is not an error of the command.
-                reason = f"{type(error).__name__}: {_line(error)}"
-                logger.warning("skipped entry point %r of %s: %s", entry.name, self.group, reason)
+            opener = self._loaded(entry, lambda value: hasattr(value, "opens") and value.opens(path))
+            if opener is not None:
+                _note(entry.module)
+                return opener
         return None
 
     def _named(self, head: str) -> Any:
@@ -207,8 +210,16 @@ class Plugins(Generic[T]):
         _note(module)
         return value
 
-    def _load(self, entry: EntryPoint) -> Any:
-        return self._imported(entry.module, entry.attr)
+    def _loaded(self, entry: EntryPoint, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+        """Returns the object of an entry point that nobody has named, if it fits; ``None`` if it is broken."""
+        try:
+            value = self._imported(entry.module, entry.attr)
+            return value if fits(value) else None
+        except _BROKEN as error:
+            # The user did not name this package, so its failure is not an error of the command.
+            reason = f"{type(error).__name__}: {_line(error)}"
+            logger.warning("skipped entry point %r of %s: %s", entry.name, self.group, reason)
+            return None
 
     def _imported(self, module: str, name: str) -> Any:
         top = module.partition(".")[0]

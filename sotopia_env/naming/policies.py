@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sotopia_env.chat_model.factory import make_model
 from sotopia_env.chat_model.protocol import REQUEST_SETTINGS, ChatModel
@@ -38,37 +37,67 @@ from sotopia_env.world.play.policy import Policy
 ModelMaker = Callable[[str], ChatModel]
 """A function that returns the model of a name such as ``local/my-model``."""
 
-BUILT_IN: Mapping[str, Callable[..., Any]] = {
-    "boulware": partial(TimeDependent, name="boulware", exponent=0.2),
-    "linear": partial(TimeDependent, name="linear", exponent=1.0),
-    "conceder": partial(TimeDependent, name="conceder", exponent=5.0),
-    "tit-for-tat": TitForTat,
-    "micro": Micro,
-    "hard-headed": partial(OpponentModeller, name="hard-headed", exponent=0.05, tolerance=0.01),
-    "frequency": partial(OpponentModeller, name="frequency"),
-    "stubborn": FixedDemand,
-    "generous": partial(TimeDependent, name="generous", opening=0.6, floor=0.0),
-    "random-offers": RandomOffers,
-    "random-walk": RandomWalk,
-    "liar": Liar,
-    "presser": Presser,
-    "prober": Prober,
-    "sharer": Sharer,
-    "splitter": Splitter,
-    "leaver": Leaver,
-    "silent": Silent,
-    "random": UniformRandom,
-    "honest": Speaker,
-    "deceiver": partial(Speaker, name="deceiver", lies=1.0),
-    "mute": partial(Speaker, name="mute", lies=None),
-    "bayesian": partial(Speaker, name="bayesian", doubt=0.5),
-    "uniform": partial(Speaker, name="uniform", lies=None, votes="uniform"),
-    "oracle": Informer,
-    "broadcaster": partial(Informer, name="broadcaster", shares="all", asks="nothing"),
-    "keeper": partial(Informer, name="keeper", asks="nothing"),
-    "asker": partial(Informer, name="asker", shares="asked", asks="unknown"),
-    "human": HumanPolicy,
+_ROWS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "boulware": (
+        partial(TimeDependent, name="boulware", exponent=0.2),
+        "Concedes late: insists on its best outcomes until shortly before the end.",
+    ),
+    "linear": (partial(TimeDependent, name="linear", exponent=1.0), "Concedes in equal steps until the end."),
+    "conceder": (
+        partial(TimeDependent, name="conceder", exponent=5.0),
+        "Concedes early: most of the way in its first turns.",
+    ),
+    "tit-for-tat": (TitForTat, "Concedes as much as its partners have conceded, and a little with time."),
+    "micro": (Micro, "Concedes one small step for every new offer of its partners (MiCRO)."),
+    "hard-headed": (
+        partial(OpponentModeller, name="hard-headed", exponent=0.05, tolerance=0.01),
+        "Concedes almost nothing before the end, and offers what its partners seem to like best.",
+    ),
+    "frequency": (
+        partial(OpponentModeller, name="frequency"),
+        "Concedes in equal steps, and offers what its partners seem to like best.",
+    ),
+    "stubborn": (FixedDemand, "Asks for the same utility in every turn and accepts nothing below it."),
+    "generous": (
+        partial(TimeDependent, name="generous", opening=0.6, floor=0.0),
+        "Asks for little more than half of its best outcome, and concedes in equal steps to nothing.",
+    ),
+    "random-offers": (RandomOffers, "Draws in every turn how much it asks for, and accepts offers that reach it."),
+    "random-walk": (RandomWalk, "Asks for a random utility, which changes a little with every offer."),
+    "liar": (Liar, "Makes the moves of a linear negotiator and says the opposite."),
+    "presser": (Presser, "Concedes late and says with every offer that it is the last one."),
+    "prober": (Prober, "Concedes in equal steps and asks with every offer for its partner's limits and secrets."),
+    "sharer": (Sharer, "Discloses its private information one sentence per turn, then concedes in equal steps."),
+    "splitter": (Splitter, "Asks for half of its best outcome, then for the middle between the offers."),
+    "leaver": (Leaver, "Leaves at once; if leaving is not possible, it stays silent."),
+    "silent": (Silent, "Does nothing in every turn."),
+    "random": (UniformRandom, "Draws one of the available action types, with one to eight random words."),
+    "honest": (Speaker, "States what it knows in every turn and votes by its belief."),
+    "deceiver": (partial(Speaker, name="deceiver", lies=1.0), "Lies in every turn and votes by its belief."),
+    "mute": (partial(Speaker, name="mute", lies=None), "States nothing and votes by its belief."),
+    "bayesian": (
+        partial(Speaker, name="bayesian", doubt=0.5),
+        "States what it knows, takes half of what others state for lies, and votes by its belief.",
+    ),
+    "uniform": (partial(Speaker, name="uniform", lies=None, votes="uniform"), "States nothing and votes by lot."),
+    "oracle": (Informer, "Tells every fact to those who may know it and asks for all that it is to learn."),
+    "broadcaster": (
+        partial(Informer, name="broadcaster", shares="all", asks="nothing"),
+        "Tells every fact to everybody, also those that are to be kept, and asks for nothing.",
+    ),
+    "keeper": (
+        partial(Informer, name="keeper", asks="nothing"),
+        "Tells every fact to those who may know it and asks for nothing.",
+    ),
+    "asker": (
+        partial(Informer, name="asker", shares="asked", asks="unknown"),
+        "Asks for the facts that it does not know, and tells a fact only when it is asked for it.",
+    ),
+    "human": (HumanPolicy, "A person, who is shown the seat's observation and chooses each action."),
 }
+
+BUILT_IN: Mapping[str, Callable[..., Any]] = {name: make for name, (make, _) in _ROWS.items()}
+"""The factories of the built-in policies by name."""
 
 POLICY_NAMES: tuple[str, ...] = tuple(BUILT_IN)
 """The built-in policies without a language model."""
@@ -93,11 +122,26 @@ _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
 _MOST_CANDIDATES = 1024  # candidates of one turn, which are requested concurrently
 
 
-def described_policies() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yields the name, the first line of the docstring, and the default parameters of each of :data:`POLICY_NAMES`."""
-    for name, make in BUILT_IN.items():
-        policy: Policy = make()
-        yield name, (inspect.getdoc(type(policy)) or "").partition("\n")[0], policy.parameters
+class PolicyLine(NamedTuple):
+    """A policy in a list to choose from.
+
+    Attributes:
+        name: the name for :func:`make_policy`.
+        about: what it does, in a sentence.
+        parameters: its default parameters; empty for a policy of another package.
+    """
+
+    name: str
+    about: str
+    parameters: Mapping[str, Any]
+
+
+def described_policies() -> Iterator[PolicyLine]:
+    """Yields the policies that can be named without a model or a directory: :data:`POLICY_NAMES`, then plug-ins."""
+    for name, (make, about) in _ROWS.items():
+        yield PolicyLine(name, about, make().parameters)
+    for name, about in POLICY_PLUGINS.described():
+        yield PolicyLine(name, about, {})
 
 
 def make_policy(

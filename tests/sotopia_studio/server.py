@@ -62,3 +62,14 @@ def hidden(page: str, name: str) -> str:
     match = re.search(rf'name="{re.escape(name)}" value="([^"]*)"', page)
     assert match, f"no field {name!r}"
     return html.unescape(match[1])
+
+
+def simulation_form(page: str) -> dict[str, str]:
+    """The fields of the form of a simulation as a browser would send them."""
+    form = page.split('action="/simulate" class="card setup"')[1].split("</form>")[0]
+    fields = {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)"[^>]*? value="([^"]*)"', form)}
+    fields.pop("forecast", None)
+    for name, options in re.findall(r'<select[^>]* name="(\w+)"[^>]*>(.*?)</select>', form, re.DOTALL):
+        option = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', options)
+        fields[name] = "" if option is None else option[1] or option[2]
+    return fields

@@ -85,16 +85,22 @@ def test_a_researcher_starts_an_episode(studio: Studio) -> None:
     page.goto(f"{studio.address}/simulate")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # past the navigation
-    tab_to(page, page.get_by_label("A task", exact=True))
-    page.keyboard.press("ArrowDown")
-    press(page, page.get_by_role("button", name="Choose"))
+    write(page, page.get_by_label("Search"), bargaining().id[:8])
+    choose(page, page.get_by_role("group", name="Among"), "tasks")
+    press(page, page.locator('.choice a[href*="task="]'))  # the list follows what is typed and chosen
     players = page.get_by_label("Played by")
     expect(players).to_have_count(2)
     for player, policy in zip(players.all(), ("boulware", "conceder"), strict=True):
         write(page, player, policy)
+    expect(page.locator("#about_0")).to_contain_text("Concedes late")  # what the name means, below its field
     press(page, page.get_by_role("button", name="Begin"))
     expect(page.locator("#status")).to_contain_text("done")
     expect(page.locator("#transcript > .turn")).not_to_have_count(0)
+    studio.check(page)
+    press(page, page.get_by_role("link", name="Again, with one change"))
+    write(page, page.get_by_label("Played by").last, "linear")
+    press(page, page.get_by_role("button", name="Begin"))
+    expect(page.get_by_text("conceder → linear")).to_be_visible()
     studio.check(page)
 
 

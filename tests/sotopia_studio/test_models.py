@@ -29,7 +29,7 @@ from tests.sotopia_env.evaluators.judge_doubles import SEVEN, verdict
 from tests.sotopia_env.interviewed import RIGHT, fair, question_of
 from tests.sotopia_env.runs.model_runs import form_of
 from tests.sotopia_env.writing.test_simulation import simulation
-from tests.sotopia_studio.server import Studio, studio
+from tests.sotopia_studio.server import Studio, simulation_form, studio
 from tests.sotopia_studio.studio import bargaining
 
 WARMTH = {"name": "warmth", "low": 0, "high": 5, "instruction": "How warm is the agent?"}
@@ -161,7 +161,7 @@ def test_a_sentence_becomes_a_task_that_keeps_its_rules_and_dimensions(url: str,
         assert draft is not None
         saved = await browser.post("/design/save", data={"draft": draft[1], "then": "run"})
         assert (saved.status_code, saved.url.path) == (200, "/simulate")
-        form = fields_of(saved.text)
+        form = simulation_form(saved.text)
         assert (form["turn_order"], form["evaluator"]) == ("simultaneous", "judge:local/tiny")
         form |= {f"policy_{seat}": "silent" for seat in range(3)}
         answer = await browser.post("/simulate", data=form)
@@ -175,17 +175,6 @@ def test_a_sentence_becomes_a_task_that_keeps_its_rules_and_dimensions(url: str,
         assert (wrong.status_code, "turn_order" in wrong.text) == (422, True)
 
     with_model(url, tmp_path, work)
-
-
-def fields_of(page: str) -> dict[str, str]:
-    """The fields of the form of a simulation as a browser would send them."""
-    form = page.split('action="/simulate" class="card setup"')[1].split("</form>")[0]
-    fields = {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)"[^>]*? value="([^"]*)"', form)}
-    fields.pop("forecast")
-    for name, options in re.findall(r'<select[^>]* name="(\w+)">(.*?)</select>', form, re.DOTALL):
-        option = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', options)
-        fields[name] = "" if option is None else option[1] or option[2]
-    return fields
 
 
 # --- runs from elsewhere ------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ PAGES = (
     "/simulate?task={task}",
     "/simulate?scenario={scenario}",
     "/simulate?task={task}&episode={episode}",
+    "/simulate?again={episode}",
     "/episodes",
     "/episodes?tag=nothing",
     "/episodes/{episode}",
@@ -78,9 +79,8 @@ def test_every_page_is_accessible_and_without_errors(studio: Studio, ids: dict[s
 
 
 def _setup(page: Page, studio: Studio, task: str, *policies: str) -> None:
-    page.goto(f"{studio.address}/simulate")
-    page.get_by_label("A task", exact=True).select_option(task)
-    page.get_by_role("button", name="Choose").click()
+    page.goto(f"{studio.address}/simulate?list=tasks&empty=1")
+    page.locator(f'.choice a[href$="={task}"]').click()
     for field, policy in zip(page.get_by_label("Played by").all(), policies, strict=True):
         field.fill(policy)
 

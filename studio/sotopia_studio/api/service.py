@@ -42,7 +42,7 @@ async def models(parts: ServicesDep, _: Reader) -> Choices:
     """Lists the configured language models, and the names of policies, evaluators and tasks."""
     return Choices(
         models=list(parts.settings.model_names),
-        policies=[Choice(name=name, about=about) for name, about, _ in naming.described_policies()],
+        policies=[Choice(name=line.name, about=line.about) for line in naming.described_policies()],
         evaluators=[*naming.EVALUATOR_NAMES, "facts", "judge:MODEL", "interview:MODEL", "spoken-outcome:MODEL"],
         tasks=[*naming.SHIPPED, "all", *tasks.FAMILIES],
         plugins={

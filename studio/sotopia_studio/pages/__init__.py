@@ -1,7 +1,6 @@
 """The pages: Jinja templates with htmx, without a build step and without requests to other servers."""
 
 from sotopia_studio.pages import (
-    compare,
     episodes,
     home,
     library,
@@ -9,9 +8,9 @@ from sotopia_studio.pages import (
     participant,
     runs,
     seat,
-    simulate,
     studies,
 )
+from sotopia_studio.pages.workbench import compare, design, simulate
 
-MODULES = (home, login, simulate, episodes, runs, compare, library, participant, seat, studies)
+MODULES = (home, login, simulate, design, episodes, runs, compare, library, participant, seat, studies)
 ROUTERS = tuple(module.router for module in MODULES)

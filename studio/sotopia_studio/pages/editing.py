@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.errors import FieldError
 from sotopia_env.foundation.validation import invalid_part
+from sotopia_env.naming.policies import PolicyLine
 from sotopia_studio.context import Services
 from sotopia_studio.store import library
 from sotopia_studio.store.kinds import DIMENSION_LISTS
@@ -73,6 +75,12 @@ def _form_field(path: str, fields: Mapping[str, str]) -> str:
 def _sentence(problem: FieldError) -> str:
     text = str(problem)
     return text[:1].upper() + text[1:]
+
+
+@cache
+def policy_lines() -> tuple[PolicyLine, ...]:
+    """Returns the policies that a form suggests, each with a line; the installed ones do not change meanwhile."""
+    return tuple(naming.described_policies())
 
 
 async def evaluation_menus(parts: Services, connection: AsyncConnection) -> dict[str, Any]:

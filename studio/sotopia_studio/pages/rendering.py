@@ -14,6 +14,8 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from sotopia_env.foundation.versions import code_version
+from sotopia_env.tasks.synopsis import Synopsis, synopsis
+from sotopia_env.world import Scenario, Task
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -54,7 +56,12 @@ def _without(query: Mapping[str, str], *names: str, **changes: str) -> str:
     return f"?{urlencode(fields)}" if fields else ""
 
 
-templates.filters |= {"dedent": dedent, "when": _when, "query": _without}
+def _synopsis(record: Scenario | Task) -> Synopsis:
+    """The lines by which a scenario or a task is chosen."""
+    return synopsis(record.scenario if isinstance(record, Task) else record)
+
+
+templates.filters |= {"dedent": dedent, "when": _when, "query": _without, "synopsis": _synopsis}
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:

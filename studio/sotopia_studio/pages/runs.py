@@ -18,11 +18,12 @@ from sotopia_studio.api.runs import NewRun
 from sotopia_studio.api.simulate import Forecast, NewEvaluation, evaluate_run
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages.editing import Fields, evaluation_menus
+from sotopia_studio.pages.editing import Fields, evaluation_menus, policy_lines
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episode_lists, jobs, runs
 from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_studio.store.episodes import PERSON
 
 router = APIRouter()
 _NUMBERS = ("n", "repeats", "seed", "max_turns")
@@ -57,7 +58,7 @@ async def _list(
         problem="" if error is None else str(error),
         wrong=getattr(error, "field", "") or "",
         forecast=forecast,
-        policies=[(name, about) for name, about, _ in naming.described_policies() if name != "human"],
+        policies=[line for line in policy_lines() if line.name != PERSON],
         models=parts.settings.model_names,
         evaluators=naming.EVALUATOR_NAMES,
         sources=[*naming.SHIPPED, "all", *tasks.FAMILIES],

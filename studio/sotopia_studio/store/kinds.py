@@ -85,6 +85,7 @@ class Kind(Generic[RecordT]):
         record: the class of its records.
         columns: computes from a record the columns that lists show and filter by.
         digest: computes the hash of a record's content.
+        prose: the path in the record of the text that a search reads beside the name.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Kind(Generic[RecordT]):
     record: type[RecordT]
     columns: Callable[[RecordT], dict[str, Any]]
     digest: Callable[[RecordT], str] = _digest
+    prose: tuple[str, ...] = ()
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -133,6 +135,7 @@ SCENARIOS: Kind[Scenario] = Kind(
         "protocol": record.outcome.protocol.kind if record.outcome else "",
         "source": record.source,
     },
+    prose=("context",),
 )
 RELATIONSHIPS: Kind[KnownPair] = Kind(
     "relationship",
@@ -147,6 +150,7 @@ TASKS: Kind[Task] = Kind(
     lambda record: {"name": record.id, "scenario": record.scenario.id, "seats": len(record.agents)},
     # A task has a hash of its own, which records of episodes contain; the library must agree with it.
     lambda record: record.content_hash,
+    prose=("scenario", "context"),
 )
 DIMENSION_LISTS: Kind[DimensionList] = Kind(
     "dimension_list", tables.dimension_list, DimensionList, lambda record: {"name": record.name}

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal
 
-from sqlalchemy import Select, delete, func, or_, select, update
+from sqlalchemy import JSON, ColumnElement, Select, cast, delete, func, or_, select, type_coerce, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import tasks
@@ -312,14 +312,14 @@ async def items(
         kind: the kind of the items.
         filters: values of indexed columns (``kind.filters``).
         tags: tags that the items must all have.
-        text: part of the name, case-insensitive.
+        text: part of the name, or of the text that describes the situation; case-insensitive.
         after: id of the last item of the previous page.
         limit: the maximum number of items to return.
 
     Raises:
         UnknownNameError: lists of this kind cannot be filtered by a given column.
     """
-    query = _filtered(select(kind.table), kind, filters, tags, text).order_by(kind.table.c.id.desc())
+    query = _filtered(connection, select(kind.table), kind, filters, tags, text).order_by(kind.table.c.id.desc())
     if after:
         query = query.where(kind.table.c.id < after)
     return await _items(connection, kind, query.limit(limit))
@@ -334,7 +334,7 @@ async def count(
     text: str = "",
 ) -> int:
     """Returns the total number of items of a list; the arguments are those of :func:`items`."""
-    query = _filtered(select(func.count()).select_from(kind.table), kind, filters, tags, text)
+    query = _filtered(connection, select(func.count()).select_from(kind.table), kind, filters, tags, text)
     return int((await connection.execute(query)).scalar_one())
 
 
@@ -387,6 +387,7 @@ def _column(kind: Kind[Any], name: str) -> Any:
 
 
 def _filtered(
+    connection: AsyncConnection,
     query: Select[Any],
     kind: Kind[Any],
     filters: Mapping[str, Any] | None,
@@ -400,7 +401,18 @@ def _filtered(
     for tag in tags:
         tagged = select(tables.tag.c.item).where(tables.tag.c.kind == kind.name, tables.tag.c.tag == tag)
         query = query.where(row.id.in_(tagged))
-    return query.where(row.name.icontains(text, autoescape=True)) if text else query
+    return query.where(_contains(connection, kind, text)) if text else query
+
+
+def _contains(connection: AsyncConnection, kind: Kind[Any], text: str) -> ColumnElement[bool]:
+    row = kind.table.c
+    by_name = row.name.icontains(text, autoescape=True)
+    if not kind.prose:
+        return by_name
+    # SQLite reads JSON in a text; a cast to its JSON would make a number of it. PostgreSQL needs the cast.
+    is_sqlite = connection.dialect.name == "sqlite"
+    record: ColumnElement[Any] = type_coerce(row.record, JSON) if is_sqlite else cast(row.record, JSON)
+    return or_(by_name, record[kind.prose].as_string().icontains(text, autoescape=True))
 
 
 async def _items(connection: AsyncConnection, kind: Kind[RecordT], query: Select[Any]) -> list[LibraryItem[RecordT]]:

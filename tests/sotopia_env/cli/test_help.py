@@ -61,11 +61,15 @@ def test_the_version_is_printed() -> None:
 
 
 def test_policies_are_listed_with_a_line_and_their_parameters() -> None:
-    assert [name for name, _, _ in described_policies()] == list(POLICY_NAMES)
+    policies = list(described_policies())
+    assert [line.name for line in policies][: len(POLICY_NAMES)] == list(POLICY_NAMES)
+    assert len({line.about for line in policies}) == len(policies)  # a line tells its policy from the others
     lines = sotopia("policies").output.splitlines()
     place = lines.index("boulware")
     assert lines[place + 1].strip().endswith(".")
     assert "exponent=0.2" in lines[place + 2].split(",")[0]
+    assert "SmolLM2" in lines[lines.index("smol") + 1]  # a plug-in that can be named alone, with its line
+    assert "trained" not in lines  # one that opens directories
 
 
 def test_a_missing_key_is_reported_before_litellm_is_imported() -> None:

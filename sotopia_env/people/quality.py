@@ -14,7 +14,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
@@ -81,6 +81,14 @@ class QualityRules:
 
 LENIENT = QualityRules(min_words=None, denial_tolerance=None, max_difference={}, straight_lines=False, min_seconds=None)
 """Rules that remove only repeated annotations of a seat by one annotator."""
+
+
+def applicable(rules: QualityRules, annotations: AnnotationSet) -> QualityRules:
+    """Returns the rules without those on differences on dimensions that nobody has annotated."""
+    scored = {name for annotation in annotations.annotations for name in annotation.scores}
+    # A rule on a dimension that was not annotated would reject everything.
+    limits = {name: limit for name, limit in rules.max_difference.items() if name in scored}
+    return replace(rules, max_difference=limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def write_template(
     key = AnnotationKey(
         seed=seed,
         per_episode=per_episode,
-        dimensions=_custom_dimensions(records),
+        dimensions=custom_dimensions(records),
         requests=_requests(ordered, per_episode, seed),
     )
     _check_columns(key)
@@ -200,9 +200,16 @@ def _check_columns(key: AnnotationKey) -> None:
                 )
 
 
-def _custom_dimensions(episodes: Iterable[Episode]) -> tuple[CustomDimension, ...]:
+def custom_dimensions(
+    episodes: Iterable[Episode], further: Iterable[CustomDimension] = ()
+) -> tuple[CustomDimension, ...]:
+    """Returns the custom dimensions of episodes, after ``further`` ones, each once.
+
+    Raises:
+        InvalidValueError: two dimensions of one name have different ranges.
+    """
     by_name: dict[str, CustomDimension] = {}
-    for item in (dimension for episode in episodes for dimension in dimensions_of(episode)):
+    for item in (*further, *(dimension for episode in episodes for dimension in dimensions_of(episode))):
         first = by_name.setdefault(item.name, item)
         if (first.low, first.high) != (item.low, item.high):
             raise InvalidValueError(

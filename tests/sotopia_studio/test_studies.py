@@ -158,9 +158,10 @@ def test_a_person_is_interviewed_after_each_conversation(url: str) -> None:
         assert {(row["agent"], row["answer"]) for row in answers} == replies
         assert len({row["item"] for row in answers}) == 2
         codebook = (await researcher.get("/api/v1/studies/talks/codebook")).json()
-        assert set(codebook["columns"]) == set(csv.DictReader(io.StringIO(text)).fieldnames or ())
-        assert codebook["questions"]["interview.trust"]["answers"] == [1, 7]
-        assert {"natural", "interview.why"} <= set(codebook["questions"])
+        long = {line["column"]: line["unit_or_range"] for line in codebook if line["table"] == "long"}
+        assert {*(csv.DictReader(io.StringIO(text)).fieldnames or ())} <= {*long}
+        assert long["question = interview.trust"] == "1 to 7"
+        assert {"question = natural", "question = interview.why"} <= {*long}
 
     run(url, work)
 

@@ -9,9 +9,11 @@ from fastapi.responses import PlainTextResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.answers import completed_sheet
 from sotopia_studio.auth import Reader, Runner
-from sotopia_studio.context import ServicesDep, public_address
+from sotopia_studio.context import Services, ServicesDep, public_address
 from sotopia_studio.store import studies
+from sotopia_studio.studies import agreement as agreements
 from sotopia_studio.studies import export, opening, play
 from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
@@ -95,22 +97,36 @@ async def list_participants(parts: ServicesDep, _: Reader, name: str) -> list[di
 
 
 @router.get("/studies/{name}/export.{kind}", response_class=PlainTextResponse)
-async def export_study(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "jsonl"]) -> Response:
-    """Returns every answer in long form: one row for each question that a person has answered."""
-    async with parts.database.read() as connection:
-        answers = await export.rows(connection, await studies.by_name(connection, name))
-    text = export.as_csv(answers) if kind == "csv" else export.as_json_lines(answers)
-    media_type = "text/csv" if kind == "csv" else "application/jsonl"
-    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
-    return PlainTextResponse(text, media_type=media_type, headers=headers)
+async def export_study(parts: ServicesDep, reader: Reader, name: str, kind: Literal["csv", "jsonl"]) -> Response:
+    """Returns every answer and outcome in long form: one row for each value; see the codebook."""
+    if kind == "csv":
+        return await export_table(parts, reader, name, "long")
+    return _attached((await _tables(parts, name)).json_lines(), f"{name}.jsonl", "application/jsonl")
+
+
+@router.get("/studies/{name}/tables/{table}.csv", response_class=PlainTextResponse)
+async def export_table(parts: ServicesDep, _: Reader, name: str, table: export.TableName) -> Response:
+    """Returns a table of results: a row for each value (`long`), person and item (`wide`), or turn; or its codebook."""
+    return _attached((await _tables(parts, name)).csv(table), f"{name}-{table}.csv", "text/csv")
 
 
 @router.get("/studies/{name}/codebook")
-async def codebook(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
-    """Returns the descriptions of the columns of an export, and the study's questions."""
-    async with parts.database.read() as connection:
+async def codebook(parts: ServicesDep, _: Reader, name: str) -> list[dict[str, str]]:
+    """Returns the meaning, type, unit and source of every column of every table of results."""
+    return (await _tables(parts, name)).codebook()
+
+
+async def _tables(parts: Services, name: str) -> export.StudyTables:
+    async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
-    return export.codebook(settings_of(row))
+        if isinstance(study := settings_of(row), PlayStudy):
+            await play.settle(connection, study, row.id)
+        return await export.tables_of(connection, row)
+
+
+def _attached(text: str, name: str, media_type: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return PlainTextResponse(text, media_type=media_type, headers=headers)
 
 
 @router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)
@@ -118,10 +134,9 @@ async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "
     """Returns the annotations as a completed sheet, or its key: `sotopia judge-agreement` reads both."""
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
-        answers, _episodes = await export.annotation_set(connection, annotate_only(row), row)
-    text, key = export.as_sheet(answers)
-    headers = {"Content-Disposition": f'attachment; filename="{name}.{kind}"'}
-    return PlainTextResponse(text if kind == "csv" else key, headers=headers)
+        answers, _episodes = await agreements.annotation_set(connection, annotate_only(row), row)
+    text = completed_sheet(answers) if kind == "csv" else answers.key.model_dump_json(indent=2) + "\n"
+    return _attached(text, f"{name}.{kind}", "text/plain")
 
 
 @router.get("/studies/{name}/agreement")
@@ -129,7 +144,7 @@ async def agreement(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
     """Returns the agreement of annotators with each other and with judges, as `sotopia judge-agreement` does."""
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
-        report = await export.agreement(connection, annotate_only(row), row)
+        report = await agreements.agreement(connection, annotate_only(row), row)
     content: dict[str, Any] = parse_json(report.json(), "agreement")
     return content
 
@@ -139,4 +154,4 @@ async def screen(parts: ServicesDep, _: Runner, name: str) -> dict[str, int]:
     """Rejects annotations by the quality rules and opens new assignments for them; returns the number by rule."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
-        return await export.screen_and_relaunch(connection, annotate_only(row), row)
+        return await agreements.screen_and_relaunch(connection, annotate_only(row), row)

@@ -15,7 +15,8 @@ from sotopia_studio.context import ServicesDep, public_address
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
-from sotopia_studio.studies import export, opening, play
+from sotopia_studio.studies import agreement as agreements
+from sotopia_studio.studies import opening, play
 from sotopia_studio.studies.settings import AnnotateStudy, PlayStudy, study_of
 
 router = APIRouter()
@@ -107,18 +108,12 @@ async def _page(request: Request, parts: ServicesDep, name: str, links: list[str
         agreement = ""
         if isinstance(study, AnnotateStudy):
             try:
-                agreement = (await export.agreement(connection, study, row)).text()
+                agreement = (await agreements.agreement(connection, study, row)).text()
             except SotopiaError as error:  # no annotations yet, or too few to compare
                 agreement = str(error)
     address = f"{public_address(request)}/join/{row.name}"
     values = {"row": row, "study": study, "people": people, "progress": progress, "agreement": agreement}
     return render(request, "study.html", address=address, links=links, **values)
-
-
-@router.get("/studies/{name}/export.{kind}")
-async def download(parts: ServicesDep, reader: Reader, name: str, kind: Literal["csv", "jsonl"]) -> Response:
-    """Every answer in long form."""
-    return await api.export_study(parts, reader, name, kind)
 
 
 @router.post("/studies/{name}/links")

@@ -131,7 +131,7 @@ async def change_participant(
     await connection.execute(update(tables.participant).where(tables.participant.c.id == identity).values(**values))
 
 
-FINISHED = ("done", "declined", "no_partner", "not_qualified", "dropped")
+FINISHED = ("done", "declined", "no_partner", "not_qualified", "stopped", "dropped")
 """The states in which a participation has ended."""
 
 

@@ -1,182 +1,228 @@
-"""Results of a study: long-form sheets with a codebook, and agreement between annotators and with judges."""
+"""The results of a study as tables: long, wide, and turn by turn, with the codebook that describes every column."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.foundation.errors import InvalidValueError, Where
-from sotopia_env.foundation.files import csv_text
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people import human_agreement
-from sotopia_env.people.answers import Annotation, AnnotationSet
-from sotopia_env.people.quality import QualityRules, screen
-from sotopia_env.people.report import agreement_report
-from sotopia_env.people.sheet import ANNOTATOR, ID, SECONDS, AnnotationKey, AnnotationRequest, fingerprint
-from sotopia_env.people.sheet import REASONING as COLUMN_REASONING
-from sotopia_env.reports.sheet import Report
+from sotopia_env.people.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
+from sotopia_env.people.seat_columns import TURN, PlayedSeat, longest, played_turns, seat_columns
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.reward import Dimension
-from sotopia_studio.store import episodes, studies
+from sotopia_studio import live
+from sotopia_studio.store import episodes, events, studies
+from sotopia_studio.studies import play, rating
 from sotopia_studio.studies.forms import FormQuestion
-from sotopia_studio.studies.interviews import INTERVIEW
-from sotopia_studio.studies.rating import GOLD_SLOT, REASONING, scores_of
-from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, ValidateStudy
+from sotopia_studio.studies.interviews import INTERVIEW, PARTNER_NAME
+from sotopia_studio.studies.settings import AnyStudy, PlayStudy, ValidateStudy, study_of
 
-COLUMNS = ("study", "participant", "external", "item", "slot", "state", "seconds", "agent", "question", "answer")
-CODEBOOK = {
-    "study": "name of the study",
-    "participant": "code of the person; the same person has the same code throughout",
-    "external": "id by which a panel, such as Prolific, knows the person",
-    "item": "what was played or judged: a conversation, or the id of an episode or a task; empty for the questionnaire",
-    "slot": "which of the people who judge this item, from 0; -1 for the qualification; a seat in a conversation",
-    "state": "done, rejected (by a quality rule) or dropped (no answer in time)",
-    "seconds": "time that the person took for the item, in seconds",
-    "agent": "the seat that the answer is about; empty for the whole item",
-    "question": "name of the question; a dimension, or a dimension with .reasoning; after a conversation, "
-    "interview. and the name",
-    "answer": "the number, the choice or the text",
-}
-"""Descriptions of the columns of an export."""
+FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
+TableName = Literal["long", "wide", "turns", "codebook"]
 
 
-def codebook(study: AnyStudy) -> dict[str, Any]:
-    """Returns the descriptions of the columns of an export, and the questions that a study's settings ask."""
-    questions = {question.name: question for question in study.questionnaire}
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A person's part in a study: the person as a whole, or one conversation or item.
+
+    Attributes:
+        study: name of the study.
+        person: the participant's row.
+        record: what the studio knows of the person: consent, questionnaire, ids of a panel.
+        assignment: the row of the assignment; ``None`` for the person as a whole.
+        answers: the answers about the assignment.
+        played: the seat in its conversation, if the person played one.
+    """
+
+    study: str
+    person: Any
+    record: Mapping[str, Any]
+    assignment: Any = None
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    played: PlayedSeat | None = None
+
+
+def _of_assignment(name: str) -> Callable[[Entry], Cell]:
+    return lambda entry: None if entry.assignment is None else getattr(entry.assignment, name)
+
+
+def _time(seconds: float | None) -> Cell:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+_key = partial(Column, is_key=True, source=STUDIO)
+KEYS: tuple[Column[Entry], ...] = (
+    _key("study", "name of the study", "text", lambda e: e.study),
+    _key("participant", "code of the person, the same throughout", "text", lambda e: e.person.id),
+    Column("external", "id by which a panel, such as Prolific, knows the person", "text", lambda e: e.person.external, source=PANEL, is_key=True),  # noqa: E501
+    _key("item", "the conversation, or the id of an episode or task; empty for the person as a whole", "text", lambda e: "" if e.assignment is None else e.assignment.item),  # noqa: E501
+    _key("slot", "which of the people who judge the item; the seat in a conversation", "number", _of_assignment("slot"), "from 0; -1: qualification"),  # noqa: E501
+    _key("state", "how the item, or the participation as a whole, ended", "choice", lambda e: e.person.state if e.assignment is None else e.assignment.state, "of an item: done, rejected (by a quality rule), dropped (no answer in time)"),  # noqa: E501
+    _key("seconds", "time that the person took for a form", "number", _of_assignment("seconds"), "seconds"),
+    _key("episode", "id of the conversation, for its record and its turns", "text", lambda e: e.answers.get("episode")),
+)  # fmt: skip
+"""The columns that identify a line, in both forms."""
+_PERSON: tuple[Column[Entry], ...] = (
+    Column("person.state", "state of the participation", "choice", lambda e: e.person.state, ", ".join(studies.FINISHED), STUDIO),  # noqa: E501
+    Column("person.joined", "time of joining", "text", lambda e: _time(e.person.created), "ISO 8601, UTC", STUDIO),
+    Column("person.finished", "time of the end", "text", lambda e: _time(e.person.finished), "ISO 8601, UTC", STUDIO),
+    Column("panel_study", "the panel's id of the study", "text", lambda e: e.record.get("panel_study"), source=PANEL),
+    Column("panel_session", "the panel's id of the session", "text", lambda e: e.record.get("panel_session"), source=PANEL),  # noqa: E501
+    Column("qualification.share", "share of scores near the gold", "number", lambda e: e.record.get("qualification", {}).get("share"), "0 to 1", STUDIO),  # noqa: E501
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTables:
+    """The tables of a study; each is made of columns, and the codebook of the same columns.
+
+    Attributes:
+        about_people: columns about a person as a whole.
+        about_items: columns about a conversation or an item.
+        people: an entry for each person.
+        items: an entry for each conversation or item that somebody has done.
+        records: the conversations by id.
+    """
+
+    about_people: tuple[Column[Entry], ...]
+    about_items: tuple[Column[Entry], ...]
+    people: tuple[Entry, ...]
+    items: tuple[Entry, ...]
+    records: Mapping[str, Episode]
+
+    @property
+    def wide(self) -> tuple[tuple[Column[Entry], ...], tuple[Entry, ...]]:
+        """Columns and entries of the wide form; a person without an item has one line."""
+        busy = {entry.person.id for entry in self.items}
+        alone = [entry for entry in self.people if entry.person.id not in busy]
+        return (*KEYS, *self.about_people, *self.about_items), (*self.items, *alone)
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """Returns the long form: a row for each value."""
+        return long_rows((*KEYS, *self.about_items), self.items) + long_rows((*KEYS, *self.about_people), self.people)
+
+    def json_lines(self) -> str:
+        """Returns the long form as JSON Lines."""
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
+
+    def csv(self, table: TableName) -> str:
+        """Returns a table as CSV."""
+        columns, entries = self.wide
+        if table == "long":
+            header = long_csv((*KEYS, *self.about_items), self.items)
+            return header + long_csv((*KEYS, *self.about_people), self.people).partition("\r\n")[2]
+        if table == "wide":
+            return wide_csv(columns, entries)
+        if table == "turns":
+            return wide_csv(TURN, played_turns(self.records.items()))
+        return codebook_csv(self.codebook())
+
+    def codebook(self) -> list[dict[str, str]]:
+        """Returns a line for every column of every table."""
+        columns, _ = self.wide
+        return [
+            *codebook("long", (*KEYS, *self.about_people, *self.about_items), long=True),
+            *codebook("wide", columns),
+            *codebook("turns", TURN),
+        ]
+
+
+async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
+    """Returns the tables of a study, given its row."""
+    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    people = {
+        person.id: Entry(row.name, person, parse_json(person.answers, "participant"))
+        for person in await studies.participants(connection, row.id)
+    }
+    items: list[Entry] = []
+    records: dict[str, Episode] = {}
+    for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped"):
+        answers, person = parse_json(assignment.answers, "assignment"), people[assignment.participant]
+        played = None
+        if isinstance(study, PlayStudy) and (identity := answers.get("episode")):
+            if identity not in records:
+                records[identity] = await _record(connection, identity)
+            played = PlayedSeat.of(records[identity], answers["agent"])
+        items.append(Entry(row.name, person.person, person.record, assignment, answers, played))
+    agents = dict.fromkeys(agent for record in records.values() for agent in record.task.agents)
+    judged = [await _record(connection, entry.assignment.item) for entry in items] if study.kind == "annotate" else []
+    questions = _asked(study, list(agents), judged)
+    for name in (name for entry in items for name in entry.answers if name not in ("episode", "agent")):
+        questions.setdefault(name, _undeclared(name))
+    seats: tuple[Column[PlayedSeat], ...] = ()
     if isinstance(study, PlayStudy):
-        questions |= {f"{INTERVIEW}{question.name}": question for question in study.interview}
-    elif isinstance(study, ValidateStudy):
-        questions |= {question.name: question for question in (*study.questions, *study.per_seat)}
-    return {"columns": CODEBOOK, "questions": {name: _described(question) for name, question in questions.items()}}
+        seats = seat_columns(play.tasks_of(study), longest(list(records.values())))
+    at_end = {question.name: question for question in study.questionnaire}
+    return StudyTables(
+        about_people=(*_PERSON, *_columns(at_end, _questionnaire, FORM_AT_END, "questionnaire.")),
+        about_items=(
+            *(column.of(lambda entry: entry.played) for column in seats),
+            *_columns(questions, lambda entry: entry.answers, FORM),
+        ),
+        people=tuple(people.values()),
+        items=tuple(items),
+        records=records,
+    )
 
 
-def _described(question: FormQuestion) -> dict[str, Any]:
-    """The text of a question, its kind, and the answers that are possible where they are limited."""
-    answers = {"choice": list(question.options), "scale": [question.low, question.high]}.get(question.kind)
-    return {"text": question.text, "kind": question.kind} | ({} if answers is None else {"answers": answers})
+async def _record(connection: AsyncConnection, identity: str) -> Episode:
+    """The record of an ended episode, or of the turns so far of one that has none."""
+    if (await events.row_of(connection, identity)).status == "done":
+        return await episodes.record_of(connection, identity)
+    return (await live.LiveEpisode.load(connection, identity)).table.episode()
 
 
-async def rows(connection: AsyncConnection, study: Any) -> list[dict[str, Any]]:
-    """Returns every answer of a study, one per row, with the columns :data:`COLUMNS`."""
-    people = {person.id: person for person in await studies.participants(connection, study.id)}
-    answers: list[dict[str, Any]] = []
-    for assignment in await studies.assignments(connection, study.id, "done", "rejected", "dropped"):
-        person = people[assignment.participant]
-        base = {"study": study.name, "participant": person.id, "external": person.external, "item": assignment.item}
-        base |= {"slot": assignment.slot, "state": assignment.state, "seconds": assignment.seconds}
-        for name, value in parse_json(assignment.answers, "assignment").items():
-            # Answers about a seat are named `agent_0.goal`; a dimension's own name may contain dots, so only the first
-            # one separates.
-            agent, _, question = name.partition(".") if name.startswith("agent_") else ("", "", name)
-            answers.append({**base, "agent": agent, "question": question, "answer": value})
-    for person in people.values():
-        record = parse_json(person.answers, "participant")
-        base = {"study": study.name, "participant": person.id, "external": person.external, "item": "", "slot": None}
-        panel = {name: record[name] for name in ("panel_study", "panel_session") if name in record}
-        for name, value in {**panel, **record.get("questionnaire", {})}.items():
-            blank = {"seconds": None, "agent": ""}
-            answers.append({**base, "state": person.state, **blank, "question": name, "answer": value})
+def _questionnaire(entry: Entry) -> Mapping[str, Any]:
+    answers: Mapping[str, Any] = entry.record.get("questionnaire", {})
     return answers
 
 
-def as_csv(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Returns answers as CSV, guarded against formulas."""
-    return csv_text(COLUMNS, [["" if row[name] is None else row[name] for name in COLUMNS] for row in answers])
+def _asked(study: AnyStudy, agents: Sequence[str], judged: Sequence[Episode]) -> dict[str, FormQuestion]:
+    """The questions about an item, by the name of the answer, as far as the settings and the items say."""
+    if isinstance(study, PlayStudy):
+        own = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME not in q.text}
+        about = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME in q.text}
+        return own | {f"{agent}.{name}": question for agent in agents for name, question in about.items()}
+    if isinstance(study, ValidateStudy):
+        seats = dict.fromkeys(agent for task in rating.tasks_of(study) for agent in task.agents)
+        per_seat = {f"{agent}.{q.name}": q for agent in seats for q in study.per_seat}
+        return per_seat | {question.name: question for question in study.questions}
+    forms = [section for episode in judged for section in rating.annotation_form(study, episode)]
+    return {question.name: question for section in forms for question in section.questions}
 
 
-def as_json_lines(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Returns answers as JSON Lines."""
-    return "".join(json.dumps(dict(row), ensure_ascii=False) + "\n" for row in answers)
-
-
-async def annotation_set(
-    connection: AsyncConnection, study: AnnotateStudy, row: Any
-) -> tuple[AnnotationSet, list[Episode]]:
-    """Returns the annotations of a study in the form of an annotation sheet, and the annotated episodes.
-
-    Raises:
-        InvalidValueError: the study has no annotations yet.
-    """
-    # Qualification items have gold scores; counted as annotations they would inflate the agreement.
-    done = [item for item in await studies.assignments(connection, row.id, "done") if item.slot != GOLD_SLOT]
-    if not done:
-        raise InvalidValueError("the study has no annotations yet", field="study", got=row.name)
-    by_id = {item: await episodes.record_of(connection, item) for item in dict.fromkeys(item.item for item in done)}
-    requests, annotations = [], []
-    for assignment in done:
-        episode, answers = by_id[assignment.item], parse_json(assignment.answers, "assignment")
-        for agent in episode.task.agents:
-            request = AnnotationRequest(
-                annotation_id=f"{assignment.id}.{agent}",
-                episode=episode.key,
-                agent=agent,
-                slot=assignment.slot,
-                transcript=fingerprint(episode),
-            )
-            requests.append(request)
-            names = [name.removeprefix(f"{agent}.") for name in answers if name.startswith(f"{agent}.")]
-            names = [name for name in names if not name.endswith(REASONING)]
-            reasons = {name: str(answers.get(f"{agent}.{name}{REASONING}") or "") for name in names}
-            # The time was measured for the whole form, which has one part for each seat.
-            seconds = None if assignment.seconds is None else assignment.seconds / len(episode.task.agents)
-            where = Where(record=f"assignment {assignment.id}")
-            scores = scores_of(answers, agent, names)
-            annotations.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
-    key = AnnotationKey(seed=study.seed, per_episode=study.overlap, dimensions=study.custom, requests=tuple(requests))
-    return AnnotationSet(key, tuple(annotations)), list(by_id.values())
-
-
-def as_sheet(answers: AnnotationSet) -> tuple[str, str]:
-    """Returns annotations as a completed sheet and its key, which ``sotopia judge-agreement`` reads."""
-    columns = (ID, ANNOTATOR, *(c for name in answers.key.scales for c in (name, name + COLUMN_REASONING)), SECONDS)
-    lines = []
-    for annotation in answers.annotations:
-        cells: list[object] = [annotation.request.annotation_id, annotation.annotator]
-        for name in answers.key.scales:
-            score = annotation.scores.get(name)
-            cells += ["" if score is None else int(score), annotation.reasoning.get(name, "")]
-        lines.append([*cells, "" if annotation.seconds is None else round(annotation.seconds, 1)])
-    return csv_text(columns, lines), answers.key.model_dump_json(indent=2) + "\n"
-
-
-async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> Report:
-    """Returns the agreement of annotators with each other and with the judges of the episodes."""
-    answers, records = await annotation_set(connection, study, row)
-    return agreement_report(human_agreement(records, answers, rules=rules_of(study, answers)))
-
-
-def rules_of(study: AnnotateStudy, answers: AnnotationSet) -> QualityRules:
-    """Returns a study's quality rules, without the rule on differences where GOAL was not annotated."""
-    limits = study.screening.model_dump()
-    scored = {name for annotation in answers.annotations for name in annotation.scores}
-    most = limits.pop("max_difference")
-    # A rule on a dimension that was not annotated would reject everything.
-    differences = {} if most is None or Dimension.GOAL.value not in scored else {Dimension.GOAL.value: most}
-    return QualityRules(min_words=study.min_words, max_difference=differences, **limits)
-
-
-async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> dict[str, int]:
-    """Rejects annotations by the quality rules and opens a new assignment for each; returns the number by rule.
-
-    An annotator judges all seats of an episode at once, so one rejected seat rejects the assignment. SOTOPIA-π
-    relaunched rejected annotations by hand (appendix C.5).
-    """
-    answers, _ = await annotation_set(connection, study, row)
-    by_assignment = {
-        removal.annotation.request.annotation_id.rpartition(".")[0]: removal.reason.value
-        for removal in screen(answers, rules_of(study, answers)).removals
+def _undeclared(name: str) -> FormQuestion:
+    """The description of an answer that the study's settings do not ask for."""
+    known = {
+        "rejected": "rule by which the annotation was rejected",
+        "goal": "whether the person says that this goal was reached",
+        "information": "answer to the scenario's question on private information",
     }
-    counts: dict[str, int] = {}
-    for assignment in await studies.assignments(connection, row.id, "done"):
-        reason = by_assignment.get(assignment.id)
-        if reason is None or assignment.slot == GOLD_SLOT:
-            continue
-        values = parse_json(assignment.answers, "assignment")
-        content = json.dumps({**values, "rejected": reason}, ensure_ascii=False)
-        await studies.change_assignment(connection, assignment.id, state="rejected", answers=content)
-        await studies.add_assignments(connection, row.id, [(assignment.item, assignment.slot)])
-        counts[reason] = counts.get(reason, 0) + 1
-    return counts
+    kind = name.rpartition(".")[2].partition("_")[0]
+    return FormQuestion(name=name, text=known.get(kind, "answer to a question that the study does not ask any more"))
+
+
+def _columns(
+    questions: Mapping[str, FormQuestion], answers: Callable[[Entry], Mapping[str, Any]], source: str, prefix: str = ""
+) -> Iterator[Column[Entry]]:
+    """A column for each question."""
+    for name, question in questions.items():
+        # A dimension's own name may contain dots, so only the first one separates.
+        agent, _, variable = name.partition(".") if name.startswith("agent_") else ("", "", name)
+        kind, unit = _KINDS[question.kind], ", ".join(question.options)
+        unit = f"{question.low} to {question.high}" if question.kind == "scale" else unit
+        cell = partial(_answer, answers, name)
+        yield Column(f"{prefix}{name}", question.text, kind, cell, unit, source, agent=agent, variable=variable)
+
+
+_KINDS: Mapping[str, Kind] = {"text": "text", "choice": "choice", "scale": "number", "check": "yes/no"}
+
+
+def _answer(answers: Callable[[Entry], Mapping[str, Any]], name: str, entry: Entry) -> Cell:
+    value: Cell = answers(entry).get(name)
+    return value

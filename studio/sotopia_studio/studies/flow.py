@@ -118,7 +118,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
 
 async def leave(connection: AsyncConnection, person_id: str) -> None:
     """Ends the participation of a person who waits for a partner or wants to stop; finished assignments are kept."""
-    person, _ = await studies.enter(connection, person_id)
+    person, study = await studies.enter(connection, person_id)
     if person.state in studies.FINISHED:
         return
     assignment = await studies.current(connection, person.study, person_id)
@@ -130,10 +130,11 @@ async def leave(connection: AsyncConnection, person_id: str) -> None:
         await studies.change_assignment(
             connection, assignment.id, state="open", participant=None, leased_until=None, answers="{}"
         )
-    waiting = assignment is not None and person.state == "active"
+    # Only who waits for a partner can be left without one; whoever stops annotating has stopped.
+    waiting = study.kind == "play" and assignment is not None and person.state == "active"
     done = await studies.done_by(connection, person.study, person_id)
-    state = "done" if done else "no_partner" if waiting else "dropped"
-    await studies.change_participant(connection, person_id, state=state)
+    state = "done" if done else "no_partner" if waiting else "stopped"
+    await studies.change_participant(connection, person_id, state=state, answers=None if waiting else {"stopped": done})
 
 
 async def answer(connection: AsyncConnection, person_id: str, values: dict[str, Any]) -> None:
@@ -166,6 +167,7 @@ def code_of(step: Step) -> str:
         "declined": codes.declined,
         "no_partner": codes.no_partner,
         "not_qualified": codes.not_qualified,
+        "stopped": codes.stopped,
         "dropped": codes.dropped,
     }
     return by_state.get(step.person.state, "")

@@ -14,7 +14,8 @@ from sotopia_studio.studies.settings import PlayStudy
 
 INTERVIEW = "interview."
 """Prefix of the names of an interview's answers."""
-_PARTNER = "{partner}"
+PARTNER_NAME = "{partner}"
+"""Replaced by the name of a partner's character, in the text of a question that is asked about each partner."""
 
 
 def is_interview(name: str) -> bool:
@@ -35,11 +36,11 @@ def interview_form(study: PlayStudy, episode: LiveEpisode, agent: str) -> tuple[
 
 def _of_study(study: PlayStudy, observation: Observation) -> Iterator[FormQuestion]:
     for question in study.interview:
-        if _PARTNER not in question.text:
+        if PARTNER_NAME not in question.text:
             yield question.model_copy(update={"name": INTERVIEW + question.name})
             continue
         for partner in observation.briefing.partners:
-            text = question.text.replace(_PARTNER, partner.name)
+            text = question.text.replace(PARTNER_NAME, partner.name)
             yield question.model_copy(update={"name": f"{partner.agent}.{INTERVIEW}{question.name}", "text": text})
 
 

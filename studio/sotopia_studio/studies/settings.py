@@ -33,6 +33,7 @@ class Codes(Settings):
         declined: consent was not given.
         no_partner: no other participant came in time.
         not_qualified: the qualification was not passed.
+        stopped: the person stopped before anything was done.
         dropped: the person did not answer in time.
         url: address to which a participant returns, with the code in place of ``{code}``; without it the code is shown.
     """
@@ -41,6 +42,7 @@ class Codes(Settings):
     declined: str = "DECLINED"
     no_partner: str = "NOPARTNER"
     not_qualified: str = "SCREENED"
+    stopped: str = "STOPPED"
     dropped: str = "TIMEOUT"
     url: str = ""
 

@@ -21,8 +21,11 @@ from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.reward import DIMENSIONS, RANGES, Dimension
 
 MOVES, RULES, SERVER, RECORD = (
-    "the moves of the episode", "the task", "the clock of the server", "the record of the episode",
-)  # fmt: skip
+    "the moves of the episode",
+    "the task",
+    "the clock of the server",
+    "the record of the episode",
+)
 """Sources of values, for codebooks."""
 
 
@@ -128,55 +131,100 @@ SEAT: tuple[Column[PlayedSeat], ...] = (
     ),
     Column("outcome.turns", "turns of all seats", "number", lambda s: len(s.episode.turns), "from 0", RECORD),
     Column(
-        "outcome.agreed", "whether something was agreed, decided or correctly claimed", "yes/no",
-        _outcome(lambda o, _: o.agreed), source=MOVES,
+        "outcome.agreed",
+        "whether something was agreed, decided or correctly claimed",
+        "yes/no",
+        _outcome(lambda o, _: o.agreed),
+        source=MOVES,
     ),
     Column(
-        "outcome.reason", "reason for the outcome, or for its absence; empty in a task of too many outcomes", "text",
-        _outcome(lambda o, _: o.reason), source=MOVES,
+        "outcome.reason",
+        "reason for the outcome, or for its absence; empty in a task of too many outcomes",
+        "text",
+        _outcome(lambda o, _: o.reason),
+        source=MOVES,
     ),
     Column(
-        "outcome.terms", "the agreed terms", "JSON",
-        _outcome(lambda o, _: canonical_json(o.terms) if o.agreed else None), source=MOVES,
+        "outcome.terms",
+        "the agreed terms",
+        "JSON",
+        _outcome(lambda o, _: canonical_json(o.terms) if o.agreed else None),
+        source=MOVES,
     ),
     Column(
-        "outcome.worth", "what the outcome is worth to the person's seat", "number",
-        _outcome(lambda o, seat: o.payoffs[seat]), _UNITS, MOVES,
-    ),
-    Column(
-        "outcome.worth_without", "what the seat gets without an agreement", "number",
-        lambda s: s.disagreement, _UNITS, RULES,
-    ),
-    Column(
-        "outcome.partner_worth", "what the outcome is worth to the other seats, in seat order", "text",
-        _partner_worth, _UNITS, MOVES,
-    ),
-    Column(
-        "outcome.share", "(worth - worth without) / (best worth - worth without) of the person's seat", "number",
-        _outcome(lambda o, seat: o.shares[seat]), "0: no agreement, 1: the seat's best; below 0 is worse than none",
+        "outcome.worth",
+        "what the outcome is worth to the person's seat",
+        "number",
+        _outcome(lambda o, seat: o.payoffs[seat]),
+        _UNITS,
         MOVES,
     ),
     Column(
-        "outcome.efficiency", "surplus of all seats over the largest possible one", "number",
-        _outcome(lambda o, _: o.efficiency), "at most 1", MOVES,
+        "outcome.worth_without",
+        "what the seat gets without an agreement",
+        "number",
+        lambda s: s.disagreement,
+        _UNITS,
+        RULES,
     ),
     Column(
-        "outcome.fairness", "1 - (largest share - smallest share), with shares limited to 0 to 1", "number",
-        _outcome(lambda o, _: o.fairness), "0 to 1", MOVES,
+        "outcome.partner_worth",
+        "what the outcome is worth to the other seats, in seat order",
+        "text",
+        _partner_worth,
+        _UNITS,
+        MOVES,
     ),
     Column(
-        "own.turns", "turns of the person's seat", "number", lambda s: len(s.own), "from 0", RECORD,
+        "outcome.share",
+        "(worth - worth without) / (best worth - worth without) of the person's seat",
+        "number",
+        _outcome(lambda o, seat: o.shares[seat]),
+        "0: no agreement, 1: the seat's best; below 0 is worse than none",
+        MOVES,
     ),
     Column(
-        "own.refused", "actions and moves of the seat that were not allowed", "number",
-        lambda s: sum(item.turn.violation is not None for item in s.own), "from 0", RECORD,
+        "outcome.efficiency",
+        "surplus of all seats over the largest possible one",
+        "number",
+        _outcome(lambda o, _: o.efficiency),
+        "at most 1",
+        MOVES,
     ),
     Column(
-        "own.seconds", "time that the person took for all own turns", "number",
-        lambda s: round(sum(seconds_of(item) or 0.0 for item in s.own), 3) or None, "seconds", SERVER,
+        "outcome.fairness",
+        "1 - (largest share - smallest share), with shares limited to 0 to 1",
+        "number",
+        _outcome(lambda o, _: o.fairness),
+        "0 to 1",
+        MOVES,
+    ),
+    Column(
+        "own.turns",
+        "turns of the person's seat",
+        "number",
+        lambda s: len(s.own),
+        "from 0",
+        RECORD,
+    ),
+    Column(
+        "own.refused",
+        "actions and moves of the seat that were not allowed",
+        "number",
+        lambda s: sum(item.turn.violation is not None for item in s.own),
+        "from 0",
+        RECORD,
+    ),
+    Column(
+        "own.seconds",
+        "time that the person took for all own turns",
+        "number",
+        lambda s: round(sum(seconds_of(item) or 0.0 for item in s.own), 3) or None,
+        "seconds",
+        SERVER,
     ),
     *map(_score_column, DIMENSIONS),
-)  # fmt: skip
+)
 """Columns of a seat that every task has."""
 
 
@@ -258,29 +306,61 @@ TURN: tuple[Column[PlayedTurn], ...] = (
     Column("agent", "the seat that acted", "text", lambda t: t.item.turn.actor, "agent_0, agent_1, …", RECORD),
     Column("character", "its character", "text", lambda t: t.episode.task.names[t.item.turn.actor], source=RULES),
     Column("participant", "code of the person who acted; empty for a program", "text", lambda t: t.person or None),
-    Column("policy", "the policy that acted", "text", lambda t: _policy(t.episode, t.item.turn.actor), "human: a person", RECORD),  # noqa: E501
     Column(
-        "action", "kind of the action", "choice", lambda t: t.item.turn.action.action_type.value,
-        "none, speak, non-verbal communication, action, leave", RECORD,
+        "policy",
+        "the policy that acted",
+        "text",
+        lambda t: _policy(t.episode, t.item.turn.actor),
+        "human: a person",
+        RECORD,
+    ),
+    Column(
+        "action",
+        "kind of the action",
+        "choice",
+        lambda t: t.item.turn.action.action_type.value,
+        "none, speak, non-verbal communication, action, leave",
+        RECORD,
     ),
     Column("words", "the speech, gesture or deed", "text", lambda t: t.item.turn.action.argument, source=RECORD),
     Column(
-        "to", "seats that a private action was addressed to; empty for everybody", "text",
-        lambda t: ", ".join(t.item.turn.action.to) or None, source=RECORD,
+        "to",
+        "seats that a private action was addressed to; empty for everybody",
+        "text",
+        lambda t: ", ".join(t.item.turn.action.to) or None,
+        source=RECORD,
     ),
     Column(
-        "move", "kinds of the move and of the statements", "text", lambda t: ", ".join(_move(t)) or None,
-        "propose, accept, reject, withdraw, vote, claim, state, show, ask", MOVES,
+        "move",
+        "kinds of the move and of the statements",
+        "text",
+        lambda t: ", ".join(_move(t)) or None,
+        "propose, accept, reject, withdraw, vote, claim, state, show, ask",
+        MOVES,
     ),
     Column(
-        "content", "the move with its terms, as it counted", "JSON",
-        lambda t: canonical_json(_move(t)) if _move(t) else None, source=MOVES,
+        "content",
+        "the move with its terms, as it counted",
+        "JSON",
+        lambda t: canonical_json(_move(t)) if _move(t) else None,
+        source=MOVES,
     ),
     Column("effect", "effect of the move", "text", lambda t: t.item.turn.effect, source=MOVES),
-    Column("refused", "why the action or its move did not count", "text", lambda t: t.item.turn.violation, source=MOVES),  # noqa: E501
-    Column("seconds", "time from the observation to the action", "number", lambda t: seconds_of(t.item), "seconds", SERVER),  # noqa: E501
-    Column("tokens", "tokens of a language model's prompt and answer", "number", _tokens, "from 0; empty if unknown", RECORD),  # noqa: E501
-)  # fmt: skip
+    Column(
+        "refused", "why the action or its move did not count", "text", lambda t: t.item.turn.violation, source=MOVES
+    ),
+    Column(
+        "seconds", "time from the observation to the action", "number", lambda t: seconds_of(t.item), "seconds", SERVER
+    ),
+    Column(
+        "tokens",
+        "tokens of a language model's prompt and answer",
+        "number",
+        _tokens,
+        "from 0; empty if unknown",
+        RECORD,
+    ),
+)
 """Columns of a turn."""
 
 

@@ -45,7 +45,9 @@ def check_codebook(tables: dict[str, list[dict[str, str]]], codebook: list[dict[
 
 def test_the_tables_of_a_conversation_hold_outcome_seconds_and_answers(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
-        researcher = await opened(studio, {**PLAY, "seats": "first", "interview": TALK})
+        levels = [{"name": "hard", "value": "boulware"}, {"name": "easy", "value": "conceder"}]
+        factors = [{"name": "partner", "varies": "partner", "levels": levels}]
+        researcher = await opened(studio, {**PLAY, "seats": "first", "interview": TALK, "factors": factors})
         browser = await joined(studio, "talks", "panel-7")
         await consented(browser)
         page = await left(browser)
@@ -60,6 +62,7 @@ def test_the_tables_of_a_conversation_hold_outcome_seconds_and_answers(sqlite_ur
         )  # fmt: skip
         assert (row["outcome.agreed"], row["outcome.worth"], row["partners"]) == ("False", "0.0", "boulware")
         assert (row["agent_1.interview.trust"], row["questionnaire.natural"]) == ("3", "6")
+        assert (row["condition"], row["factor.partner"]) == ("partner: hard", "hard")
         assert float(row["turn_1.seconds"]) == float(tables["turns"][0]["seconds"]) >= 0
         long = {(line["agent"], line["turn"], line["question"]): line["answer"] for line in tables["long"]}
         assert long["", "1", "turn.seconds"] == row["turn_1.seconds"]

@@ -21,7 +21,7 @@ from sotopia_studio.studies.settings import AnyStudy, PlayStudy
 
 CONDITION = "condition"
 """The entry of a participant's answers with the number of the condition in which the person stays."""
-_LEFT = ("declined", "no_partner", "not_qualified", "dropped")
+_LEFT = ("declined", "no_partner", "not_qualified", "stopped", "dropped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -18,9 +18,10 @@ from sotopia_env.world.episode import Episode
 from sotopia_studio import live
 from sotopia_studio.store import episodes, events, studies
 from sotopia_studio.studies import play, rating
+from sotopia_studio.studies.conditions import Condition, conditions, of_item, of_person
 from sotopia_studio.studies.forms import FormQuestion
 from sotopia_studio.studies.interviews import INTERVIEW, PARTNER_NAME
-from sotopia_studio.studies.settings import AnyStudy, PlayStudy, ValidateStudy, study_of
+from sotopia_studio.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
 
 FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
 TableName = Literal["long", "wide", "turns", "codebook"]
@@ -36,6 +37,7 @@ class Entry:
         record: what the studio knows of the person: consent, questionnaire, ids of a panel.
         assignment: the row of the assignment; ``None`` for the person as a whole.
         answers: the answers about the assignment.
+        condition: the condition of the conversation, or of the person who stays in one.
         played: the seat in its conversation, if the person played one.
     """
 
@@ -44,6 +46,7 @@ class Entry:
     record: Mapping[str, Any]
     assignment: Any = None
     answers: Mapping[str, Any] = field(default_factory=dict)
+    condition: Condition | None = None
     played: PlayedSeat | None = None
 
 
@@ -59,22 +62,68 @@ _key = partial(Column, is_key=True, source=STUDIO)
 KEYS: tuple[Column[Entry], ...] = (
     _key("study", "name of the study", "text", lambda e: e.study),
     _key("participant", "code of the person, the same throughout", "text", lambda e: e.person.id),
-    Column("external", "id by which a panel, such as Prolific, knows the person", "text", lambda e: e.person.external, source=PANEL, is_key=True),  # noqa: E501
-    _key("item", "the conversation, or the id of an episode or task; empty for the person as a whole", "text", lambda e: "" if e.assignment is None else e.assignment.item),  # noqa: E501
-    _key("slot", "which of the people who judge the item; the seat in a conversation", "number", _of_assignment("slot"), "from 0; -1: qualification"),  # noqa: E501
-    _key("state", "how the item, or the participation as a whole, ended", "choice", lambda e: e.person.state if e.assignment is None else e.assignment.state, "of an item: done, rejected (by a quality rule), dropped (no answer in time)"),  # noqa: E501
+    Column(
+        "external",
+        "id by which a panel, such as Prolific, knows the person",
+        "text",
+        lambda e: e.person.external,
+        source=PANEL,
+        is_key=True,
+    ),
+    _key(
+        "condition",
+        "the condition, by the levels of its factors; empty without factors",
+        "text",
+        lambda e: e.condition.name if e.condition else "",
+    ),
+    _key(
+        "item",
+        "the conversation, or the id of an episode or task; empty for the person as a whole",
+        "text",
+        lambda e: "" if e.assignment is None else e.assignment.item,
+    ),
+    _key(
+        "slot",
+        "which of the people who judge the item; the seat in a conversation",
+        "number",
+        _of_assignment("slot"),
+        "from 0; -1: qualification",
+    ),
+    _key(
+        "state",
+        "how the item, or the participation as a whole, ended",
+        "choice",
+        lambda e: e.person.state if e.assignment is None else e.assignment.state,
+        "of an item: done, rejected (by a quality rule), dropped (no answer in time)",
+    ),
     _key("seconds", "time that the person took for a form", "number", _of_assignment("seconds"), "seconds"),
     _key("episode", "id of the conversation, for its record and its turns", "text", lambda e: e.answers.get("episode")),
-)  # fmt: skip
+)
 """The columns that identify a line, in both forms."""
 _PERSON: tuple[Column[Entry], ...] = (
-    Column("person.state", "state of the participation", "choice", lambda e: e.person.state, ", ".join(studies.FINISHED), STUDIO),  # noqa: E501
+    Column(
+        "person.state",
+        "state of the participation",
+        "choice",
+        lambda e: e.person.state,
+        ", ".join(studies.FINISHED),
+        STUDIO,
+    ),
     Column("person.joined", "time of joining", "text", lambda e: _time(e.person.created), "ISO 8601, UTC", STUDIO),
     Column("person.finished", "time of the end", "text", lambda e: _time(e.person.finished), "ISO 8601, UTC", STUDIO),
     Column("panel_study", "the panel's id of the study", "text", lambda e: e.record.get("panel_study"), source=PANEL),
-    Column("panel_session", "the panel's id of the session", "text", lambda e: e.record.get("panel_session"), source=PANEL),  # noqa: E501
-    Column("qualification.share", "share of scores near the gold", "number", lambda e: e.record.get("qualification", {}).get("share"), "0 to 1", STUDIO),  # noqa: E501
-)  # fmt: skip
+    Column(
+        "panel_session", "the panel's id of the session", "text", lambda e: e.record.get("panel_session"), source=PANEL
+    ),
+    Column(
+        "qualification.share",
+        "share of scores near the gold",
+        "number",
+        lambda e: e.record.get("qualification", {}).get("share"),
+        "0 to 1",
+        STUDIO,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +184,34 @@ class StudyTables:
 async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     """Returns the tables of a study, given its row."""
     study = study_of(parse_json(row.settings, f"study {row.name}"))
-    people = {
-        person.id: Entry(row.name, person, parse_json(person.answers, "participant"))
-        for person in await studies.participants(connection, row.id)
-    }
+    people = {person.id: _whole(row.name, study, person) for person in await studies.participants(connection, row.id)}
     items: list[Entry] = []
     records: dict[str, Episode] = {}
     for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped"):
-        answers, person = parse_json(assignment.answers, "assignment"), people[assignment.participant]
-        played = None
-        if isinstance(study, PlayStudy) and (identity := answers.get("episode")):
+        answers = parse_json(assignment.answers, "assignment")
+        entry = replace(people[assignment.participant], assignment=assignment, answers=answers)
+        if isinstance(study, PlayStudy):
+            identity = answers["episode"]
             if identity not in records:
                 records[identity] = await _record(connection, identity)
-            played = PlayedSeat.of(records[identity], answers["agent"])
-        items.append(Entry(row.name, person.person, person.record, assignment, answers, played))
+            played, condition = PlayedSeat.of(records[identity], answers["agent"]), of_item(study, assignment.item)
+            entry = replace(entry, played=played, condition=condition)
+        items.append(entry)
     agents = dict.fromkeys(agent for record in records.values() for agent in record.task.agents)
     judged = [await _record(connection, entry.assignment.item) for entry in items] if study.kind == "annotate" else []
     questions = _asked(study, list(agents), judged)
     for name in (name for entry in items for name in entry.answers if name not in ("episode", "agent")):
         questions.setdefault(name, _undeclared(name))
     seats: tuple[Column[PlayedSeat], ...] = ()
+    factors: tuple[Factor, ...] = ()
     if isinstance(study, PlayStudy):
-        seats = seat_columns(play.tasks_of(study), longest(list(records.values())))
+        factors, tasks = study.factors, [task for each in conditions(study) for task in play.tasks_of(each.study)]
+        seats = seat_columns(tasks, longest(list(records.values())))
     at_end = {question.name: question for question in study.questionnaire}
     return StudyTables(
         about_people=(*_PERSON, *_columns(at_end, _questionnaire, FORM_AT_END, "questionnaire.")),
         about_items=(
+            *map(_factor_column, factors),
             *(column.of(lambda entry: entry.played) for column in seats),
             *_columns(questions, lambda entry: entry.answers, FORM),
         ),
@@ -170,11 +221,29 @@ async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     )
 
 
+def _whole(name: str, study: AnyStudy, person: Any) -> Entry:
+    """The entry of a person as a whole."""
+    record = parse_json(person.answers, "participant")
+    return Entry(name, person, record, condition=of_person(study, record) if isinstance(study, PlayStudy) else None)
+
+
 async def _record(connection: AsyncConnection, identity: str) -> Episode:
     """The record of an ended episode, or of the turns so far of one that has none."""
     if (await events.row_of(connection, identity)).status == "done":
         return await episodes.record_of(connection, identity)
     return (await live.LiveEpisode.load(connection, identity)).table.episode()
+
+
+def _factor_column(factor: Factor) -> Column[Entry]:
+    meaning, levels = f"level of the factor that varies {factor.varies}", ", ".join(x.name for x in factor.levels)
+    return Column(
+        f"factor.{factor.name}",
+        meaning,
+        "choice",
+        lambda entry: entry.condition.levels[factor.name] if entry.condition else None,
+        levels,
+        STUDIO,
+    )
 
 
 def _questionnaire(entry: Entry) -> Mapping[str, Any]:
@@ -189,7 +258,7 @@ def _asked(study: AnyStudy, agents: Sequence[str], judged: Sequence[Episode]) ->
         about = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME in q.text}
         return own | {f"{agent}.{name}": question for agent in agents for name, question in about.items()}
     if isinstance(study, ValidateStudy):
-        seats = dict.fromkeys(agent for task in rating.tasks_of(study) for agent in task.agents)
+        seats = dict.fromkeys(agent for task in play.tasks_of(study) for agent in task.agents)
         per_seat = {f"{agent}.{q.name}": q for agent in seats for q in study.per_seat}
         return per_seat | {question.name: question for question in study.questions}
     forms = [section for episode in judged for section in rating.annotation_form(study, episode)]

@@ -28,7 +28,7 @@ TableName = Literal["long", "wide", "turns", "codebook"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ResultEntry:
     """A person's part in a study: the person as a whole, or one conversation or item.
 
     Attributes:
@@ -50,7 +50,7 @@ class Entry:
     played: PlayedSeat | None = None
 
 
-def _of_assignment(name: str) -> Callable[[Entry], Cell]:
+def _of_assignment(name: str) -> Callable[[ResultEntry], Cell]:
     return lambda entry: None if entry.assignment is None else getattr(entry.assignment, name)
 
 
@@ -59,7 +59,7 @@ def _time(seconds: float | None) -> Cell:
 
 
 _key = partial(Column, is_key=True, source=STUDIO)
-KEYS: tuple[Column[Entry], ...] = (
+KEYS: tuple[Column[ResultEntry], ...] = (
     _key("study", "name of the study", "text", lambda e: e.study),
     _key("participant", "code of the person, the same throughout", "text", lambda e: e.person.id),
     Column(
@@ -100,7 +100,7 @@ KEYS: tuple[Column[Entry], ...] = (
     _key("episode", "id of the conversation, for its record and its turns", "text", lambda e: e.answers.get("episode")),
 )
 """The columns that identify a line, in both forms."""
-_PERSON: tuple[Column[Entry], ...] = (
+_PERSON: tuple[Column[ResultEntry], ...] = (
     Column(
         "person.state",
         "state of the participation",
@@ -138,14 +138,14 @@ class StudyTables:
         records: the conversations by id.
     """
 
-    about_people: tuple[Column[Entry], ...]
-    about_items: tuple[Column[Entry], ...]
-    people: tuple[Entry, ...]
-    items: tuple[Entry, ...]
+    about_people: tuple[Column[ResultEntry], ...]
+    about_items: tuple[Column[ResultEntry], ...]
+    people: tuple[ResultEntry, ...]
+    items: tuple[ResultEntry, ...]
     records: Mapping[str, Episode]
 
     @property
-    def wide(self) -> tuple[tuple[Column[Entry], ...], tuple[Entry, ...]]:
+    def wide(self) -> tuple[tuple[Column[ResultEntry], ...], tuple[ResultEntry, ...]]:
         """Columns and entries of the wide form; a person without an item has one line."""
         busy = {entry.person.id for entry in self.items}
         alone = [entry for entry in self.people if entry.person.id not in busy]
@@ -185,7 +185,7 @@ async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     """Returns the tables of a study, given its row."""
     study = study_of(parse_json(row.settings, f"study {row.name}"))
     people = {person.id: _whole(row.name, study, person) for person in await studies.participants(connection, row.id)}
-    items: list[Entry] = []
+    items: list[ResultEntry] = []
     records: dict[str, Episode] = {}
     for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped"):
         answers = parse_json(assignment.answers, "assignment")
@@ -221,10 +221,12 @@ async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     )
 
 
-def _whole(name: str, study: AnyStudy, person: Any) -> Entry:
+def _whole(name: str, study: AnyStudy, person: Any) -> ResultEntry:
     """The entry of a person as a whole."""
     record = parse_json(person.answers, "participant")
-    return Entry(name, person, record, condition=of_person(study, record) if isinstance(study, PlayStudy) else None)
+    return ResultEntry(
+        name, person, record, condition=of_person(study, record) if isinstance(study, PlayStudy) else None
+    )
 
 
 async def _record(connection: AsyncConnection, identity: str) -> Episode:
@@ -234,7 +236,7 @@ async def _record(connection: AsyncConnection, identity: str) -> Episode:
     return (await live.LiveEpisode.load(connection, identity)).table.episode()
 
 
-def _factor_column(factor: Factor) -> Column[Entry]:
+def _factor_column(factor: Factor) -> Column[ResultEntry]:
     meaning, levels = f"level of the factor that varies {factor.varies}", ", ".join(x.name for x in factor.levels)
     return Column(
         f"factor.{factor.name}",
@@ -246,7 +248,7 @@ def _factor_column(factor: Factor) -> Column[Entry]:
     )
 
 
-def _questionnaire(entry: Entry) -> Mapping[str, Any]:
+def _questionnaire(entry: ResultEntry) -> Mapping[str, Any]:
     answers: Mapping[str, Any] = entry.record.get("questionnaire", {})
     return answers
 
@@ -277,8 +279,11 @@ def _undeclared(name: str) -> FormQuestion:
 
 
 def _columns(
-    questions: Mapping[str, FormQuestion], answers: Callable[[Entry], Mapping[str, Any]], source: str, prefix: str = ""
-) -> Iterator[Column[Entry]]:
+    questions: Mapping[str, FormQuestion],
+    answers: Callable[[ResultEntry], Mapping[str, Any]],
+    source: str,
+    prefix: str = "",
+) -> Iterator[Column[ResultEntry]]:
     """A column for each question."""
     for name, question in questions.items():
         # A dimension's own name may contain dots, so only the first one separates.
@@ -292,6 +297,6 @@ def _columns(
 _KINDS: Mapping[str, Kind] = {"text": "text", "choice": "choice", "scale": "number", "check": "yes/no"}
 
 
-def _answer(answers: Callable[[Entry], Mapping[str, Any]], name: str, entry: Entry) -> Cell:
+def _answer(answers: Callable[[ResultEntry], Mapping[str, Any]], name: str, entry: ResultEntry) -> Cell:
     value: Cell = answers(entry).get(name)
     return value

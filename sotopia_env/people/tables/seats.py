@@ -13,7 +13,7 @@ from sotopia_env.foundation.errors import InvalidTaskError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, NumberIssue
 from sotopia_env.outcomes.result import OutcomeResult
-from sotopia_env.people.columns import Cell, Column
+from sotopia_env.people.tables.columns import Cell, Column
 from sotopia_env.world import Task
 from sotopia_env.world.answers import participant_of
 from sotopia_env.world.episode import Episode, RecordedTurn

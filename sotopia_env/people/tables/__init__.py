@@ -1,0 +1,1 @@
+"""Tables of what people did and answered, for analysis elsewhere, with their codebook."""

@@ -24,7 +24,7 @@ from scripts.docstrings import markdown, table_rows
 from sotopia_env import Rules, Table, Task, TurnOrder, sotopia_v0, tasks
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.waiting import wait
-from sotopia_env.outcomes import AgreementRules, BallotRules, OutcomeSpec
+from sotopia_env.outcomes import AgreementRules, OutcomeSpec
 from sotopia_env.outcomes.descriptions import describe_space
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
@@ -52,6 +52,7 @@ MOVES = {
     "withdraw": ('{"withdraw": 2}', "one of its own offers is open"),
     "vote": ('{"vote": "…"}', "until every seat present has voted; `null` takes the vote back"),
     "claim": ('{"claim": "…"}', "while tries are left"),
+    "choose": ('{"choose": "…"}', "once in each round: final, and hidden until all have chosen"),
     "state": ('{"state": {"…": "…"}}', "always: values of variables, true or not; alone or beside another move"),
     "show": ('{"show": "…"}', "it knows the value of a variable that can be proved; or a list of variables"),
     "ask": ('{"ask": "…"}', "it does not know the value of a variable; or a list of variables"),
@@ -73,6 +74,8 @@ def _about(name: str, task: Task) -> Iterator[str]:
 
 
 def _docstring(name: str) -> str:
+    if FAMILIES[name].about:
+        return FAMILIES[name].about
     text = inspect.getdoc(importlib.import_module(f"sotopia_env.tasks.families.{name}"))
     return (text or "").partition(": ")[2]
 
@@ -108,12 +111,18 @@ def _space(space: Space[Any]) -> str:
     return f"`MultiBinary({space.n})`" if isinstance(space, MultiBinary) else f"`{type(space).__name__}`, {space.dtype}"
 
 
+_KINDS = {
+    "agreement": ["propose", "accept", "reject", "withdraw"],
+    "ballot": ["vote"],
+    "claims": ["claim"],
+    "choices": ["choose"],
+}
+
+
 def _moves(task: Task) -> Iterator[str]:
     spec = _spec(task)
-    kinds = ["propose", "accept", "reject", "withdraw"]
-    if not isinstance(spec.protocol, AgreementRules):
-        kinds = ["vote"] if isinstance(spec.protocol, BallotRules) else ["claim"]
-    kinds += [] if task.scenario.facts is None else ["state", "show", "ask"]
+    kinds = _KINDS[spec.protocol.kind]
+    kinds = kinds + ([] if task.scenario.facts is None else ["state", "show", "ask"])
     yield "\n## Moves\n"
     rows = [[kind, f"`{MOVES[kind][0]}`", MOVES[kind][1]] for kind in kinds]
     yield from table_rows([["move", "as", "open when"], *rows])
@@ -154,6 +163,8 @@ def _played(task: Task) -> Iterator[str]:
 def _players(task: Task) -> tuple[str, str]:
     """The scripts of the first seat and of all others."""
     facts = task.scenario.facts
+    if _spec(task).protocol.kind == "choices":
+        return "promiser", "cheater"
     if facts is not None:
         return ("deceiver", "bayesian") if facts.deals else ("oracle", "oracle")
     return ("boulware", "conceder") if isinstance(_spec(task).protocol, AgreementRules) else ("sharer", "sharer")

@@ -24,6 +24,7 @@ from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.scorers import make_scorer
 from sotopia_env.naming.unbuilt import Unbuilt
 from sotopia_env.policies.best_of_n import BestOfNPolicy
+from sotopia_env.policies.choosers.chooser import Chooser
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
@@ -92,6 +93,31 @@ _ROWS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "asker": (
         partial(Informer, name="asker", shares="asked", asks="unknown"),
         "Asks for the facts that it does not know, and tells a fact only when it is asked for it.",
+    ),
+    "promiser": (Chooser, "Promises in each round of a game to co-operate, and does."),
+    "cooperator": (
+        partial(Chooser, name="cooperator", promises=False),
+        "Chooses in each round of a game what is best for all together.",
+    ),
+    "cheater": (
+        partial(Chooser, name="cheater", plays="deviate"),
+        "Promises to co-operate and chooses what pays most if the others do.",
+    ),
+    "reciprocator": (
+        partial(Chooser, name="reciprocator", plays="reciprocate"),
+        "Promises to co-operate, and does if all others have promised or done so.",
+    ),
+    "grim": (
+        partial(Chooser, name="grim", plays="trigger", promises=False),
+        "Co-operates in a game until somebody has not, and punishes for ever after.",
+    ),
+    "copycat": (
+        partial(Chooser, name="copycat", plays="copy", promises=False),
+        "Co-operates first in a game, then does what the others did last.",
+    ),
+    "best-responder": (
+        partial(Chooser, name="best-responder", plays="respond", promises=False),
+        "Chooses what pays most against what the others did last.",
     ),
     "human": (HumanPolicy, "A person, who is shown the seat's observation and chooses each action."),
 }

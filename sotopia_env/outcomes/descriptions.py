@@ -7,6 +7,8 @@ from collections import Counter
 from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import conjunction, json_number, read_amount
 from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts
+from sotopia_env.outcomes.games.payoffs import GameWorth
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
@@ -26,6 +28,10 @@ def describe_space(spec: OutcomeSpec, names: Seats) -> str:
     rule = protocol_variant(rules.variant, rules.kind).rule if rules.variant else ""
     if isinstance(rules, AgreementRules):
         text = f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
+    elif isinstance(rules, ChoicesRules):
+        from sotopia_env.outcomes.games.texts import rules_text
+
+        text = rules_text(rules, names, spec.worth)
     else:
         text = _ballot_text(rules) if isinstance(rules, BallotRules) else _claims_text(rules)
     return f"{text} {rule}" if rule else text
@@ -107,6 +113,10 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
         text = f"A decision is worth to you {values}. No decision is worth {_number(worth.no_decision)}."
     elif isinstance(worth, FactsWorth):
         text = _facts_worth_text(worth)
+    elif isinstance(worth, GameWorth):
+        from sotopia_env.outcomes.games.texts import worth_text
+
+        text = f"You get {worth_text(worth, f'agent_{seat}', names)}"
     else:
         text = _claims_worth_text(worth)
     return text + (f" Every turn taken costs you {_number(worth.per_turn)}." if worth.per_turn else "")

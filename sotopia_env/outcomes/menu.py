@@ -16,6 +16,8 @@ from sotopia_env.outcomes.space import OutcomeSpace, Terms, remember
 
 LONGEST_ENUM = 64
 """The maximum number of values of a number that the schema lists; a longer one gets limits and ``multipleOf``."""
+MOST_LISTED = 12
+"""The maximum number of options of a choice that the text lists one by one."""
 MOST_DIVISIONS = 24
 """The maximum number of divisions of items that the schema lists."""
 
@@ -101,6 +103,7 @@ class Menu(NamedTuple):
         claim: whether the seat may claim an answer.
         candidates: the answers that may be claimed, if they are public; if ``claim`` is true and this is empty, any
             text may be claimed.
+        choose: the options that may be chosen in a game.
         space: the outcome space of the offers.
         offers: the offers that the numbers above name.
         statements: the statements that may be made, alone or beside one of the other moves.
@@ -114,6 +117,7 @@ class Menu(NamedTuple):
     unvote: bool = False
     claim: bool = False
     candidates: tuple[str, ...] = ()
+    choose: tuple[str, ...] = ()
     space: OutcomeSpace | None = None
     offers: tuple[Offer, ...] = ()
     statements: Statable = NO_STATEMENTS
@@ -125,7 +129,8 @@ class Menu(NamedTuple):
     def binds(self) -> bool:
         """Whether a binding move is open."""
         # A vote that can be taken back can also be changed, so ``unvote`` is never the only open move.
-        return self.propose or bool(self.accept or self.reject or self.withdraw or self.vote) or self.claim
+        numbered = self.accept or self.reject or self.withdraw
+        return self.propose or bool(numbered or self.vote or self.choose) or self.claim
 
     def _numbered(self) -> list[tuple[MoveKind, int]]:
         kinds = ((MoveKind.ACCEPT, self.accept), (MoveKind.REJECT, self.reject), (MoveKind.WITHDRAW, self.withdraw))
@@ -139,6 +144,7 @@ class Menu(NamedTuple):
         moves = [Move(MoveKind.VOTE, option) for option in self.vote]
         moves += [Move(MoveKind.VOTE, None)] if self.unvote else []
         moves += [Move(MoveKind.CLAIM, candidate) for candidate in self.candidates]
+        moves += [Move(MoveKind.CHOOSE, option) for option in self.choose]
         return moves + self.statements.moves()
 
     @property
@@ -148,12 +154,18 @@ class Menu(NamedTuple):
         The terms of offers are on the table, and the form of an offer is in the briefing; neither is repeated here.
         """
         if self.propose and self.space is not None:
-            return "\n".join([self._agreement_text(self.space), *self.statements.lines()])
-        listed = self._replace(statements=NO_STATEMENTS)._unnumbered()
-        lines = [f"{_json(move)} {self._label(move)}" for move in listed]
+            parts = [self._agreement_text(self.space), *self._choice_lines(), *self.statements.lines()]
+            return "\n".join(parts)
+        listed = self._replace(statements=NO_STATEMENTS, choose=())._unnumbered()
+        lines = [f"{_json(move)} {self._label(move)}" for move in listed] + self._choice_lines()
         if self.claim and not self.candidates:
             lines.append('{"claim": "…"} claims an answer, in place of …')
         return "\n".join([*lines, *self.statements.lines()]) or "No move is open."
+
+    def _choice_lines(self) -> list[str]:
+        if len(self.choose) > MOST_LISTED:
+            return [f'{{"choose": "…"}} chooses one of the options from {self.choose[0]} to {self.choose[-1]}']
+        return [f"{_json(move)} {self._label(move)}" for move in Menu(choose=self.choose)._unnumbered()]
 
     def _agreement_text(self, space: OutcomeSpace) -> str:
         # The text names offers by number, without terms, so it recurs from episode to episode and is worth a cache.
@@ -183,6 +195,8 @@ class Menu(NamedTuple):
             return "takes the vote back" if move.content is None else f"votes for {move.content}"
         if move.kind is MoveKind.CLAIM:
             return f"claims {quote(move.content)}"
+        if move.kind is MoveKind.CHOOSE:
+            return f"chooses {move.content}"
         if move.kind in STATEMENTS:
             return statement_text([(move.kind, move.content)])
         return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content))
@@ -228,6 +242,8 @@ class Menu(NamedTuple):
             free = {"type": "string", "minLength": 1, "maxLength": LONGEST_CLAIM}
             listed = {"type": "string", "enum": list(self.candidates)}
             forms.append(_object({MoveKind.CLAIM: listed if self.candidates else free}))
+        if self.choose:
+            forms.append(_object({MoveKind.CHOOSE: {"type": "string", "enum": list(self.choose)}}))
         forms += self.statements.forms()
         return {"anyOf": forms} if len(forms) > 1 else forms[0] if forms else {"type": "null"}
 

@@ -1,7 +1,8 @@
 """Moves: what an agent commits itself to or asserts along with its words, and the reader of their JSON.
 
 A binding move is an object with one key: ``{"propose": {"price": 84}}``, ``{"accept": 2}``, ``{"reject": 2}``,
-``{"withdraw": 1}``, ``{"vote": "museum"}``, ``{"vote": null}``, ``{"claim": "Ana Lee"}``. *Statements* bind nobody:
+``{"withdraw": 1}``, ``{"vote": "museum"}``, ``{"vote": null}``, ``{"claim": "Ana Lee"}``, ``{"choose": "silent"}``.
+*Statements* bind nobody:
 ``{"state": {"role of Ana": "detective"}}``, ``{"show": "role of Ana"}``, ``{"ask": "role of Ben"}``, in tasks with
 facts (:mod:`sotopia_env.outcomes.facts`). One move may hold a statement of each kind beside a binding part:
 ``{"vote": "Ben", "state": {"role of Ana": "detective"}}``. Nothing else is read, and nothing is guessed.
@@ -18,6 +19,7 @@ from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError, json_excerpt
 from sotopia_env.foundation.json_text import canonical_json, decode_json
+from sotopia_env.outcomes.amounts import json_number, read_amount
 
 # A runaway or hostile move is refused by its size, before it is processed. Lengths are in characters.
 LONGEST_CLAIM = 200
@@ -47,7 +49,7 @@ class InvalidMoveError(InvalidActionError):
 
 
 class MoveKind(StrEnum):
-    """The six kinds of commitment, and the three kinds of statement."""
+    """The seven kinds of commitment, and the three kinds of statement."""
 
     PROPOSE = "propose"
     ACCEPT = "accept"
@@ -55,6 +57,7 @@ class MoveKind(StrEnum):
     WITHDRAW = "withdraw"
     VOTE = "vote"
     CLAIM = "claim"
+    CHOOSE = "choose"
     STATE = "state"
     SHOW = "show"
     ASK = "ask"
@@ -74,8 +77,9 @@ class Move:
     Attributes:
         kind: the kind of the binding part, if there is one; otherwise of the first statement.
         content: the terms for ``propose``; an offer's number or ``True`` for ``accept``, ``reject`` and ``withdraw``;
-            an option or ``None`` for ``vote``; a text for ``claim``; values by variable for ``state``; the name of a
-            variable, or a list of names, for ``show`` and ``ask``. It is not copied; treat it as immutable.
+            an option or ``None`` for ``vote``; a text for ``claim``; an option for ``choose``; values by variable for
+            ``state``; the name of a variable, or a list of names, for ``show`` and ``ask``. It is not copied; treat it
+            as immutable.
         beside: the further parts, which are statements.
     """
 
@@ -216,6 +220,12 @@ def claim_text(content: object) -> str:
     return _text(content, "move.claim", longest=LONGEST_CLAIM)
 
 
+def choice_text(content: object) -> str:
+    """Returns the option that ``choose`` names; an amount may be a number."""
+    number = read_amount(content) if isinstance(content, int | float) and not isinstance(content, bool) else None
+    return _text(content if number is None else str(json_number(number)), "move.choose")
+
+
 def state_values(content: object) -> dict[str, str]:
     """Returns the values that ``state`` asserts, by variable."""
     if not isinstance(content, Mapping) or not content or len(content) > _MOST_VARIABLES:
@@ -259,6 +269,7 @@ _READERS: Mapping[MoveKind, Callable[[object], Any]] = {
     MoveKind.WITHDRAW: _number_reader(MoveKind.WITHDRAW),
     MoveKind.VOTE: vote_text,
     MoveKind.CLAIM: claim_text,
+    MoveKind.CHOOSE: choice_text,
     MoveKind.STATE: state_values,
     MoveKind.SHOW: _variables_reader(MoveKind.SHOW),
     MoveKind.ASK: _variables_reader(MoveKind.ASK),

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.amounts import count_text
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, OutcomeSpec, Quorum, check_seats
-from sotopia_env.outcomes.worth import Valuation
+from sotopia_env.outcomes.valuation import Valuation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +78,15 @@ class ReferencePoints:
         gain, best = math.fsum(payoffs) - base, math.fsum(self.best_joint) - base
         return gain / best if best > 0 else float(gain >= 0)
 
+    def times(self, rounds: int) -> ReferencePoints:
+        """Returns the points of a game of several equal rounds in which the seats choose alike in all of them."""
+        scaled: dict[str, Any] = {
+            name: tuple(rounds * payoff for payoff in getattr(self, name))
+            for name in ("best", "disagreement", "nash", "egalitarian", "kalai_smorodinsky", "best_joint")
+        }
+        frontier = tuple(tuple(rounds * payoff for payoff in point) for point in self.frontier)
+        return replace(self, frontier=frontier, **scaled)
+
     def fairness(self, payoffs: Sequence[float]) -> float:
         """1 - (greatest - least share), shares clipped to [0, 1], over the seats that can gain; 1 where none can."""
         seats = zip(self.shares(payoffs), self.best, self.disagreement, strict=True)
@@ -91,7 +101,11 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
         InvalidValueError: the space has more than 10⁶ outcomes, or ``names`` another number of seats.
     """
     check_seats(spec, len(names))
-    space = spec.space(names)
+    space, rules = spec.space(names), spec.protocol
+    if isinstance(rules, ChoicesRules) and rules.stock is not None:
+        from sotopia_env.outcomes.solutions.stocks import best_uses
+
+        return _symmetric(best_uses(rules, spec.worth[0], len(names)), len(names))
     if space.size > MOST_OUTCOMES:
         raise InvalidValueError(
             f"exact reference points need at most {MOST_OUTCOMES:,} outcomes, got {count_text(space.size)}",
@@ -99,7 +113,17 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
             hint="take larger steps or fewer options",
         )
     valuations = [worth.valuation(space, agent) for agent, worth in zip(names, spec.worth, strict=True)]
-    return _Points(space, valuations, *_needs(spec, len(names))).references()
+    points = _Points(space, valuations, *_needs(spec, len(names))).references()
+    return points.times(rules.rounds) if isinstance(rules, ChoicesRules) else points
+
+
+def _symmetric(best: tuple[float, float, float], seats: int) -> ReferencePoints:
+    """The reference points of a stock that is worth the same to all: an equal division of the best solves it."""
+    own, joint, nothing = best
+    equal = (joint / seats,) * seats
+    none = (None,) * seats
+    points = (equal,) * 4
+    return ReferencePoints((own,) * seats, (nothing,) * seats, (equal,), *points, none, None, None, None, None, 1)
 
 
 def _needs(spec: OutcomeSpec, seats: int) -> tuple[int, tuple[int, ...]]:
@@ -112,6 +136,8 @@ def _needs(spec: OutcomeSpec, seats: int) -> tuple[int, tuple[int, ...]]:
         if isinstance(rules.needs, Quorum):
             return rules.needs.quorum, tuple(int(agent.removeprefix("agent_")) for agent in rules.needs.veto)
         return seats, ()
+    if isinstance(rules, ChoicesRules):
+        return 0, ()  # whatever the seats choose is played: nobody is asked for assent
     return (seats if rules.needs == "all" else 1), ()
 
 
@@ -141,7 +167,7 @@ class _Points:
         self.possible = np.flatnonzero((rational.sum(axis=1) >= quorum) & rational[:, list(veto)].all(axis=1))
 
     def references(self) -> ReferencePoints:
-        from sotopia_env.outcomes.frontier import pareto
+        from sotopia_env.outcomes.solutions.frontier import pareto
 
         frontier = pareto(self.payoffs)
         best = [self._best(seat) for seat in range(len(self.scales))]

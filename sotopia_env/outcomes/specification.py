@@ -6,6 +6,7 @@ whole record; they get an :class:`~sotopia_env.outcomes.space.OutcomeSpace` and 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -17,6 +18,8 @@ from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Label, Name, Record
 from sotopia_env.outcomes.amounts import count_text, fold
 from sotopia_env.outcomes.facts import Facts
+from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace
@@ -25,6 +28,8 @@ from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, 
 
 # Reading a table visits every outcome of the space, to find those without a value.
 LARGEST_TABLE = 10_000
+LARGEST_GAME = 100_000
+"""The maximum number of combinations of choices in a game without a stock."""
 
 
 class Quorum(Record):
@@ -136,11 +141,11 @@ class OutcomeSpec(Record):
 
     Attributes:
         protocol: the rules by which moves lead to an outcome.
-        issues: the subjects of an agreement; empty for a ballot or claims.
+        issues: the subjects of an agreement; empty for a ballot, claims or choices.
         worth: the worth for each seat, in the form that fits the protocol.
     """
 
-    protocol: Annotated[AgreementRules | BallotRules | ClaimsRules, Field(discriminator="kind")]
+    protocol: Annotated[AgreementRules | BallotRules | ClaimsRules | ChoicesRules, Field(discriminator="kind")]
     issues: tuple[Issue, ...] = ()
     worth: tuple[Worth, ...] = Field(min_length=2)
 
@@ -156,6 +161,8 @@ class OutcomeSpec(Record):
             except InvalidValueError as error:
                 raise InvalidValueError.of(error, within=f"worth[{seat}]") from None
         _check_quorum(self, len(self.worth))
+        if isinstance(self.protocol, ChoicesRules):
+            _check_game(self, self.protocol)
         return self
 
     def resolved(self, facts: Facts | None) -> OutcomeSpec:
@@ -170,6 +177,11 @@ class OutcomeSpec(Record):
         """Returns the space for the seats in ``names``; it contains neither worths nor answers."""
         if isinstance(self.protocol, BallotRules):
             return OutcomeSpace((ChoiceIssue(name=OPTION, options=self.protocol.options),), dict(names))
+        if isinstance(self.protocol, ChoicesRules):
+            rules = self.protocol
+            # One issue per seat: its choice. A point of the space is what all choose, and what a contract is about.
+            own = [ChoiceIssue(name=name, options=rules.options_of(agent)) for agent, name in names.items()]
+            return OutcomeSpace(tuple(own), dict(names))
         return OutcomeSpace(self.issues, dict(names))
 
     @cached_property
@@ -193,6 +205,7 @@ _WORTH_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
     "agreement": ((AdditiveWorth, TableWorth), "'issues' or 'table'"),
     "ballot": ((BallotWorth, FactsWorth), "'options' or 'facts'"),
     "claims": ((ClaimsWorth,), "'right'"),
+    "choices": ((GameWorth,), "'payoffs', 'counts' or 'per'"),
 }
 
 
@@ -264,6 +277,29 @@ def _check_table(spec: OutcomeSpec, worth: TableWorth) -> None:
         raise InvalidValueError(problem, field=".table", hint=f"add it ({space.size} outcomes in all)")
 
 
+def _check_game(spec: OutcomeSpec, rules: ChoicesRules) -> None:
+    agents = [f"agent_{seat}" for seat in range(len(spec.worth))]
+    rules.check_seats(agents)
+    options = [rules.options_of(agent) for agent in agents]
+    for seat, worth in enumerate(spec.worth):
+        assert isinstance(worth, GameWorth)
+        if problem := worth.problem(seat, options):
+            raise InvalidValueError.of(problem, within=f"worth[{seat}]")
+    if rules.stock is not None:
+        _check_stock_worths(spec)
+    elif (size := math.prod(map(len, options))) > LARGEST_GAME:
+        expected, got = f"at most {LARGEST_GAME} combinations of choices", Verbatim(count_text(size))
+        raise InvalidValueError(field="protocol", expected=expected, got=got, hint="use fewer options or larger steps")
+
+
+def _check_stock_worths(spec: OutcomeSpec) -> None:
+    first = spec.worth[0]
+    for seat, worth in enumerate(spec.worth):
+        if worth != first or not isinstance(worth, AmountsWorth) or not {*worth.per} <= {"own", "total"}:
+            expected = "the same worth for every seat where there is a stock, by 'own' and 'total'"
+            raise InvalidValueError(field=f"worth[{seat}]", expected=expected)
+
+
 def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
     needs = spec.protocol.needs if isinstance(spec.protocol, AgreementRules) else "all"
     if not isinstance(needs, Quorum):
@@ -289,12 +325,25 @@ def check_facts(spec: OutcomeSpec | None, facts: Facts | None) -> None:
                 raise InvalidValueError(field=field, got=name, valid=variables, hint="declare the variable in 'facts'")
             if strange := [value for value in by_value if value not in variables[name].options]:
                 raise InvalidValueError(field=f"{field}.{name}", got=strange[0], valid=variables[name].options)
-    options = spec.protocol.options if spec is not None and isinstance(spec.protocol, BallotRules) else ()
-    for variable in () if facts is None else facts.variables:
-        strange = [option for option in variable.options if variable.kind == "choice" and option not in options]
-        if strange:
-            expected = "an option of the ballot, since a choice is a vote"
+    choices = [variable for variable in (() if facts is None else facts.variables) if variable.kind == "choice"]
+    for variable in choices:
+        if strange := [option for option in variable.options if option not in _options_of(spec, variable.of)]:
+            expected = "an option of the ballot or of the game, since a choice is one of these"
             raise InvalidValueError(field=f"facts.{variable.name}.options", expected=expected, got=strange[0])
+    owners = [variable.of for variable in choices]
+    if twice := [variable for variable in choices if owners.count(variable.of) > 1]:
+        hint = "a seat has one coming choice: leave out one of them"
+        raise InvalidValueError(
+            "two choices of one seat", field=f"facts.{twice[1].name}.of", got=twice[1].of, hint=hint
+        )
+
+
+def _options_of(spec: OutcomeSpec | None, agent: str) -> tuple[str, ...]:
+    """What a seat can choose; nothing where nothing is chosen."""
+    rules = None if spec is None else spec.protocol
+    if isinstance(rules, ChoicesRules):
+        return rules.menu_of(agent)
+    return rules.options if isinstance(rules, BallotRules) else ()
 
 
 def check_seats(spec: OutcomeSpec, seats: int) -> None:

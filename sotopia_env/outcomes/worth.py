@@ -1,7 +1,7 @@
-"""Worths: each seat's utility over the outcomes, in five forms, and their exact arithmetic.
+"""Worths: each seat's utility over the outcomes, in five forms, and the forms of games beside them.
 
-A worth is computed in whole numbers (all its numbers scaled by one power of ten) and divided once at the end, so equal
-utilities compare as equal and no sum depends on its order. A worth needs a space, never the specification.
+:mod:`~sotopia_env.outcomes.valuation` has their exact arithmetic, :mod:`~sotopia_env.outcomes.games.payoffs` the forms
+of games. A worth needs a space, never the specification.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
@@ -19,121 +17,13 @@ from pydantic import Discriminator, Field, Tag
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Name, Record
 from sotopia_env.outcomes.amounts import Value, count_text, decimals
+from sotopia_env.outcomes.games.payoffs import AmountsWorth, CountsWorth, PayoffsWorth
 from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
+from sotopia_env.outcomes.valuation import Valuation, WorthForm, common_scale, exact_decimal, scaled
 
 MOST_RANKED = 100_000
 """The number of outcomes above which :func:`own_outcomes` uses a coarser grid of the numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Valuation:
-    """A worth prepared for one space and one seat, in whole numbers: ``scale`` represents 1.
-
-    Attributes:
-        agent: the seat's agent id; ``None`` where no items are divided by pieces.
-        numbers: for each number issue, its name, the gain per unit of its last decimal, and that unit's inverse.
-        choices: for each choice, its name and the gain of each option.
-        items: for each divided issue, its name and the gain per own piece.
-        table: outcome key to gain, for a full table.
-    """
-
-    scale: int
-    constant: int
-    disagreement: int
-    per_turn: int
-    agent: str | None = None
-    numbers: tuple[tuple[str, int, int], ...] = ()
-    choices: tuple[tuple[str, Mapping[str, int]], ...] = ()
-    items: tuple[tuple[str, int], ...] = ()
-    table: Mapping[tuple[Any, ...], int] | None = None
-
-    def exact(self, space: OutcomeSpace, terms: Mapping[str, Any]) -> int:
-        """The worth of ``terms`` (in normal form) in parts of ``scale``."""
-        if self.table is not None:
-            return self.table[space.key(terms)]
-        total = self.constant
-        # Rounding is exact: a value of the grid times ``inverse`` is a whole number but for the float's last bit.
-        for name, gain, inverse in self.numbers:
-            total += gain * (terms[name] if inverse == 1 else round(terms[name] * inverse))
-        for name, gains in self.choices:
-            total += gains[terms[name]]
-        for name, gain in self.items:
-            total += gain * terms[name][self.agent]
-        return total
-
-    def columns(self, space: OutcomeSpace) -> list[list[int]]:
-        """Per issue of the space, the gain of each of its values, in their order; only for additive forms."""
-        gains = []
-        for issue in space.issues:
-            # A valuation of one issue alone, so that the arithmetic of gains is in ``exact`` only.
-            part = Valuation(
-                scale=self.scale,
-                constant=0,
-                disagreement=0,
-                per_turn=0,
-                agent=self.agent,
-                numbers=tuple(number for number in self.numbers if number[0] == issue.name),
-                choices=tuple(choice for choice in self.choices if choice[0] == issue.name),
-                items=tuple(division for division in self.items if division[0] == issue.name),
-            )
-            gains.append([part.exact(space, {issue.name: value}) for value in issue.values(space.names)])
-        return gains
-
-
-class WorthForm(Record):
-    """The base class of the five forms of worth.
-
-    ``per_turn`` is the cost of each turn taken before the settlement or, without one, in the whole episode: a seat
-    that lets time pass pays for it whether it agrees or not.
-    """
-
-    per_turn: Annotated[Value, Field(ge=0)] = 0.0
-
-    def value(self, space: OutcomeSpace, terms: Mapping[str, Any], agent: str | None = None) -> float:
-        """The worth of ``terms`` in normal form.
-
-        Args:
-            space: the outcome space.
-            terms: an outcome in normal form.
-            agent: the seat whose worth this is; needed where items are divided.
-        """
-        valuation = self.valuation(space, agent)
-        return valuation.exact(space, terms) / valuation.scale
-
-    @property
-    def disagreement(self) -> float:
-        """The seat's payoff without an outcome."""
-        raise NotImplementedError
-
-    @cached_property
-    def _ready(self) -> dict[str | None, tuple[OutcomeSpace, Valuation]]:
-        return {}
-
-    def valuation(self, space: OutcomeSpace, agent: str | None = None) -> Valuation:
-        """Returns the worth prepared for ``space`` and ``agent``; computed once."""
-        # By identity: a task builds its space once, and comparing issues would cost more than it saves.
-        ready = self._ready.get(agent)
-        if ready is None or ready[0] is not space:
-            ready = self._ready[agent] = (space, self._valuation(space, agent))
-        return ready[1]
-
-    def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
-        raise NotImplementedError
-
-
-def _decimal(number: float) -> Decimal:
-    return Decimal(repr(float(number)))
-
-
-def _scale(numbers: list[float], digits: int = 0) -> int:
-    return int(10 ** (decimals(*map(_decimal, numbers)) + digits))
-
-
-def _scaled(number: float, scale: int) -> int:
-    numerator, denominator = _decimal(number).as_integer_ratio()
-    # Exact, because the scale has at least as many decimals as the number.
-    return numerator * scale // denominator
 
 
 class AdditiveWorth(WorthForm):
@@ -154,10 +44,10 @@ class AdditiveWorth(WorthForm):
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
         digits = max((issue.decimals for issue in space.issues if isinstance(issue, NumberIssue)), default=0)
         amounts = [gain for part in self.issues.values() for gain in part.values()]
-        scale = _scale([self.constant, self.no_agreement, self.per_turn, *amounts], digits)
+        scale = common_scale([self.constant, self.no_agreement, self.per_turn, *amounts], digits)
         numbers, choices, items = [], [], []
         for issue in space.issues:
-            gains = {key: _scaled(gain, scale) for key, gain in self.issues[issue.name].items()}
+            gains = {key: scaled(gain, scale) for key, gain in self.issues[issue.name].items()}
             if issue.kind == "number":
                 # ``digits`` in the scale leave room for this division, so it is exact.
                 numbers.append((issue.name, gains["per_unit"] // 10**issue.decimals, 10**issue.decimals))
@@ -169,9 +59,9 @@ class AdditiveWorth(WorthForm):
                 items.append((issue.name, gains["each"]))
         return Valuation(
             scale=scale,
-            constant=_scaled(self.constant, scale),
-            disagreement=_scaled(self.no_agreement, scale),
-            per_turn=_scaled(self.per_turn, scale),
+            constant=scaled(self.constant, scale),
+            disagreement=scaled(self.no_agreement, scale),
+            per_turn=scaled(self.per_turn, scale),
             agent=agent,
             numbers=tuple(numbers),
             choices=tuple(choices),
@@ -198,13 +88,13 @@ class TableWorth(WorthForm):
         return self.no_agreement
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
-        scale = _scale([self.no_agreement, self.per_turn, *(entry.value for entry in self.table)])
-        table = {space.key(space.normalise(entry.terms)): _scaled(entry.value, scale) for entry in self.table}
+        scale = common_scale([self.no_agreement, self.per_turn, *(entry.value for entry in self.table)])
+        table = {space.key(space.normalise(entry.terms)): scaled(entry.value, scale) for entry in self.table}
         return Valuation(
             scale=scale,
             constant=0,
-            disagreement=_scaled(self.no_agreement, scale),
-            per_turn=_scaled(self.per_turn, scale),
+            disagreement=scaled(self.no_agreement, scale),
+            per_turn=scaled(self.per_turn, scale),
             table=table,
         )
 
@@ -221,13 +111,13 @@ class BallotWorth(WorthForm):
         return self.no_decision
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
-        scale = _scale([self.no_decision, self.per_turn, *self.options.values()])
+        scale = common_scale([self.no_decision, self.per_turn, *self.options.values()])
         return Valuation(
             scale=scale,
             constant=0,
-            disagreement=_scaled(self.no_decision, scale),
-            per_turn=_scaled(self.per_turn, scale),
-            choices=((OPTION, {option: _scaled(value, scale) for option, value in self.options.items()}),),
+            disagreement=scaled(self.no_decision, scale),
+            per_turn=scaled(self.per_turn, scale),
+            choices=((OPTION, {option: scaled(value, scale) for option, value in self.options.items()}),),
         )
 
 
@@ -264,11 +154,9 @@ class FactsWorth(WorthForm):
     def resolved(self, options: Sequence[str], truth: Mapping[str, str]) -> BallotWorth:
         """Returns the worth of every option, given the true values by variable; for evaluators only."""
         # Decimals, so that gains add up without rounding.
+        chosen = [by_value.get(truth[name], {}) for name, by_value in self.facts.items()]
         gains = {
-            option: sum(
-                (_decimal(by_value.get(truth[name], {}).get(option, 0.0)) for name, by_value in self.facts.items()),
-                Decimal(0),
-            )
+            option: sum((exact_decimal(by_option.get(option, 0.0)) for by_option in chosen), Decimal(0))
             for option in options
         }
         worths = {option: float(gain) for option, gain in gains.items()}
@@ -282,13 +170,13 @@ class FactsWorth(WorthForm):
         for by_value in self.facts.values():
             for by_option in by_value.values():
                 for option, gain in by_option.items():
-                    gains[option] += _decimal(gain) * (unit // len(by_value))
-        scale = 10 ** decimals(*gains.values(), _decimal(self.no_decision), _decimal(self.per_turn))
+                    gains[option] += exact_decimal(gain) * (unit // len(by_value))
+        scale = 10 ** decimals(*gains.values(), exact_decimal(self.no_decision), exact_decimal(self.per_turn))
         return Valuation(
             scale=scale * unit,
             constant=0,
-            disagreement=_scaled(self.no_decision, scale * unit),
-            per_turn=_scaled(self.per_turn, scale * unit),
+            disagreement=scaled(self.no_decision, scale * unit),
+            per_turn=scaled(self.per_turn, scale * unit),
             choices=((OPTION, {option: int(gain * scale) for option, gain in gains.items()}),),
         )
 
@@ -306,13 +194,22 @@ class ClaimsWorth(WorthForm):
         return self.none
 
     def _valuation(self, space: OutcomeSpace, agent: str | None) -> Valuation:
-        scale = _scale([self.right, self.wrong, self.none, self.per_turn])
-        right, none, per_turn = (_scaled(number, scale) for number in (self.right, self.none, self.per_turn))
+        scale = common_scale([self.right, self.wrong, self.none, self.per_turn])
+        right, none, per_turn = (scaled(number, scale) for number in (self.right, self.none, self.per_turn))
         # The protocol, which counts wrong claims, charges for them.
         return Valuation(scale=scale, constant=right, disagreement=none, per_turn=per_turn)
 
 
-FORMS = {"table": "table", "options": "ballot", "facts": "facts", "right": "claims", "issues": "additive"}
+FORMS = {
+    "table": "table",
+    "options": "ballot",
+    "facts": "facts",
+    "right": "claims",
+    "issues": "additive",
+    "payoffs": "payoffs",
+    "counts": "counts",
+    "per": "amounts",
+}
 
 
 def _form(value: Any) -> str | None:
@@ -325,12 +222,15 @@ Worth = Annotated[
     | Annotated[TableWorth, Tag("table")]
     | Annotated[BallotWorth, Tag("ballot")]
     | Annotated[FactsWorth, Tag("facts")]
-    | Annotated[ClaimsWorth, Tag("claims")],
+    | Annotated[ClaimsWorth, Tag("claims")]
+    | Annotated[PayoffsWorth, Tag("payoffs")]
+    | Annotated[CountsWorth, Tag("counts")]
+    | Annotated[AmountsWorth, Tag("amounts")],
     Discriminator(
         _form,
         custom_error_type="worth_form",
-        custom_error_message="expected 'issues' or 'table' (agreement), 'options' or 'facts' (ballot) or 'right' "
-        "(claims)",
+        custom_error_message="expected 'issues' or 'table' (agreement), 'options' or 'facts' (ballot), 'right' "
+        "(claims), or 'payoffs', 'counts' or 'per' (choices)",
     ),
 ]
 

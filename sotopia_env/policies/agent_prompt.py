@@ -29,7 +29,7 @@ from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, escape_line, quote
 from sotopia_env.outcomes.facts import SeatFacts
-from sotopia_env.outcomes.worth import WorthForm
+from sotopia_env.outcomes.valuation import WorthForm
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
 from sotopia_env.world.action import ActionType

@@ -17,6 +17,7 @@ from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, MoveKind, NumberIssue
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.move import LONGEST_CLAIM, STATEMENTS
 from sotopia_env.world.action import MAX_WAIT, WORDLESS, Action, ActionType, parse
 from sotopia_env.world.observation import Briefing, ChatMessage, FunctionCall, Observation, ToolCall
@@ -44,6 +45,7 @@ FUNCTIONS: Mapping[str, _Function] = {
     "withdraw": _Function(move=MoveKind.WITHDRAW, content="offer"),
     "vote": _Function(move=MoveKind.VOTE, content="option"),
     "claim": _Function(move=MoveKind.CLAIM, content="answer"),
+    "choose": _Function(move=MoveKind.CHOOSE, content="option"),
     "state": _Function(move=MoveKind.STATE, content="values"),
     "show": _Function(move=MoveKind.SHOW, content="variables"),
     "ask": _Function(move=MoveKind.ASK, content="variables"),
@@ -55,6 +57,7 @@ _OF_PROTOCOL = {
     "agreement": (MoveKind.PROPOSE, MoveKind.ACCEPT, MoveKind.REJECT, MoveKind.WITHDRAW),
     "ballot": (MoveKind.VOTE,),
     "claims": (MoveKind.CLAIM,),
+    "choices": (MoveKind.CHOOSE,),
 }
 _NAMES = {(function.kind, function.move): name for name, function in FUNCTIONS.items()}
 
@@ -74,12 +77,17 @@ def functions_of(observation: Observation) -> tuple[dict[str, Any], ...]:
 def _moves(briefing: Briefing) -> tuple[MoveKind, ...]:
     # A seat that may know no variable has none that it could speak of.
     statements = STATEMENTS if briefing.facts is not None and briefing.facts.variables else ()
-    return (*_OF_PROTOCOL.get(briefing.protocol, ()), *statements)
+    return (*_binding(briefing), *statements)
+
+
+def _binding(briefing: Briefing) -> tuple[MoveKind, ...]:
+    contract = isinstance(briefing.rules, ChoicesRules) and briefing.rules.contract
+    return (*_OF_PROTOCOL.get(briefing.protocol, ()), *(_OF_PROTOCOL["agreement"] if contract else ()))
 
 
 def instruction(briefing: Briefing) -> str:
     """Returns the instruction to answer with a function call, which replaces :attr:`Briefing.answer`."""
-    moves = ", ".join(kind.value for kind in _OF_PROTOCOL.get(briefing.protocol, ()))
+    moves = ", ".join(kind.value for kind in _binding(briefing))
     binding = fill(load("binding"), moves=moves) if moves else ""
     answer = fill(load("answer_tools"), name=escape_line(briefing.name), binding=binding)
     return f"{answer}\n{briefing.timing}" if briefing.timing else answer
@@ -130,6 +138,9 @@ def _content(move: MoveKind, briefing: Briefing) -> dict[str, Any]:
     if move is MoveKind.VOTE:
         options = [*briefing.space.issues[0].values(briefing.space.names)]
         return {"anyOf": [{"type": "string", "enum": options}, {"type": "null"}]}
+    if move is MoveKind.CHOOSE:
+        assert isinstance(briefing.rules, ChoicesRules)
+        return {"type": "string", "enum": [*briefing.rules.menu_of(briefing.agent)]}
     if move is MoveKind.CLAIM:
         return {"type": "string", "maxLength": LONGEST_CLAIM}
     return {"type": "integer"}

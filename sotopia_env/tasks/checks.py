@@ -14,15 +14,18 @@ from typing import Any
 from sotopia_env.foundation.errors import InvalidTaskError, Verbatim, Where
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes import AdditiveWorth, BallotRules, ChoiceIssue, ClaimsRules, ItemsIssue, OutcomeSpec
+from sotopia_env.outcomes.games.payoffs import GameWorth
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Issue
-from sotopia_env.outcomes.worth import BallotWorth, ClaimsWorth, TableWorth, WorthForm
+from sotopia_env.outcomes.valuation import WorthForm
+from sotopia_env.outcomes.worth import BallotWorth, ClaimsWorth, TableWorth
 from sotopia_env.world.outcome import references
 from sotopia_env.world.scenario import ADULT, RelationshipKind, Scenario, Seat, Task
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _MOST_LISTED = 20
 """Maximum number of values of a number issue for goals to name any of them; of a larger issue, only the limits."""
-_DISAGREEMENT = {"agreement": "no_agreement", "ballot": "no_decision", "claims": "none"}
+_DISAGREEMENT = {"agreement": "no_agreement", "ballot": "no_decision", "claims": "none", "choices": "no_choice"}
 
 
 def check(task: Task) -> None:
@@ -167,6 +170,8 @@ def _space_numbers(spec: OutcomeSpec) -> Iterator[float]:
         yield from _data_numbers(list(rules.options))
     elif isinstance(rules, ClaimsRules):
         yield from (rules.tries, *_data_numbers(list(rules.candidates)))
+    elif isinstance(rules, ChoicesRules):
+        yield from (rules.rounds, *_data_numbers(rules.model_dump(mode="json")), *_data_numbers(list(rules.shared)))
     elif rules.needs != "all":
         yield rules.needs.quorum
     for issue in spec.issues:
@@ -187,6 +192,8 @@ def _worth_numbers(spec: OutcomeSpec, worth: WorthForm) -> Iterator[float]:
         yield from worth.options.values()
     elif isinstance(worth, TableWorth):
         yield from (entry.value for entry in worth.table)
+    elif isinstance(worth, GameWorth):
+        yield from worth.numbers()
     elif isinstance(worth, AdditiveWorth):
         yield worth.constant
         parts = [list(_gains(issue, worth.issues[issue.name])) for issue in spec.issues]

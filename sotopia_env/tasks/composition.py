@@ -62,7 +62,7 @@ _FIXED: Mapping[str, tuple[str, ...]] = {
     "relationships": _names(RelationshipKind),
     "sources": (),
     "seats": (),
-    _VERIFIED: ("agreement", "ballot", "claims", "none; judged"),
+    _VERIFIED: ("agreement", "ballot", "claims", "choices", "none; judged"),
     "domains": (),
     "roles": (),
     "needs (ERG)": ("existence", "relatedness", "growth"),

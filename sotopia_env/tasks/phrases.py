@@ -53,6 +53,8 @@ def _binding_words(observation: Observation, move: Move, style: Phrases, seed: i
     if move.kind is MoveKind.CLAIM:
         templates = style.confirm if _is_named(observation, move.content) else style.claim
         return pick(templates, seed).format(claim=move.content)
+    if move.kind is MoveKind.CHOOSE:
+        return pick(style.choose, seed)
     terms = _terms(observation, move)
     return (
         pick(_WITHOUT_TERMS[move.kind], seed) if terms is None else _offer_words(observation, move, terms, style, seed)

@@ -28,7 +28,8 @@ from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, claim_te
 from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import ClaimsRules, OutcomeSpec
 from sotopia_env.outcomes.table import Claims, TableView
-from sotopia_env.outcomes.worth import ClaimsWorth, Valuation
+from sotopia_env.outcomes.valuation import Valuation
+from sotopia_env.outcomes.worth import ClaimsWorth
 
 
 @dataclass(frozen=True, slots=True)

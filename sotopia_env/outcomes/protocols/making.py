@@ -1,20 +1,24 @@
-"""The function that makes a task's protocol."""
+"""The function that makes a task's protocol; a protocol's module is imported on first use."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 
 from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.issues import Seats
-from sotopia_env.outcomes.protocols.agreement import Agreement
-from sotopia_env.outcomes.protocols.ballot import Ballot
-from sotopia_env.outcomes.protocols.claims import ClaimsProtocol
 from sotopia_env.outcomes.protocols.protocol import AnyProtocol
 from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.outcomes.specification import OutcomeSpec
 from sotopia_env.outcomes.variants import protocol_variant
 
-PROTOCOLS: Mapping[str, type[AnyProtocol]] = {kind.kind: kind for kind in (Agreement, Ballot, ClaimsProtocol)}
+_CLASSES: Mapping[str, str] = {
+    "agreement": "Agreement",
+    "ballot": "Ballot",
+    "claims": "ClaimsProtocol",
+    "choices": "ChoicesProtocol",
+}
+"""The class of each kind of rules, in the module that has the name of the kind."""
 
 
 def make_protocol(spec: OutcomeSpec, names: Seats, facts: Facts | None = None) -> AnyProtocol:
@@ -29,8 +33,10 @@ def make_protocol(spec: OutcomeSpec, names: Seats, facts: Facts | None = None) -
         InvalidValueError: ``names`` has another number of seats than ``spec``.
     """
     rules = spec.protocol
-    kind: type[AnyProtocol] = PROTOCOLS[rules.kind]
+    kind: type[AnyProtocol]
     if rules.variant:
         kind = protocol_variant(rules.variant, rules.kind)
+    else:
+        kind = getattr(importlib.import_module(f"sotopia_env.outcomes.protocols.{rules.kind}"), _CLASSES[rules.kind])
     protocol = kind(spec.resolved(facts), names)
     return protocol if facts is None else WithFacts(protocol, facts)

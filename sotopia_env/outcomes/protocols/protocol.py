@@ -19,7 +19,7 @@ from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
 from sotopia_env.outcomes.specification import OutcomeSpec, check_seats
 from sotopia_env.outcomes.table import TableView
-from sotopia_env.outcomes.worth import Valuation
+from sotopia_env.outcomes.valuation import Valuation
 
 S = TypeVar("S")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sotopia_env.foundation.errors import InvalidValueError, Where, check_number, check_whole
 from sotopia_env.policies.negotiators.bidding import Bids
@@ -68,7 +69,7 @@ class TitForTat(Negotiator):
     (v - u) / (1 - u) of the distance between the two opening positions. The same fraction of the seat's own distance,
     from 1 to u, is a concession of v - u. The concession is the mean over partners. This is the relative tactic of
     Faratin et al. over the whole negotiation. Partners that do not concede get only the goodwill, without which two
-    policies of this kind would never begin to concede.
+    policies of this kind would never begin to concede. In a game of choices it does what the others did last.
 
     Attributes:
         name: the policy's name.
@@ -78,6 +79,7 @@ class TitForTat(Negotiator):
         horizon: the number of the seat's turns over which the goodwill is given; at least 1.
     """
 
+    plays: ClassVar[str] = "copy"
     name: str = "tit-for-tat"
     reciprocity: float = 1.0
     goodwill: float = 0.3

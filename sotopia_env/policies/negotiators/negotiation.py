@@ -3,8 +3,9 @@
 In each turn a negotiator computes its *target*: the utility that it asks for, on a scale from 0 (no agreement) to 1
 (its best outcome). In an **agreement** it chooses its next offer, accepts the best open offer if that is worth at least
 as much (AC_next: Baarslag, Hindriks and Jonker, "Acceptance conditions in automated negotiation", 2013), and proposes
-otherwise. In a **ballot**, its offers are votes. For **claims**, it shares its facts first. It leaves once the outcome
-is settled. It uses only its own observation; in a task without a protocol it makes small talk.
+otherwise. In a **ballot**, its offers are votes. For **claims**, it shares its facts first. Of **choices** it makes the
+one that pays most against the others' last ones. It leaves once the outcome is settled. It uses only its own
+observation; in a task without a protocol it makes small talk.
 
 Every move comes with fitting words (:mod:`sotopia_env.tasks.phrases`). Negotiators ignore their partners' words, except
 the facts of a claims task (:mod:`sotopia_env.policies.negotiators.claiming`).
@@ -13,11 +14,13 @@ the facts of a claims task (:mod:`sotopia_env.policies.negotiators.claiming`).
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 from sotopia_env.outcomes import BallotRules, Move, MoveKind
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.table import TableView
 from sotopia_env.outcomes.worth import ClaimsWorth
+from sotopia_env.policies.choosers.chooser import choose, in_game
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.bidding import EPSILON, Bids
 from sotopia_env.policies.negotiators.claiming import SURE, expectation, fact, odds
@@ -59,6 +62,8 @@ class Negotiator(RuledAnswers):
     """Base of all negotiators. Subclasses define the target; some also choose offers and words themselves."""
 
     __slots__ = ()
+    plays: ClassVar[str] = "respond"
+    """The strategy in a game of choices (:data:`~sotopia_env.policies.choosers.strategies.STRATEGIES`)."""
 
     def target(self, bids: Bids) -> float:
         """Returns the utility that the seat asks for in this turn."""
@@ -102,6 +107,8 @@ class Negotiator(RuledAnswers):
             return small_talk(observation, seed)
         if table.settled:
             return leave(observation)
+        if in_game(observation):
+            return choose(observation, seed, self.plays, promises=False)
         if table.claims is not None:
             return self._solve(observation, seed)
         return self._vote(observation, table, seed) if table.votes is not None else self._bargain(observation, seed)

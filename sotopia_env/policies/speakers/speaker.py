@@ -17,6 +17,8 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
 from sotopia_env.outcomes.facts import PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.worth import BallotWorth, FactsWorth
+from sotopia_env.policies.choosers.chooser import choose as choose_option
+from sotopia_env.policies.choosers.chooser import in_game
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
@@ -60,6 +62,8 @@ class Speaker(RuledAnswers):
     def decide(self, observation: Observation, seed: int) -> Decision:
         """Returns the next statement or vote; small talk in a task without facts."""
         table, menu, facts = observation.table, observation.moves, observation.briefing.facts
+        if in_game(observation):
+            return self._play(observation, seed)
         if facts is None or table is None:
             return small_talk(observation, seed)
         if table.settled:
@@ -71,6 +75,13 @@ class Speaker(RuledAnswers):
         if move is None:
             return say(observation, words)
         return Decision(Action(ActionType.SPEAK, words, to, move)) if to else commit(observation, words, move)
+
+    def _play(self, observation: Observation, seed: int) -> Decision:
+        """In a game of choices it promises to co-operate and does so; a liar does what pays most."""
+        if self.votes == "uniform":
+            return choose_option(observation, seed, "uniform", promises=False)
+        lies = self.lies is not None and random.Random(seed).random() < self.lies
+        return choose_option(observation, seed, "deviate" if lies else "cooperate", promises=self.lies is not None)
 
     def choose(
         self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int

@@ -60,10 +60,11 @@ class Phrases:
     """Templates of the words for a move, by the kind of move; the defaults are plain English for any scenario.
 
     ``join`` is for a vote that another seat has cast too, ``unvote`` for withdrawing a vote, ``confirm`` for a claim
-    that a partner has named. A template may use ``{terms}`` (of offers), ``{option}``, ``{claim}`` and the fields that
-    ``fields`` returns. ``own_role``, ``role``, ``promise`` and ``state`` are for statements about one's own role,
-    another's role (``{name}``), one's own choice and a fact (``{text}``), each with its ``{value}``. ``nothing`` fills
-    a turn in which a script has nothing to tell, because an episode of silence ends.
+    that a partner has named, ``choose`` for a hidden choice, which it does not name. A template may use ``{terms}`` (of
+    offers), ``{option}``, ``{claim}`` and the fields that ``fields`` returns. ``own_role``, ``role``, ``promise`` and
+    ``state`` are for statements about one's own role, another's role (``{name}``), one's own choice and a fact
+    (``{text}``), each with its ``{value}``. ``nothing`` fills a turn in which a script has nothing to tell, because an
+    episode of silence ends.
 
     Attributes:
         fields: returns additional fields of offer templates, from a seat's briefing and terms in normal form; ``None``
@@ -88,6 +89,7 @@ class Phrases:
     unvote: tuple[str, ...] = ("I take my vote back for now.", "Let me think again; my vote is open.")
     claim: tuple[str, ...] = ("I say it is {claim}.", "My answer is {claim}.", "It must be {claim}.")
     confirm: tuple[str, ...] = ("Yes, it is {claim}.", "I say so too: {claim}.")
+    choose: tuple[str, ...] = ("I have made my choice.", "My mind is made up.", "So be it: I have chosen.")
     own_role: tuple[str, ...] = ("I am the {value}.", "My role is this: {value}.")
     role: tuple[str, ...] = ("{name} is the {value}.", "I say that {name} is the {value}.")
     promise: tuple[str, ...] = ("I am going to choose {value}.", "My choice will be {value}.")
@@ -123,12 +125,14 @@ class Family:
         phrases: templates of the words for moves; by default plain English for any terms.
         share: returns words that tell the partners a fact that the seat has not told yet, or ``None`` if there is no
             such fact; ``None`` for a family without facts.
+        about: what the family is, for its page; empty if the docstring of its module says it.
     """
 
     name: str
     draw: Callable[[random.Random, int, str], Draft]
     phrases: Phrases = Phrases()
     share: Callable[[Observation, int], str | None] | None = None
+    about: str = ""
 
     def generate(self, index: int, seed: int, level: str) -> Task:
         """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments give equal tasks.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_whole
@@ -23,27 +24,38 @@ _NAMES = (
     "mini_mafia",
     "briefing",
 )
+_GAMES = ("dilemma",)
 _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.families.{name}" for name in _NAMES})
+"""The modules of families that are code; the others (``_GAMES``) are files of data in :mod:`.games`."""
+
+
+@cache
+def _game(name: str) -> Family:
+    from sotopia_env.tasks.families.games.drawing import read_game_family
+
+    return read_game_family(name)
 
 
 class _Families(Mapping[str, Family]):
     """A mapping of names to families that imports a family's module on first use."""
 
     def __getitem__(self, name: str) -> Family:
+        if name in _GAMES:
+            return _game(name)
         family: Family = importlib.import_module(_MODULES[name]).FAMILY
         return family
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter((*_MODULES, *_GAMES))
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(_MODULES) + len(_GAMES)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in _MODULES
+        return isinstance(name, str) and (name in _MODULES or name in _GAMES)
 
     def __repr__(self) -> str:
-        return f"FAMILIES({', '.join(_MODULES)})"
+        return f"FAMILIES({', '.join(self)})"
 
 
 FAMILIES: Mapping[str, Family] = _Families()

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape
 from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, OutcomeSpace
 from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth, outline
 from sotopia_env.outcomes.facts import SeatFacts
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.worth import Worth
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
+
+if TYPE_CHECKING:
+    from sotopia_env.outcomes.games.game import Game
 
 briefing_text = reader(__package__)
 """Returns a text of the briefing by the name of its file."""
@@ -73,12 +78,13 @@ class Briefing:
         private_data: the numbers in ``private_info``, for programs.
         recipients: every name that may appear in an action's ``to``, with the agent id it means; empty where private
             actions are not possible.
-        protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``); empty without one.
+        protocol: the kind of the task's protocol (``agreement``, ``ballot``, ``claims``, ``choices``), or empty.
         space: the outcome space; ``None`` without a protocol.
         rules: the protocol's rules (whose assent is needed, how votes are counted); ``None`` without a protocol, and
             for claims, whose rules hold the answer.
         worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
         facts: what the seat reads about facts; ``None`` in a task without any.
+        game: the game of choices with the payoffs that the seat may know; ``None`` in other tasks.
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
             protocol.
         head: the text of all this.
@@ -103,9 +109,10 @@ class Briefing:
     protocol: str = ""
     space: OutcomeSpace | None = None
     worth: Worth | None = None
-    rules: AgreementRules | BallotRules | None = None
+    rules: AgreementRules | BallotRules | ChoicesRules | None = None
     outline: str = ""
     facts: SeatFacts | None = None
+    game: Game | None = None
 
 
 def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False) -> Briefing:
@@ -160,7 +167,19 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
         "" if spec is None else outline(spec, seat, task.names),
         None if scenario.facts is None else scenario.facts.view(agent),
+        _game(task, seat),
     )
+
+
+def _game(task: Task, seat: int) -> Game | None:
+    """The game of a task, with the payoffs of all seats where they are open, and else with the seat's own."""
+    spec = task.scenario.outcome
+    if spec is None or not isinstance(spec.protocol, ChoicesRules):
+        return None
+    from sotopia_env.outcomes.games.game import game_of
+
+    whole = game_of(spec.protocol, spec.worth)
+    return whole if spec.protocol.payoffs == "open" else whole.seen_by(seat)
 
 
 def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
@@ -176,7 +195,12 @@ def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
     return f'{{"action_type": "{kind.value}", "argument": "…", "move": {escape(form)}}}{escape(note)}'
 
 
-_OTHER_MOVES = {"ballot": '{"vote": "…"}', "claims": '{"claim": "…"}', "discussion": '{"state": {"…": "…"}}'}
+_OTHER_MOVES = {
+    "ballot": '{"vote": "…"}',
+    "claims": '{"claim": "…"}',
+    "choices": '{"choose": "…"}',
+    "discussion": '{"state": {"…": "…"}}',
+}
 
 
 def _head(task: Task, seat: int, profile: str, others: str) -> str:

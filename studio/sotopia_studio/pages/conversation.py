@@ -340,6 +340,7 @@ def _whole_table(table: Table) -> TableView | None:
         claims=claims,
         result=result,
         evidence=(),
+        rounds=protocol.table(table.state.table, None).rounds,
     )
 
 
@@ -352,7 +353,8 @@ def table_card(view: TableView, worths: Mapping[int, str] = MappingProxyType({})
     """
     names = view.space.names
     agents = [*names]
-    lines = [*(view.votes.lines(names) if view.votes else []), *(view.claims.lines(names) if view.claims else [])]
+    parts = (view.votes, view.claims, view.rounds)
+    lines = [line for part in parts if part is not None for line in part.lines(names)]
     lines += view.proofs
     offers = []
     for item in view.offers:

@@ -55,6 +55,8 @@ def sentences(name: str, task: Task, worth: dict[str, Any]) -> list[str]:
         return [task.scenario.shared_data["decision"]]  # type: ignore[list-item]  # what it is worth depends on facts
     if name == "mini_mafia":
         return [task.scenario.shared_data["roles"]["hidden"]]  # type: ignore[index]
+    if "game" in task.scenario.shared_data:
+        return [task.scenario.shared_data["unit"]]  # type: ignore[list-item]  # what counts has the numbers
     if name == "bargaining":
         return [f"${abs(worth['constant']):.0f}"]
     if name == "group_decision":
@@ -167,6 +169,12 @@ def notes(task: Task) -> tuple[int, int, int, bool]:
     return len(task.agents), sum(len(others) == 1 for others in secrets), secrets.count(()), proofs
 
 
+def play(task: Task) -> tuple[int, int, int]:
+    """Seats, rounds, and turns of talk before a choice."""
+    rules = spec_of(task)["protocol"]
+    return len(task.agents), rules["rounds"], rules["talks"]
+
+
 def difficulty(task: Task) -> tuple[float, ...]:
     """Conflict, zone, issues and outcomes, the shares to a twentieth."""
     rows, low = list(brute_payoffs(task)), references(task).disagreement
@@ -176,6 +184,9 @@ def difficulty(task: Task) -> tuple[float, ...]:
 
 
 LEVELS: dict[tuple[str, str], Callable[[Task], bool]] = {
+    ("dilemma", "easy"): lambda t: play(t) == (2, 5, 1),
+    ("dilemma", "medium"): lambda t: play(t) == (2, 3, 1),
+    ("dilemma", "hard"): lambda t: play(t) == (2, 1, 1),
     ("mini_mafia", "easy"): lambda t: roles(t) == (True, 1),
     ("mini_mafia", "medium"): lambda t: roles(t) == (False, 1),
     ("mini_mafia", "hard"): lambda t: roles(t) == (False, 2),
@@ -226,6 +237,10 @@ def brute_payoffs(task: Task) -> Iterator[tuple[float, ...]]:
     spec = spec_of(task)
     if spec["protocol"]["kind"] == "claims":
         yield tuple(worth["right"] for worth in spec["worth"])
+    elif spec["protocol"]["kind"] == "choices":
+        rounds = spec["protocol"]["rounds"]
+        for row in itertools.product(*(game_options(spec["protocol"], agent) for agent in task.agents)):
+            yield tuple(rounds * gain(worth, seat, row) for seat, worth in enumerate(spec["worth"]))
     elif spec["protocol"]["kind"] == "ballot":
         for option in spec["protocol"]["options"]:
             yield tuple(worth["options"][option] for worth in spec["worth"])
@@ -234,6 +249,28 @@ def brute_payoffs(task: Task) -> Iterator[tuple[float, ...]]:
         for row in itertools.product(*values):
             terms = dict(zip([issue["name"] for issue in spec["issues"]], row, strict=True))
             yield tuple(payoff(worth, agent, terms) for worth, agent in zip(spec["worth"], task.agents, strict=True))
+
+
+def game_options(rules: dict[str, Any], agent: str) -> list[str]:
+    if (amounts := rules["amounts"]) is not None:
+        return [str(n) for n in range(amounts["low"], amounts["high"] + 1, amounts["step"])]
+    return list(rules["own_options"].get(agent) or rules["options"])
+
+
+def gain(worth: dict[str, Any], seat: int, row: Sequence[str]) -> float:
+    """What a round pays to a seat."""
+    others = [option for number, option in enumerate(row) if number != seat]
+    if "counts" in worth:
+        return float(worth["counts"][row[seat]][others.count(worth["of"])])
+    if "payoffs" in worth:
+        cell = worth["payoffs"][row[seat]]
+        for option in others:
+            cell = cell[option]
+        return float(cell)
+    amounts, own, rest = list(map(float, row)), float(row[seat]), [float(option) for option in others]
+    values = {"own": own, "others": sum(rest), "total": sum(amounts), "lowest": min(amounts), "highest": max(amounts),
+              "below": float(own < min(rest)), "above": float(own > max(rest))}  # fmt: skip
+    return round(worth["constant"] + sum(weight * values[name] for name, weight in worth["per"].items()), 6)
 
 
 def issue_values(issue: dict[str, Any], agents: Sequence[str]) -> list[Any]:
@@ -255,13 +292,15 @@ def payoff(worth: dict[str, Any], agent: str, terms: dict[str, Any]) -> float:
     return round(total, 6)
 
 
-NO_OUTCOME = {"agreement": "no_agreement", "ballot": "no_decision", "claims": "none"}
+NO_OUTCOME = {"agreement": "no_agreement", "ballot": "no_decision", "claims": "none", "choices": "no_choice"}
 
 
 def possible(task: Task, gains: Sequence[float]) -> bool:
     """Whether as many seats as an outcome needs would agree to it."""
     rules = spec_of(task)["protocol"]
     willing = [agent for agent, gain in zip(task.agents, gains, strict=True) if gain >= 0]
+    if rules["kind"] == "choices":
+        return True
     if rules["kind"] == "ballot":
         return len(willing) >= 1
     if rules["needs"] == "all":
@@ -273,7 +312,8 @@ def possible(task: Task, gains: Sequence[float]) -> bool:
 def test_reference_points_equal_those_of_brute_force(name: str, level: str) -> None:
     task = tasks.family(name).generate(1, 4, level)
     points, spec = references(task), spec_of(task)
-    low = tuple(worth[NO_OUTCOME[spec["protocol"]["kind"]]] for worth in spec["worth"])
+    rounds = spec["protocol"].get("rounds", 1)
+    low = tuple(rounds * worth[NO_OUTCOME[spec["protocol"]["kind"]]] for worth in spec["worth"])
     payoffs = sorted(set(brute_payoffs(task)))
     able = [p for p in payoffs if possible(task, [u - d for u, d in zip(p, low, strict=True)])]
     rational = [p for p in payoffs if all(u >= d for u, d in zip(p, low, strict=True))]
@@ -318,6 +358,10 @@ def good_move(state: EpisodeState) -> Move | None:
     if rules["kind"] == "claims":
         return Move(MoveKind.CLAIM, rules["answer"])
     assert points.nash_terms is not None
+    if rules["kind"] == "choices":
+        view = observe(state, state.actor or "")
+        assert view.moves is not None
+        return Move(MoveKind.CHOOSE, points.nash_terms[view.briefing.name]) if view.moves.choose else None
     if rules["kind"] == "ballot":
         menu = observe(state, state.actor or "").moves
         assert menu is not None

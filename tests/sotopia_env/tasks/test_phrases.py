@@ -116,6 +116,10 @@ def test_every_phrasing_of_a_family_can_be_filled(name: str) -> None:
         "agreement": ("propose", space.terms_at(space.size - 1) if space.issues else None),
         "ballot": ("vote", space.terms_at(0).get("option")),
         "claims": ("claim", "Ana Lee"),
+        "choices": (
+            "state",
+            {f"choice of {observation.briefing.name}": space.terms_at(0).get(observation.briefing.name)},
+        ),
     }
     phrases = {words_for(state, *contents[kind], seed) for seed in range(200)}
     assert len(phrases) >= 5

@@ -24,6 +24,7 @@ NAMES = (
     "negotiation",
     "mini_mafia",
     "briefing",
+    "dilemma",
 )
 
 

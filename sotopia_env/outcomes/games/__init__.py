@@ -1,0 +1,1 @@
+"""Games of choices: their rules and payoffs as data."""

@@ -1,0 +1,137 @@
+"""A game of choices as its seats know it: options, payoffs of profiles, and the option that serves or punishes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth
+from sotopia_env.outcomes.games.rules import ChoicesRules
+from sotopia_env.outcomes.valuation import WorthForm, exact_decimal
+
+Choices = tuple[str, ...]
+"""The option of every seat, in seat order."""
+_MOST_TRIED = 4_096
+"""The number of combinations of the others' choices from which on only equal choices of all others are tried."""
+
+
+def game_of(rules: ChoicesRules, worths: Sequence[WorthForm]) -> Game:
+    """Returns a game with the payoffs of all its seats."""
+    known = tuple([worth for worth in worths if isinstance(worth, GameWorth)])
+    return Game(rules, tuple(f"agent_{seat}" for seat in range(len(worths))), known)
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game with the payoffs that its reader knows.
+
+    Attributes:
+        rules: the rules.
+        agents: agent ids in seat order.
+        worths: the payoffs of a round to each seat; ``None`` where they are not known.
+    """
+
+    rules: ChoicesRules
+    agents: tuple[str, ...]
+    worths: tuple[GameWorth | None, ...]
+
+    def seen_by(self, seat: int) -> Game:
+        """Returns the game with the payoffs of one seat alone."""
+        return Game(self.rules, self.agents, tuple(w if n == seat else None for n, w in enumerate(self.worths)))
+
+    @cached_property
+    def options(self) -> tuple[Choices, ...]:
+        """The options of each seat, without that of delegating."""
+        return tuple(self.rules.options_of(agent) for agent in self.agents)
+
+    def profiles(self) -> Iterator[Choices]:
+        """Every combination of choices; the last seat's varies fastest."""
+        return itertools.product(*self.options)
+
+    def gain(self, seat: int, profile: Sequence[str]) -> Fraction:
+        """Returns the payoff of a round to a seat whose payoffs are known; with a stock, as long as it lasts."""
+        worth = self.worths[seat]
+        assert worth is not None, "the payoffs of this seat are not open"
+        return worth.gain(seat, self.rules.played(profile))
+
+    def welfare(self, profile: Sequence[str]) -> Fraction:
+        """Returns the sum of the payoffs that are known; with a stock, over all rounds in which all choose alike."""
+        seats = [seat for seat, worth in enumerate(self.worths) if worth is not None]
+        if self.rules.stock is None:
+            return sum((self.gain(seat, profile) for seat in seats), Fraction(0))
+        return sum((self._drawn(seat, profile) for seat in seats), Fraction(0))
+
+    def _drawn(self, seat: int, profile: Sequence[str]) -> Fraction:
+        stock, worth, total = self.rules.stock, self.worths[seat], Fraction(0)
+        assert stock is not None
+        assert isinstance(worth, AmountsWorth)
+        level = Fraction(exact_decimal(stock.start))
+        for _ in range(self.rules.rounds):
+            amounts = stock.received(level, [Fraction(option) for option in profile])
+            total += worth.gain_of(seat, amounts)
+            level = stock.after(level, sum(amounts, Fraction(0)))
+        if stock.goal is not None and level >= exact_decimal(stock.goal):
+            total += Fraction(exact_decimal(stock.prize))
+        return total
+
+    def tried(self, seat: int, option: str) -> Iterator[Choices]:
+        """Yields profiles in which ``seat`` chooses ``option``: all, or where they are too many, with equal others."""
+        others = [own for number, own in enumerate(self.options) if number != seat]
+        size = 1
+        for own in others:
+            size *= len(own)
+        if size <= _MOST_TRIED and self.rules.stock is None:
+            rows: Iterator[Choices] = itertools.product(*others)
+        else:
+            rows = ((other,) * len(others) for other in others[0])
+        for row in rows:
+            yield (*row[:seat], option, *row[seat:])
+
+    @cached_property
+    def cooperation(self) -> Choices:
+        """The first profile with the greatest welfare: of all where these are few, else of those of equal choices."""
+        size = 1
+        for own in self.options:
+            size *= len(own)
+        if size <= _MOST_TRIED and self.rules.stock is None:
+            return max(self.profiles(), key=self.welfare)
+        return max(((option,) * len(self.agents) for option in self.options[0]), key=self.welfare)
+
+    @cached_property
+    def _punishments(self) -> dict[int, str]:
+        return {}
+
+    def punishment(self, seat: int) -> str:
+        """Returns the option of ``seat`` with which the others can get least, whatever they do."""
+        if seat not in self._punishments:
+            self._punishments[seat] = min(self.options[seat], key=lambda option: self._most_left(seat, option))
+        return self._punishments[seat]
+
+    def _most_left(self, seat: int, option: str) -> Fraction:
+        known = [other for other, worth in enumerate(self.worths) if worth is not None and other != seat]
+        if not known or self.rules.stock is not None:
+            # With a stock, taking most leaves least.
+            return -Fraction(option) if self.rules.stock is not None else Fraction(0)
+        return max(self._sum(profile, known) for profile in self.tried(seat, option))
+
+    def _sum(self, profile: Choices, seats: Sequence[int]) -> Fraction:
+        return sum((self.gain(seat, profile) for seat in seats), Fraction(0))
+
+    def reply(self, seat: int, profiles: Sequence[Choices]) -> str:
+        """Returns the option of ``seat`` with the highest mean payoff against the others' choices in ``profiles``."""
+
+        def mean(option: str) -> Fraction:
+            return sum((self.gain(seat, (*p[:seat], option, *p[seat + 1 :])) for p in profiles), Fraction(0))
+
+        return max(self.options[seat], key=mean)
+
+    def reply_to_any(self, seat: int) -> str:
+        """Returns the option of ``seat`` with the highest mean payoff if the others choose at random."""
+
+        def total(option: str) -> Fraction:
+            return sum((self.gain(seat, profile) for profile in self.tried(seat, option)), Fraction(0))
+
+        return max(self.options[seat], key=total)

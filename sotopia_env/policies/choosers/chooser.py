@@ -1,0 +1,88 @@
+"""Scripts for games of choices: what they announce and what they choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.outcomes import Menu, Move, MoveKind
+from sotopia_env.outcomes.table import TableView
+from sotopia_env.policies.choosers.strategies import STRATEGIES, GameView
+from sotopia_env.policies.interviews import RuledAnswers
+from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
+from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Decision
+
+Plays = Literal["cooperate", "deviate", "copy", "trigger", "reciprocate", "respond", "uniform"]
+
+
+def in_game(observation: Observation) -> bool:
+    """Whether the task is a game of choices."""
+    return observation.table is not None and observation.table.rounds is not None
+
+
+def choose(observation: Observation, seed: int, plays: str, promises: bool) -> Decision:
+    """Returns the next choice, the announcement before it, or words while others choose.
+
+    Args:
+        observation: of a seat in a game of choices.
+        seed: of the decision.
+        plays: a name of :data:`STRATEGIES`.
+        promises: whether to announce, once a round, that the seat will co-operate.
+    """
+    table, menu, game = observation.table, observation.moves, observation.briefing.game
+    if table is None or table.settled or game is None or table.rounds is None:
+        return leave(observation)
+    view = GameView(observation, game, table.rounds, seed)
+    if menu is None:
+        return SILENCE
+    if menu.choose:
+        move = Move(MoveKind.CHOOSE, STRATEGIES[plays](view))
+        return commit(observation, phrase(observation, move, seed), move)
+    announcement = _announcement(view, menu, table) if promises else None
+    words = phrase(observation, announcement, seed)
+    return say(observation, words) if announcement is None else commit(observation, words, announcement)
+
+
+def _announcement(view: GameView, menu: Menu, table: TableView) -> Move | None:
+    """The promise to co-operate, once in a round and before the choice."""
+    facts, own = view.observation.briefing.facts, view.observation.agent
+    if facts is None or view.rounds.pending[view.seat] is not None or own in view.announcements:
+        return None
+    name = next((name for name, v in facts.variables.items() if v.kind == "choice" and v.of == own), "")
+    return Move(MoveKind.STATE, {name: view.cooperation}) if name in menu.statements.state else None
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser(RuledAnswers):
+    """Plays a game of choices by a fixed strategy; elsewhere it makes small talk.
+
+    Attributes:
+        name: the policy's name.
+        plays: ``cooperate`` with all; ``deviate`` to what pays most if the others co-operate; ``copy`` what the others
+            did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate`` what was announced, or
+            done; ``respond`` best to what the others did last; ``uniform``: at random.
+        promises: whether it announces in each round that it will co-operate.
+    """
+
+    name: str = "promiser"
+    plays: Plays = "cooperate"
+    promises: bool = True
+
+    def __post_init__(self) -> None:
+        if self.plays not in STRATEGIES:
+            raise InvalidValueError(field=f"{self.name}.plays", got=self.plays, valid=STRATEGIES)
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the next choice or announcement."""
+        return self.decide(observation, seed)
+
+    def decide(self, observation: Observation, seed: int) -> Decision:
+        """Returns the next choice or announcement; small talk in a task that is not a game of choices."""
+        return (
+            choose(observation, seed, self.plays, self.promises)
+            if in_game(observation)
+            else small_talk(observation, seed)
+        )

@@ -56,6 +56,9 @@ def _of_outcome(spec: OutcomeSpec) -> str:
         return f"an agreement on {_named([issue.name for issue in spec.issues])}"
     if isinstance(spec.protocol, BallotRules):
         return f"a vote for {_named(list(spec.protocol.options), 'or')}"
+    if isinstance(spec.protocol, ChoicesRules):
+        times = "one choice" if spec.protocol.rounds == 1 else f"{spec.protocol.rounds} rounds of choices"
+        return f"{times} of every seat"
     return f"the right answer, claimed by {'every seat' if spec.protocol.needs == 'all' else 'one seat'}"
 
 

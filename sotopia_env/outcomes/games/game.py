@@ -12,7 +12,7 @@ from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.valuation import WorthForm, exact_decimal
 
-Choices = tuple[str, ...]
+Row = tuple[str, ...]
 """The option of every seat, in seat order."""
 _MOST_TRIED = 4_096
 """The number of combinations of the others' choices from which on only equal choices of all others are tried."""
@@ -43,11 +43,11 @@ class Game:
         return Game(self.rules, self.agents, tuple(w if n == seat else None for n, w in enumerate(self.worths)))
 
     @cached_property
-    def options(self) -> tuple[Choices, ...]:
+    def options(self) -> tuple[Row, ...]:
         """The options of each seat, without that of delegating."""
         return tuple(self.rules.options_of(agent) for agent in self.agents)
 
-    def profiles(self) -> Iterator[Choices]:
+    def profiles(self) -> Iterator[Row]:
         """Every combination of choices; the last seat's varies fastest."""
         return itertools.product(*self.options)
 
@@ -77,21 +77,21 @@ class Game:
             total += Fraction(exact_decimal(stock.prize))
         return total
 
-    def tried(self, seat: int, option: str) -> Iterator[Choices]:
+    def tried(self, seat: int, option: str) -> Iterator[Row]:
         """Yields profiles in which ``seat`` chooses ``option``: all, or where they are too many, with equal others."""
         others = [own for number, own in enumerate(self.options) if number != seat]
         size = 1
         for own in others:
             size *= len(own)
         if size <= _MOST_TRIED and self.rules.stock is None:
-            rows: Iterator[Choices] = itertools.product(*others)
+            rows: Iterator[Row] = itertools.product(*others)
         else:
             rows = ((other,) * len(others) for other in others[0])
         for row in rows:
             yield (*row[:seat], option, *row[seat:])
 
     @cached_property
-    def cooperation(self) -> Choices:
+    def cooperation(self) -> Row:
         """The first profile with the greatest welfare: of all where these are few, else of those of equal choices."""
         size = 1
         for own in self.options:
@@ -117,10 +117,10 @@ class Game:
             return -Fraction(option) if self.rules.stock is not None else Fraction(0)
         return max(self._sum(profile, known) for profile in self.tried(seat, option))
 
-    def _sum(self, profile: Choices, seats: Sequence[int]) -> Fraction:
+    def _sum(self, profile: Row, seats: Sequence[int]) -> Fraction:
         return sum((self.gain(seat, profile) for seat in seats), Fraction(0))
 
-    def reply(self, seat: int, profiles: Sequence[Choices]) -> str:
+    def reply(self, seat: int, profiles: Sequence[Row]) -> str:
         """Returns the option of ``seat`` with the highest mean payoff against the others' choices in ``profiles``."""
 
         def mean(option: str) -> Fraction:

@@ -26,7 +26,7 @@ from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
 from sotopia_env.outcomes.protocols.agreement import Agreement, AgreementState
-from sotopia_env.outcomes.protocols.protocol import Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import Choices, Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import AgreementRules, OutcomeSpec
 from sotopia_env.outcomes.table import HIDDEN, Rounds, TableView
 from sotopia_env.outcomes.valuation import exact_decimal
@@ -252,7 +252,7 @@ class ChoicesProtocol(Protocol[GameState]):
         """Whether nothing more can be chosen."""
         return state.over
 
-    def choices(self, state: GameState, seat: str) -> tuple[str | None, ...]:
+    def choices(self, state: GameState, seat: str) -> Choices:
         """The choices of ``seat``, one per round that has begun; the last is the one of this round, or ``None``."""
         index = self._seat_of[seat]
         return (*[row[index] for row in state.chosen], state.pending[index])

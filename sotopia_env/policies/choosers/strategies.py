@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sotopia_env.outcomes.games.game import Choices, Game
+from sotopia_env.outcomes.games.game import Game, Row
 from sotopia_env.outcomes.move import MoveKind
 from sotopia_env.outcomes.table import Rounds
 from sotopia_env.world.observation import Observation
@@ -55,11 +55,11 @@ class GameView:
         return self.game.reply(self.seat, [self.game.cooperation])
 
     @cached_property
-    def past(self) -> tuple[Choices, ...]:
+    def past(self) -> tuple[Row, ...]:
         """The rounds in which the seat saw all choices."""
         return tuple(row for row in self.rounds.played if all(row))
 
-    def defected(self, row: Choices) -> bool:
+    def defected(self, row: Row) -> bool:
         """Whether another seat did not co-operate in a round."""
         pairs = zip(row, self.game.cooperation, strict=True)
         return any(own != best for number, (own, best) in enumerate(pairs) if number != self.seat)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sotopia_env.outcomes.amounts import conjunction
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, OutcomeSpec
 from sotopia_env.world.scenario import Scenario
 

@@ -5,6 +5,9 @@ import torch
 from datasets import Dataset
 from pydantic import ValidationError
 from sotopia_training.attribution.by_outcome import make_attributor
+from sotopia_training.data.samples import RowMaker
+from sotopia_training.data.sources import SourceSettings
+from sotopia_training.fitting import behavior_cloning
 from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.multi_turn import EpisodeRollout, episode_reward, prompt_rows, trainer_class
@@ -14,8 +17,9 @@ from sotopia_training.grpo.token_episodes import TokenPlayer
 from sotopia_training.grpo.token_seat import FocalTurn, TokenFormat, TokenSeat
 from sotopia_training.grpo.turn_rewards import AttributedTurns, make_turn_rewarder
 from sotopia_training.models.loading import find_model, load_causal_lm
+from sotopia_training.models.tiny_base import make_tiny_model, make_tiny_tokenizer
 from sotopia_training.models.tokenizers import answer_ids
-from sotopia_training.stage.settings import ModelSettings
+from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
 from sotopia_env import tasks
 from sotopia_env.adapters import Seats
@@ -24,10 +28,13 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.waiting import wait
 from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.runs.plan import plan_episodes
+from sotopia_env.runs.rollout import run_episodes
+from sotopia_env.storage.directory import read_run
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
-from tests.sotopia_training.conftest import SHORT
+from tests.sotopia_training.conftest import SHORT, made_once
 from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
 from tests.sotopia_training.played import ACCEPT, haggling, played
 
@@ -223,5 +230,51 @@ def test_a_stage_trains_on_standing_rewards(cloned, tmp_path):
     assert len(rewards) == 2
     assert any(rewards)
     before, after = (load_causal_lm(ModelSettings(base=str(find_model(path)))) for path in (cloned, tmp_path))
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert not all(torch.equal(old, new) for old, new in pairs)
+
+
+MAFIA = SITUATIONS.model_copy(
+    update={"families": ("mini_mafia",), "level": "medium", "partners": ("bayesian",), "max_turns": 9, "count": 1}
+)
+SPOKEN = PromptSettings(format="brief", max_length=1200, max_answer=120)
+
+
+@pytest.fixture(scope="module")
+def speaker(tmp_path_factory):
+    """A tiny model that was trained a little on the words and statements of scripts in one game."""
+
+    def make(folder):
+        game = tasks.generate(MAFIA.families, MAFIA.count, MAFIA.task_seed, MAFIA.level)
+        run, base, maker = folder.with_name("games"), folder.with_name("tiny-speaker"), RowMaker(SPOKEN)
+        plans = plan_episodes(game, [(make_policy("deceiver:lies=0.5"),)], repeats=8)
+        wait(run_episodes(plans, evaluator=None, run_dir=run, progress=False))
+        rows = [row for episode in read_run(run) for seat in episode.task.agents for row in maker.rows(episode, seat)]
+        texts = [text for row in rows for text in (*(message["content"] for message in row.prompt), row.completion)]
+        make_tiny_model(base, make_tiny_tokenizer(texts), context=2048)
+        behavior_cloning.run(
+            behavior_cloning.BehaviorCloningSettings(
+                model=ModelSettings(base=str(base), lora=None),
+                prompt=SPOKEN,
+                data=(SourceSettings(run=str(run), scored=False),),
+                validation=0,
+                output=str(folder),
+                trainer={"learning_rate": 3e-3, "max_steps": 50, "per_device_train_batch_size": 8, "save_steps": 50},
+            )
+        )
+
+    return made_once(tmp_path_factory, "speaker", make)
+
+
+def test_a_stage_trains_on_what_the_others_believe(speaker, tmp_path):
+    grpo.run(multi_turn_settings(start_from=str(speaker), output=str(tmp_path), situations=MAFIA, reward=BELIEFS))
+    history = read_json(tmp_path / "checkpoints" / "checkpoint-2" / "trainer_state.json")["log_history"]
+    steps = [entry for entry in history if "turns/reward" in entry]
+    assert len(steps) == 2
+    assert all(entry["grad_norm"] > 0 for entry in steps)
+    # What is left of the rewards of turns without the penalty for impossible answers is the change of beliefs.
+    changes = [entry["turns/reward"] - entry["episodes/penalty"] for entry in steps]
+    assert any(abs(change) > 1e-4 for change in changes)
+    before, after = (load_causal_lm(ModelSettings(base=str(find_model(path)))) for path in (speaker, tmp_path))
     pairs = zip(before.parameters(), after.parameters(), strict=True)
     assert not all(torch.equal(old, new) for old, new in pairs)

@@ -10,6 +10,9 @@ be proved, who knows a confidential fact is not said, and each seat has a fact t
 
 The channel rules are those of SOTOPIA-TOM (arXiv 2605.02307): public facts may go to all, private ones to the right
 person directly, and some to nobody.
+
+**Languages.** ``briefing-es`` and ``briefing-zh`` are the same tasks in Spanish and in Chinese, for the same
+seeds; the frame of observations remains English, and people are not described.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import BallotRules, OutcomeSpec
-from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.outcomes.facts import Facts, Variable
 from sotopia_env.outcomes.worth import FactsWorth
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
@@ -93,14 +96,14 @@ class _Matter:
         return OutcomeSpec(protocol=rules, worth=(FactsWorth(facts=facts),) * len(self.jobs))
 
 
-def _draw(rng: random.Random, index: int, level: str) -> Draft:
+def _draw(texts: _BriefingTexts, rng: random.Random, index: int, level: str) -> Draft:
     occasion = texts.settings[rng.choice(tuple(texts.settings))]
     seats = _SEATS[level]
     characters = draw_characters(rng, seats)
     matter = _Matter(
         tuple(rng.sample(occasion.options, OPTIONS)), tuple(rng.sample(occasion.jobs, seats)), _profile(rng, seats)
     )
-    words = {"people": conjunction([c.name for c in characters]), "options": conjunction(matter.options)}
+    words = {"people": texts.enumeration([c.name for c in characters]), "options": texts.enumeration(matter.options)}
     context = rng.choice(occasion.contexts).format(**words)
     return Draft(
         characters=characters,
@@ -173,5 +176,11 @@ def _variable(rng: random.Random, item: _Item, fields: Mapping[str, object]) -> 
     return Variable.model_validate({"name": item.name, "options": options, "value": rng.choice(options), **fields})
 
 
-FAMILY = Family(NAME, _draw, texts.phrases)
+FAMILY = Family(NAME, partial(_draw, texts), texts.phrases)
 """The family; the module's docstring states its rules."""
+
+
+def in_language(language: str) -> Family:
+    """Returns the family with its texts in another language: the same tasks, for the same seeds."""
+    words = read_texts(_BriefingTexts, NAME, language)
+    return Family(f"{NAME}-{language}", partial(_draw, words), words.phrases, language=language)

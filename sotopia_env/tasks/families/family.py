@@ -7,7 +7,7 @@ specification alone (:mod:`sotopia_env.world.outcome`), as with any scenario fil
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.space import Terms
 from sotopia_env.tasks.people import draw_relationships
+from sotopia_env.tasks.texts import ENGLISH
 from sotopia_env.world.observation import Briefing, Observation
-from sotopia_env.world.scenario import Character, Scenario, Seat, Task
+from sotopia_env.world.scenario import VIGNETTE, Character, Scenario, Seat, Task
 
 LEVELS = ("easy", "medium", "hard")
 """Difficulty levels that every family offers."""
@@ -106,10 +107,17 @@ class FamilyTexts(Record):
     Attributes:
         hints: hints, of which each seat gets one.
         phrases: templates of the words for moves.
+        joiners: what stands between the members of a list, and before its last one.
     """
 
     hints: tuple[str, ...]
     phrases: Phrases
+    joiners: tuple[str, str] = (", ", " and ")
+
+    def enumeration(self, names: Sequence[str]) -> str:
+        """Returns the names as part of a sentence, such as ``Ana, Ben and Cleo``."""
+        between, last = self.joiners
+        return last.join(filter(None, [between.join(names[:-1]), names[-1]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,7 @@ class Family:
         share: returns words that tell the partners a fact that the seat has not told yet, or ``None`` if there is no
             such fact; ``None`` for a family without facts.
         about: what the family is, for its page; empty if the docstring of its module says it.
+        language: the code of the language of its texts.
     """
 
     name: str
@@ -133,6 +142,12 @@ class Family:
     phrases: Phrases = Phrases()
     share: Callable[[Observation, int], str | None] | None = None
     about: str = ""
+    language: str = ENGLISH
+
+    @property
+    def stem(self) -> str:
+        """The name without the language: families with one stem draw the same tasks."""
+        return self.name.removesuffix(f"-{self.language}")
 
     def generate(self, index: int, seed: int, level: str) -> Task:
         """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments give equal tasks.
@@ -149,7 +164,7 @@ class Family:
         _check_request(index, seed, level)
         # A generator per task, not per sequence: any task can be drawn without those before it. Seeding with a text
         # hashes it (SHA-512), so neighbouring indices are not correlated.
-        rng = random.Random(f"{self.name} {level} {seed} {index}")
+        rng = random.Random(f"{self.stem} {level} {seed} {index}")
         draft = self.draw(rng, index, level)
         scenario = Scenario(
             id=f"{self.name}-{level}-{seed}-{index}",
@@ -159,13 +174,26 @@ class Family:
             max_turns=draft.max_turns,
             private_messages=draft.private_messages,
             source=f"procedural family {self.name}",
-            tags=(self.name, level, *draft.tags),
+            tags=(self.stem, level, *draft.tags, *self._version(index, seed, level)),
             outcome=draft.outcome,
             facts=draft.facts,
         )
         # Drawn last, so that a change in how relationships are drawn leaves every scenario as it is.
-        relationships = draw_relationships(rng, draft.characters)
-        return Task(id=scenario.id, scenario=scenario, characters=draft.characters, relationships=relationships)
+        characters, relationships = draft.characters, draw_relationships(rng, draft.characters)
+        if self.language != ENGLISH:
+            # People are described in English alone; names, ages and characters in numbers remain.
+            characters = tuple(one.model_copy(update=_UNDESCRIBED) for one in characters)
+            relationships = tuple(one.model_copy(update={"backstory": "", "facts": {}}) for one in relationships)
+        return Task(id=scenario.id, scenario=scenario, characters=characters, relationships=relationships)
+
+    def _version(self, index: int, seed: int, level: str) -> tuple[str, ...]:
+        """Tags by which a translation is the same situation as the task in English, under another condition."""
+        if self.language == ENGLISH:
+            return ()
+        return f"language={self.language}", f"{VIGNETTE}={self.stem}-{level}-{seed}-{index}"
+
+
+_UNDESCRIBED = {"occupation": "", "public_info": "", "personality": "", "secret": ""}
 
 
 def _check_request(index: int, seed: int, level: str) -> None:

@@ -7,6 +7,9 @@ mafioso, the mafioso gets 1 if it is somebody else. Only words decide, because r
 
 **Levels.** ``easy``: roles can be shown, which is proof. ``medium``: the game of the source. ``hard``: the mafioso also
 knows who the detective is. :func:`town_chance` enumerates the chance of the town for seats that vote by what they know.
+
+**Languages.** ``mini_mafia-es`` and ``mini_mafia-zh`` are the same tasks in Spanish and in Chinese, for the same
+seeds; the frame of observations remains English, and people are not described.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import BallotRules, OutcomeSpec
-from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.outcomes.facts import Deal, Facts, Variable
 from sotopia_env.outcomes.worth import FactsWorth
 from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
@@ -37,8 +40,10 @@ class _Setting(Record):
 
 
 class _MafiaTexts(FamilyTexts):
-    """Settings, and templates of rules and goals."""
+    """Settings, and templates of rules and goals; and the names of the variables that belong to a person."""
 
+    role_name: str
+    vote_name: str
     settings: dict[str, _Setting]
     rules: tuple[str, ...]
     levels: dict[str, str]
@@ -55,14 +60,14 @@ HIDDEN, INFORMED, PLAIN = range(3)
 """Indices of the roles: the mafioso, the detective and the villager."""
 
 
-def _draw(rng: random.Random, index: int, level: str) -> Draft:
+def _draw(texts: _MafiaTexts, rng: random.Random, index: int, level: str) -> Draft:
     *characters, victim = draw_characters(rng, SEATS + 1)
     setting = texts.settings[rng.choice(tuple(texts.settings))]
     names = [character.name for character in characters]
     words = {**dict(zip(("hidden", "informed", "plain"), setting.roles, strict=True)), "verdict": setting.verdict}
     holders = rng.sample(range(SEATS), SEATS)  # role to seat
     roles = {seat: role for role, seat in enumerate(holders)}
-    context = rng.choice(setting.contexts).format(victim=victim.name, people=conjunction(names))
+    context = rng.choice(setting.contexts).format(victim=victim.name, people=texts.enumeration(names))
     goals = (texts.hidden_goals, texts.informed_goals, texts.plain_goals)
     return Draft(
         characters=tuple(characters),
@@ -75,8 +80,8 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
             )
             for seat in range(SEATS)
         ),
-        outcome=_outcome(names, roles, setting.roles),
-        facts=_facts(characters, roles, setting.roles, level),
+        outcome=_outcome(names, [texts.role_name.format(name=name) for name in names], roles, setting.roles),
+        facts=_facts(texts, characters, roles, setting.roles, level),
         shared_data={"roles": dict(zip(("hidden", "informed", "plain"), setting.roles, strict=True))},
         tags=("mixed",),
         max_turns=(TALKS + 1) * SEATS,
@@ -85,28 +90,32 @@ def _draw(rng: random.Random, index: int, level: str) -> Draft:
 
 def role_of(name: str) -> str:
     """Returns the name of the variable that is the role of a person."""
-    return f"role of {name}"
+    return texts.role_name.format(name=name)
 
 
-def _outcome(names: Sequence[str], roles: Mapping[int, int], labels: Sequence[str]) -> OutcomeSpec:
+def _outcome(
+    names: Sequence[str], variables: Sequence[str], roles: Mapping[int, int], labels: Sequence[str]
+) -> OutcomeSpec:
     # What the worth of the town says is true whoever it is, so that reading it tells nothing.
-    town = FactsWorth(facts={role_of(name): {labels[HIDDEN]: {name: 1.0}} for name in names})
+    town = FactsWorth(facts={role: {labels[HIDDEN]: {name: 1.0}} for role, name in zip(variables, names, strict=True)})
     worths = []
-    for seat, name in enumerate(names):
+    for seat, (role, name) in enumerate(zip(variables, names, strict=True)):
         others = {other: 1.0 for other in names if other != name}
-        hidden = FactsWorth(facts={role_of(name): {labels[HIDDEN]: others}})
+        hidden = FactsWorth(facts={role: {labels[HIDDEN]: others}})
         worths.append(hidden if roles[seat] == HIDDEN else town)
     rules = BallotRules(options=tuple(names), secret=True, ties="lot", opens=TALKS, own=False)
     return OutcomeSpec(protocol=rules, worth=tuple(worths))
 
 
-def _facts(characters: Sequence[Character], roles: Mapping[int, int], labels: Sequence[str], level: str) -> Facts:
+def _facts(
+    texts: _MafiaTexts, characters: Sequence[Character], roles: Mapping[int, int], labels: Sequence[str], level: str
+) -> Facts:
     names = [character.name for character in characters]
     hidden = next(seat for seat, role in roles.items() if role == HIDDEN)
     scapegoat = next(seat for seat, role in roles.items() if role == INFORMED)
     dealt = tuple(
         Variable(
-            name=role_of(name),
+            name=texts.role_name.format(name=name),
             options=tuple(labels),
             value=labels[roles[seat]],
             kind="role",
@@ -118,7 +127,7 @@ def _facts(characters: Sequence[Character], roles: Mapping[int, int], labels: Se
     )
     votes = tuple(
         Variable(
-            name=f"vote of {name}",
+            name=texts.vote_name.format(name=name),
             options=tuple(other for other in names if other != name),
             kind="choice",
             of=f"agent_{seat}",
@@ -128,7 +137,7 @@ def _facts(characters: Sequence[Character], roles: Mapping[int, int], labels: Se
     informs: dict[str, tuple[str, ...]] = {labels[INFORMED]: (labels[HIDDEN],)}
     if level == "hard":
         informs[labels[HIDDEN]] = (labels[INFORMED],)
-    deal = Deal(variables=tuple(map(role_of, names)), values=tuple(sorted(labels)), informs=informs)
+    deal = Deal(variables=tuple(variable.name for variable in dealt), values=tuple(sorted(labels)), informs=informs)
     return Facts(variables=(*dealt, *votes), deals=(deal,))
 
 
@@ -148,5 +157,11 @@ def town_chance(votes: Sequence[Iterable[int]]) -> Fraction:
     return total / len(ballots)
 
 
-FAMILY = Family(NAME, _draw, texts.phrases)
+FAMILY = Family(NAME, partial(_draw, texts), texts.phrases)
 """The family; the module's docstring states its rules."""
+
+
+def in_language(language: str) -> Family:
+    """Returns the family with its texts in another language: the same tasks, for the same seeds."""
+    words = read_texts(_MafiaTexts, NAME, language)
+    return Family(f"{NAME}-{language}", partial(_draw, words), words.phrases, language=language)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, check_whole
 from sotopia_env.tasks.families.family import Family
+from sotopia_env.tasks.texts import LANGUAGES
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.taskset import TaskSet
 
@@ -36,12 +37,28 @@ def _game(name: str) -> Family:
     return read_game_family(name)
 
 
+TRANSLATIONS = tuple(f"{name}-{language}" for name in ("mini_mafia", "briefing") for language in LANGUAGES)
+"""The names of families in other languages than English: the same tasks, for the same seeds."""
+
+
+@cache
+def _translation(name: str) -> Family:
+    stem, _, language = name.rpartition("-")
+    family: Family = importlib.import_module(_MODULES[stem]).in_language(language)
+    return family
+
+
 class _Families(Mapping[str, Family]):
-    """A mapping of names to families that imports a family's module on first use."""
+    """A mapping of names to families that imports a family's module on first use.
+
+    It also has the :data:`TRANSLATIONS`, which it does not list: a set of all families has each of them once.
+    """
 
     def __getitem__(self, name: str) -> Family:
         if name in _GAMES:
             return _game(name)
+        if name in TRANSLATIONS:
+            return _translation(name)
         family: Family = importlib.import_module(_MODULES[name]).FAMILY
         return family
 
@@ -52,7 +69,7 @@ class _Families(Mapping[str, Family]):
         return len(_MODULES) + len(_GAMES)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in _MODULES or name in _GAMES)
+        return isinstance(name, str) and (name in _MODULES or name in _GAMES or name in TRANSLATIONS)
 
     def __repr__(self) -> str:
         return f"FAMILIES({', '.join(self)})"
@@ -69,7 +86,7 @@ def family(name: str) -> Family:
         UnknownNameError: there is no family of this name; the message suggests the nearest name.
     """
     if name not in FAMILIES:
-        raise UnknownNameError(field="family", got=name, valid=FAMILIES)
+        raise UnknownNameError(field="family", got=name, valid=[*FAMILIES, *TRANSLATIONS])
     return FAMILIES[name]
 
 

@@ -2,6 +2,10 @@
 
 The texts name no characters, so that other people can play the same scenario, or the same people in exchanged seats. A
 family fills the fields in braces; its module documents the use of each list.
+
+A folder with the code of a language (ISO 639-1) has the texts of families in it, in lists of the same lengths and in
+the same order, so that a task with the same seed is the same task: everything is drawn by position. The roles that one
+setting deals must have the same alphabetical order in every language, because deals are sorted.
 """
 
 from __future__ import annotations
@@ -16,15 +20,22 @@ from sotopia_env.foundation.records import Record, read_record
 _TextsT = TypeVar("_TextsT", bound=Record)
 
 
-def read_texts(kind: type[_TextsT], name: str) -> _TextsT:
+ENGLISH = "en"
+LANGUAGES = ("es", "zh")
+"""The codes of the other languages of the families that have them."""
+
+
+def read_texts(kind: type[_TextsT], name: str, language: str = ENGLISH) -> _TextsT:
     """Returns the texts in a JSON file of this folder.
 
     Args:
         kind: type of the record in the file.
         name: name of the file, without its suffix.
+        language: the code of a language.
 
     Raises:
         InvalidTaskError: the file is missing or does not contain such a record; the message names the field.
     """
-    path = Path(__file__).with_name(f"{name}.json")
+    folder = Path(__file__).parent
+    path = (folder if language == ENGLISH else folder / language) / f"{name}.json"
     return read_record(kind, read_text(path, InvalidTaskError), str(path), InvalidTaskError)

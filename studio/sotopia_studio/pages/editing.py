@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming
-from sotopia_env.foundation.errors import FieldError
+from sotopia_env.foundation.errors import FieldError, joined
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.naming.policies import PolicyLine
 from sotopia_studio.context import Services
@@ -60,8 +60,8 @@ def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, 
         problems: dict[str, str] = {}
         for item in error.errors():
             problem = invalid_part(item)
-            path = ".".join(str(part) for part in item["loc"])
-            problems.setdefault(_form_field(path or problem.field, fields), _sentence(problem))
+            path = joined(".".join(str(part) for part in item["loc"]), problem.field)
+            problems.setdefault(_form_field(path, fields), _sentence(item["type"], problem))
         return Edited(fields, None, problems)
 
 
@@ -72,8 +72,8 @@ def _form_field(path: str, fields: Mapping[str, str]) -> str:
     return path
 
 
-def _sentence(problem: FieldError) -> str:
-    text = str(problem)
+def _sentence(kind: str, problem: FieldError) -> str:
+    text = "this is needed" if kind == "missing" else str(problem)
     return text[:1].upper() + text[1:]
 
 

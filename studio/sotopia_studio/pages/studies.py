@@ -7,56 +7,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
 
-from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.yaml_text import parse_yaml
+from sotopia_env.foundation.errors import SotopiaError
 from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import ServicesDep, public_address
 from sotopia_studio.pages.rendering import render
-from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
 from sotopia_studio.studies import agreement as agreements
-from sotopia_studio.studies import opening, play
-from sotopia_studio.studies.settings import AnnotateStudy, PlayStudy, study_of
+from sotopia_studio.studies import play
+from sotopia_studio.studies.settings import AnnotateStudy, PlayStudy
 
 router = APIRouter()
-EXAMPLES = {
-    "play": """kind: play
-name: first-study
-title: Two conversations
-instructions: |
-  You will talk with another person or a program. Read who you are and what you want.
-
-  Say what you would say. Use the buttons to make or accept an offer.
-tasks: starter
-n: 2
-partner: boulware      # a policy, a model such as local/my-model, or: person
-seats: both
-per_person: 1
-turn_seconds: 300
-interview:             # after each conversation
-  - {name: trust, text: "How far did you trust {partner}?", kind: scale, low: 1, high: 7}
-questionnaire:         # once, at the end
-  - {name: natural, text: "How natural was your partner?", kind: scale, low: 1, high: 7}
-""",
-    "annotate": """kind: annotate
-name: first-annotation
-title: Read and score conversations
-runs: [RUN-ID]
-overlap: 2
-per_person: 5
-min_words: 5
-""",
-    "validate": """kind: validate
-name: first-validation
-title: Are these situations believable?
-tasks: everyday
-n: 20
-overlap: 3
-per_person: 10
-""",
-}
-"""An example of a study of each kind."""
 
 
 @router.get("/studies")
@@ -66,29 +27,6 @@ async def list_studies(request: Request, parts: ServicesDep, _: Reader) -> Respo
         rows = await studies.listed(connection)
         progress = {row.id: await studies.progress(connection, row.id) for row in rows}
     return render(request, "studies.html", studies=rows, progress=progress)
-
-
-@router.get("/studies/new")
-async def new(request: Request, _: Runner, kind: str = "play") -> Response:
-    """The form of a new study."""
-    text = EXAMPLES.get(kind, EXAMPLES["play"])
-    return render(request, "study_new.html", text=text, kinds=tuple(EXAMPLES), kind=kind, problem="")
-
-
-@router.post("/studies/new")
-async def open_study(
-    request: Request, parts: ServicesDep, principal: Runner, text: Annotated[str, Form(max_length=200_000)]
-) -> Response:
-    """Opens a study, or shows a message about invalid settings."""
-    try:
-        values = parse_yaml(text, "study")
-        if not isinstance(values, dict):
-            raise InvalidValueError(expected="settings, such as `kind: play`", got=type(values))
-        study = study_of(values)
-        await opening.open_study(parts.database, parts.settings, study, principal.id)
-    except (InvalidValueError, ConflictError) as error:
-        return render(request, "study_new.html", 422, text=text, kinds=tuple(EXAMPLES), kind="", problem=str(error))
-    return RedirectResponse(f"/studies/{study.name}", 303)
 
 
 @router.get("/studies/{name}")

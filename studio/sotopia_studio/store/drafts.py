@@ -43,3 +43,11 @@ async def clear(connection: AsyncConnection, owner: str, form: str) -> None:
     """Deletes the draft of a form, once the form was sent."""
     row = tables.draft
     await connection.execute(delete(row).where(row.c.owner == owner, row.c.form == form))
+
+
+async def listed(connection: AsyncConnection, owner: str, prefix: str) -> list[tuple[str, float, dict[str, str]]]:
+    """Returns the forms of an owner whose names begin with a prefix, with their times and fields, the latest first."""
+    row = tables.draft
+    query = select(row).where(row.c.owner == owner, row.c.form.startswith(prefix, autoescape=True))
+    rows = await connection.execute(query.order_by(row.c.at.desc()))
+    return [(item.form, item.at, dict(parse_json(item.content, "draft"))) for item in rows]

@@ -21,6 +21,7 @@ from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.store.engine import Database
 from sotopia_studio.studies import play, rating
+from sotopia_studio.studies.conditions import conditions
 from sotopia_studio.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_studio.work import names
 
@@ -38,12 +39,7 @@ async def open_study(database: Database, settings: ServiceSettings, study: AnySt
         InvalidValueError: the study has no assignments, or a name is not allowed in a service with accounts.
         UnknownNameError: a name is unknown.
     """
-    await names.checked(settings, lambda: _check(settings, study))
-    if isinstance(study, PlayStudy):
-        items = await asyncio.to_thread(play.plan, study)
-    else:
-        async with database.read() as connection:
-            items = await rating.plan(connection, study)
+    items = await planned(database, settings, study)
     if not items:
         raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
     async with database.write() as connection:
@@ -52,16 +48,34 @@ async def open_study(database: Database, settings: ServiceSettings, study: AnySt
     return identity
 
 
+async def planned(database: Database, settings: ServiceSettings, study: AnyStudy) -> list[tuple[str, int]]:
+    """Returns the assignments of a study; raises the errors of :func:`open_study` on its settings."""
+    await names.checked(settings, lambda: _check(settings, study))
+    if isinstance(study, PlayStudy):
+        return await asyncio.to_thread(play.plan, study)
+    async with database.read() as connection:
+        return await rating.plan(connection, study)
+
+
 def _check(settings: ServiceSettings, study: AnyStudy) -> None:
     """Raises an error if a name is unknown or not allowed, or if there are too many tasks."""
-    if not isinstance(study, AnnotateStudy):
-        names.check_tasks(settings, study.tasks)
-        repeats = study.repeats if isinstance(study, PlayStudy) else study.overlap
-        names.check_size(study.tasks, study.n, repeats, _MOST_ITEMS)
-    if isinstance(study, PlayStudy):
-        models = ModelPool(settings.models)
+    variants = [c.study for c in conditions(study)] if isinstance(study, PlayStudy) else [study]
+    for variant in variants:
+        if not isinstance(variant, AnnotateStudy):
+            repeats = variant.repeats if isinstance(variant, PlayStudy) else variant.overlap
+            names.check_tasks(settings, variant.tasks)
+            names.check_size(variant.tasks, variant.n, repeats * len(variants), _MOST_ITEMS)
+        if isinstance(variant, PlayStudy):
+            _check_partner(settings, variant)
+
+
+def _check_partner(settings: ServiceSettings, study: PlayStudy) -> None:
+    models = ModelPool(settings.models)
+    try:
         partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})
-        names.evaluator(settings, models, study.evaluator, partners)
+    except InvalidValueError as error:
+        raise InvalidValueError.of(error, field="partner") from None
+    names.evaluator(settings, models, study.evaluator, partners)
 
 
 async def add_links(connection: AsyncConnection, study: str, count: int) -> list[str]:

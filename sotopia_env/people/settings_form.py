@@ -48,7 +48,7 @@ _LONG = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """How the value of a setting is written in a form.
 
     Attributes:
@@ -65,24 +65,24 @@ class Shape:
     optional: bool = False
 
 
-def shape_of(field: FieldInfo) -> Shape:
+def shape_of(field: FieldInfo) -> FieldShape:
     """Returns the shape of a setting, by its type."""
     members = _members(field.annotation)
     optional = type(None) in members
     kinds = [member for member in members if member is not type(None)]
     first = kinds[0]
     if get_origin(first) is Literal:
-        return Shape("choice", tuple(map(str, get_args(first))), optional=optional)
+        return FieldShape("choice", tuple(map(str, get_args(first))), optional=optional)
     if get_origin(first) is tuple:
         inner = get_args(first)[0]
-        return Shape("rows", record=inner) if _is_record(inner) else Shape("lines")
+        return FieldShape("rows", record=inner) if _is_record(inner) else FieldShape("lines")
     if _is_record(first):
-        return Shape("group", record=first)
+        return FieldShape("group", record=first)
     if first is bool:
-        return Shape("flag", ("true", "false"))
+        return FieldShape("flag", ("true", "false"))
     if str in kinds:
-        return Shape("text", optional=optional)
-    return Shape("number" if first in (int, float) else "yaml", optional=optional)
+        return FieldShape("text", optional=optional)
+    return FieldShape("number" if first in (int, float) else "yaml", optional=optional)
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ class SettingField:
 
     path: str
     words: SettingHint
-    shape: Shape
+    shape: FieldShape
     widget: str
     value: str = ""
     is_long: bool = False
@@ -185,7 +185,7 @@ def values_of(kind: type[BaseModel], sent: Mapping[str, str], prefix: str = "") 
     return values
 
 
-def _value(shape: Shape, text: str) -> Any:
+def _value(shape: FieldShape, text: str) -> Any:
     """The value in the text of a field; ``None`` for an empty one."""
     if shape.kind == "lines":
         return [line.strip() for line in text.split("\n") if line.strip()]
@@ -214,7 +214,7 @@ def sent_of(record: BaseModel, prefix: str = "") -> dict[str, str]:
     return sent
 
 
-def _text(shape: Shape, value: Any) -> str:
+def _text(shape: FieldShape, value: Any) -> str:
     if value is None:
         return ""
     if shape.kind == "lines":

@@ -17,6 +17,8 @@ from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.studies import opening
+from sotopia_studio.studies.building import words
+from sotopia_studio.studies.files import to_text
 from sotopia_studio.studies.guidance import worked_example
 from sotopia_studio.studies.rating import annotation_form
 from sotopia_studio.studies.settings import AnnotateStudy, study_of
@@ -517,14 +519,14 @@ def test_the_study_that_ships_can_be_opened(sqlite_url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["play", "validate"])
-def test_the_examples_of_the_page_are_studies(sqlite_url: str, kind: str) -> None:
+def test_what_a_new_draft_begins_with_is_a_study(sqlite_url: str, kind: str) -> None:
+    text = to_text(study_of(words().examples[kind]))
+
     async def work(studio: Studio) -> None:
         researcher = await studio.researcher()
-        form = await researcher.get("/studies/new", params={"kind": kind})
-        text = html.unescape(form.text.split('spellcheck="false">')[1].split("</textarea>")[0])
-        page = await researcher.post("/studies/new", data={"text": text})
+        page = await researcher.post("/studies/new", data={"text": text, "then": "open"})
         assert "0 of" in page.text
-        again = await researcher.post("/studies/new", data={"text": text})
+        again = await researcher.post("/studies/new", data={"text": text, "then": "open"})
         assert again.status_code == 422
         assert (await researcher.post("/studies/new", data={"text": "kind: [play"})).status_code == 422
         links = await researcher.post(f"{page.url}/links", data={"count": "2"})

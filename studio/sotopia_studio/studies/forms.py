@@ -45,6 +45,10 @@ class FormQuestion(Settings):
     def _check(self) -> Self:
         if self.kind == "choice" and len(self.options) < 2:
             raise InvalidValueError(field="options", expected="two or more, for a choice", got=len(self.options))
+        for number, option in enumerate(self.options):
+            # What a browser sends back is compared with the option, without the spaces around it.
+            if option in self.options[:number] or option != option.strip() or len(option.splitlines()) != 1:
+                raise InvalidValueError(field="options", expected="different texts of one line each", got=option)
         if self.kind == "scale" and not self.low < self.high <= self.low + 100:
             raise InvalidValueError(field="high", expected=f"{self.low + 1} to {self.low + 100}", got=self.high)
         return self

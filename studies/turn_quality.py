@@ -66,19 +66,20 @@ def counted(episode: Episode) -> Counter[str]:
     return counts
 
 
-async def played(policy: Policy, task: Task, rounds: int, seed: int) -> Counter[str]:
+async def played(policy: Policy, task: Task, options: argparse.Namespace) -> Counter[str]:
     """Plays one task and counts."""
-    table = Table(task, Rules(max_turns=rounds * len(task.agents)), seed=seed)
+    rules = Rules(max_turns=options.rounds * len(task.agents), worths=options.worths)
+    table = Table(task, rules, seed=options.seed)
     partner = make_policy("linear")
     await table.play(dict.fromkeys(task.agents, partner) | {task.agents[0]: policy})
     return counted(table.episode())
 
 
-def first_prompts(policy: Policy, task_list: list[Task]) -> str:
+def first_prompts(policy: Policy, task_list: list[Task], worths: bool) -> str:
     """Returns mean and maximum of the first prompts' tokens as text; empty for a policy without a tokenizer."""
     if not isinstance(policy, LLMPolicy) or not isinstance(policy.model, CountsTokens):
         return ""
-    firsts = (Table(task, Rules(), seed=0).observe(task.agents[0]) for task in task_list)
+    firsts = (Table(task, Rules(worths=worths), seed=0).observe(task.agents[0]) for task in task_list)
     lengths = [policy.model.prompt_tokens(AgentPrompt(policy.format).messages(first)) for first in firsts]
     return f"first prompt {statistics.mean(lengths):.0f}, at most {max(lengths)} tokens"
 
@@ -88,14 +89,14 @@ async def measure(options: argparse.Namespace) -> None:
     for spec in options.policy:
         policy = make_policy(spec)
         by_family = {name: list(tasks.generate(name, options.tasks, seed=options.seed)) for name in options.families}
-        games = [played(policy, one, options.rounds, options.seed) for many in by_family.values() for one in many]
+        games = [played(policy, one, options) for many in by_family.values() for one in many]
         # All games at once, so that a model in this process samples in large batches; results keep their order.
         counts = iter(await asyncio.gather(*games))
         total: Counter[str] = Counter()
         for name, many in by_family.items():
             own = sum((next(counts) for _ in many), Counter())
             total += own
-            print(f"{name:15} {_line(own)} {first_prompts(policy, many)}", flush=True)
+            print(f"{name:15} {_line(own)} {first_prompts(policy, many, options.worths)}", flush=True)
         print(f"{'all':15} {_line(total)} {spec}", flush=True)
 
 
@@ -111,6 +112,8 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=2, help="per family")
     parser.add_argument("--rounds", type=int, default=2, help="turns of the measured seat")
     parser.add_argument("--seed", type=int, default=3)
+    worths = argparse.BooleanOptionalAction
+    parser.add_argument("--worths", action=worths, default=True, help="whether seats read what values are worth")
     try:
         asyncio.run(measure(parser.parse_args()))
     except SotopiaError as error:

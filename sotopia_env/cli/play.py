@@ -72,7 +72,7 @@ def play(
     named_task = None if participant and task is None else naming.pick_task(collection, task)
     options = settings_of(merged(settings, {"seed": seed}), EpisodeOptions, "")
     pool = ModelPool(options.models)
-    rules = naming.task_rules(tasks, turn_order=options.turn_order, max_turns=options.max_turns)
+    rules = naming.task_rules(tasks, **options.rule_options)
     person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
     judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
     plans = []

@@ -54,7 +54,7 @@ class EnvOptions(TypedDict, total=False):
         seats: number of agents; needed only when the tasks differ in it, and then the others are left out.
         evaluator: scores the finished episode; an object or a name such as ``"judge:MODEL"``. By default the moves
             decide, and a task without an outcome is refused.
-        turn_order: this and all others up to ``end_when_settled`` are the fields of
+        turn_order: this and all others up to ``worths`` are the fields of
             :class:`sotopia_env.world.dynamics.Rules`.
         scalarisation: the reward of scalar environments: a dimension's name (its native score), weights by dimension
             over scores mapped to [0, 1], ``"share"`` (of the outcome, below 0 for a loss) or ``"overall"``, also called
@@ -78,6 +78,7 @@ class EnvOptions(TypedDict, total=False):
     first_seat: int
     action_types: Iterable[ActionType | str]
     end_when_settled: bool
+    worths: bool
     scalarisation: Scalarisation | str | Mapping[str, float] | None
     render_mode: str | None
     on_unscored: OnUnscored

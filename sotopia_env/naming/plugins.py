@@ -7,11 +7,11 @@
 
 * ``package.module:factory`` is imported, also from the working directory. The import runs the module's code: name only
   modules that you would run as a program. ``run.json`` lists the imported modules.
-* A directory, such as that of a trained model, is opened by the first entry point of the group whose object has an
-  ``opens(path)`` that returns true. These objects should be quick to import; slow work belongs in the call. A directory
-  is written with a slash at its end, or begins with ``/``, ``./``, ``../`` or ``~``. Without these marks, a name with a
-  slash is a directory if it exists, and a model ``PROVIDER/MODEL`` otherwise; but ``local/…`` and other names that
-  begin with a well-known provider are always models.
+* A directory, such as that of a trained model, or a file, such as ``model.gguf``, is opened by the first entry point of
+  the group whose object has an ``opens(path)`` that returns true. These objects should be quick to import; slow work
+  belongs in the call. A path is written with a slash at its end, or begins with ``/``, ``./``, ``../`` or ``~``.
+  Without these marks, a name with a slash is a path if it exists, and a model ``PROVIDER/MODEL`` otherwise; but
+  ``local/…`` and other names that begin with a well-known provider are always models.
 
 Each form may be followed by ``:key=value,…``. The object is called with these values as keyword arguments (read as the
 annotations of its signature say, see :func:`~sotopia_env.naming.grammar.readers_of`), with a directory as ``path``, and
@@ -142,7 +142,7 @@ class Plugins(Generic[T]):
             InvalidValueError: the import failed, no package opens the directory, or the object is not of this kind.
         """
         head, options = split_options(spec)
-        directory = {"path": Path(head).expanduser()} if self._is_directory(head) else {}
+        directory = {"path": Path(head).expanduser()} if self._is_path(head) else {}
         factory = self._opener(directory["path"]) if directory else self._named(head)
         if factory is None:
             self._check_unmarked(head)
@@ -152,20 +152,20 @@ class Plugins(Generic[T]):
         check_members(f"{self.kind} {head!r}", f"a {self.kind} from this factory", value, self.protocol)
         return value  # type: ignore[no-any-return]
 
-    def _is_directory(self, head: str) -> bool:
+    def _is_path(self, head: str) -> bool:
         if _INSTALLED_ONLY.get():
             return False
         path = Path(head).expanduser()
         # An unmarked name is a directory only if that is certain: "openai/…" must not change its meaning because a
         # folder "openai" exists in the working directory.
         if not (head.startswith(_MARKS) or head.endswith("/")):
-            if "/" not in head or head.partition("/")[0] in _MODELS or not path.is_dir():
+            if "/" not in head or head.partition("/")[0] in _MODELS or not path.exists():
                 return False
-        elif not path.is_dir():
-            raise InvalidValueError(field=self.kind, expected="a directory", got=head)
+        elif not path.exists():
+            raise InvalidValueError(field=self.kind, expected="a directory or a file", got=head)
         if self._opener(path) is None:
             raise InvalidValueError(
-                f"no installed package opens this directory (entry points {self.group!r})",
+                f"no installed package opens this path (entry points {self.group!r})",
                 field=self.kind,
                 got=head,
                 hint="a model is weights with config.json or adapter_config.json, or one .gguf file",
@@ -173,11 +173,11 @@ class Plugins(Generic[T]):
         return True
 
     def _is_openable(self, head: str) -> bool:
-        return not _INSTALLED_ONLY.get() and Path(head).expanduser().is_dir()
+        return not _INSTALLED_ONLY.get() and Path(head).expanduser().exists()
 
     def _check_unmarked(self, head: str) -> None:
-        """Raises UnknownNameError for an unmarked directory that ``./`` in front of the name would open."""
-        if "/" not in head and Path(head).is_dir() and self._opener(Path(head)) is not None:
+        """Raises UnknownNameError for an unmarked path that ``./`` in front of the name would open."""
+        if "/" not in head and Path(head).exists() and self._opener(Path(head)) is not None:
             raise UnknownNameError("there is no such name", field=self.kind, got=head, nearest=f"./{head}")
 
     def _check_pairs(self, head: str) -> None:
@@ -185,8 +185,8 @@ class Plugins(Generic[T]):
         name, _, rest = head.partition(":")
         if name in self.names:
             where, hint = Where(record=f"{self.kind} {name!r}"), ""
-            if Path(rest).expanduser().is_dir():
-                hint = f"the directory alone is a name, too: {rest}"
+            if Path(rest).expanduser().exists():
+                hint = f"the path alone is a name, too: {rest}"
             raise InvalidValueError(expected="comma-separated key=value pairs", got=rest, hint=hint, where=where)
 
     def _opener(self, path: Path) -> Any:

@@ -13,7 +13,16 @@ from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Se
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
 from sotopia_env.outcomes.variants import protocol_variant
-from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, ClaimsWorth, FactsWorth, TableWorth, Worth
+from sotopia_env.outcomes.worth import (
+    AdditiveWorth,
+    BallotWorth,
+    ClaimsWorth,
+    FactsWorth,
+    TableWorth,
+    Worth,
+    WorthTable,
+    rungs_text,
+)
 
 # Whole numbers below this are exact as floats.
 _EXACT = 10**15
@@ -96,11 +105,18 @@ def _claims_text(rules: ClaimsRules) -> str:
     )
 
 
-def describe_worth(spec: OutcomeSpec, seat: int, names: Seats) -> str:
-    """Returns the worth of outcomes to ``seat`` in plain sentences, with exact numbers; for its owner only."""
+def describe_worth(spec: OutcomeSpec, seat: int, names: Seats, table: WorthTable | None = None) -> str:
+    """Returns the worth of outcomes to ``seat`` in plain sentences, with exact numbers; for its owner only.
+
+    Args:
+        spec: the specification of the outcome.
+        seat: the index of the seat.
+        names: the characters' names by agent id.
+        table: the seat's table of worths, whose values of numbers are then added.
+    """
     worth = spec.worth[seat]
     if isinstance(worth, AdditiveWorth):
-        text = _additive_text(spec, worth)
+        text = _additive_text(spec, worth, table)
     elif isinstance(worth, TableWorth):
         space = spec.space(names)
         rows = ((space.describe(space.normalise(e.terms)), _number(e.value)) for e in worth.table)
@@ -170,25 +186,38 @@ def outline(spec: OutcomeSpec, seat: int, names: Seats) -> str:
     # A list of candidates that is not public must not appear in a prompt.
     if isinstance(spec.protocol, ClaimsRules):
         return f"claim {' or '.join(spec.protocol.candidates)}" if spec.protocol.shown else ""
-    return "; ".join(_issue_outline(issue, spec.worth[seat]) for issue in spec.space(names).issues)
+    return "; ".join(issue_outline(issue, spec.worth[seat]) for issue in spec.space(names).issues)
 
 
-def _issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth) -> str:
+def issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth | None, *, limits: bool = True) -> str:
+    """Returns one issue of :func:`outline`.
+
+    Args:
+        issue: the issue.
+        worth: the seat's worth, which gives a number its direction.
+        limits: whether the limits of a number are named, and not its step alone.
+    """
     if isinstance(issue, ChoiceIssue):
         return f"{issue.name} {' or '.join(issue.options)}"
     if isinstance(issue, ItemsIssue):
         return f"{issue.name} {issue.count} piece{'s' * (issue.count != 1)}"
+    if not limits:
+        return f"{issue.name} in steps of {issue.amount_text(issue.step)}"
     # A table of worths gives no direction per issue.
     gain = worth.issues[issue.name]["per_unit"] if isinstance(worth, AdditiveWorth) else 0
     better = f" ({'higher' if gain > 0 else 'lower'} is better)" if gain else ""
     return f"{issue.name} {issue.limits_text()}{better}"
 
 
-def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth) -> str:
+def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth, table: WorthTable | None) -> str:
     parts = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues]
     if worth.constant:
         parts.insert(0, _number(worth.constant))
-    return f"An agreement is worth to you, in sum: {'; '.join(parts)}. No agreement: {_number(worth.no_agreement)}."
+    text = f"An agreement is worth to you, in sum: {'; '.join(parts)}. No agreement: {_number(worth.no_agreement)}."
+    if table is not None:
+        numbers = [issue for issue in spec.issues if isinstance(issue, NumberIssue)]
+        text += "".join(f" {issue.name}: {rungs_text(issue, table.rungs[issue.name])}." for issue in numbers)
+    return text
 
 
 def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> str:

@@ -6,24 +6,21 @@ of games. A worth needs a space, never the specification.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.records import Name, Record
-from sotopia_env.outcomes.amounts import Value, count_text, decimals
+from sotopia_env.outcomes.amounts import Value, decimals
 from sotopia_env.outcomes.games.payoffs import AmountsWorth, CountsWorth, PayoffsWorth
-from sotopia_env.outcomes.issues import NumberIssue
-from sotopia_env.outcomes.space import OPTION, OutcomeSpace, Terms
+from sotopia_env.outcomes.issues import ItemsIssue, NumberIssue
+from sotopia_env.outcomes.space import OPTION, OutcomeSpace
 from sotopia_env.outcomes.valuation import Valuation, WorthForm, common_scale, exact_decimal, scaled
-
-MOST_RANKED = 100_000
-"""The number of outcomes above which :func:`own_outcomes` uses a coarser grid of the numbers."""
 
 
 class AdditiveWorth(WorthForm):
@@ -235,55 +232,93 @@ Worth = Annotated[
 ]
 
 
-def own_outcomes(space: OutcomeSpace, worth: WorthForm, agent: str | None = None) -> list[tuple[Terms, float]]:
-    """Returns outcomes with their worth to one seat, best first; equally good ones in the order of the space.
+# --- tables of single values ---------------------------------------------------------------------------------------
 
-    All outcomes, if there are at most 10⁵. In a larger space, number issues get a coarser grid: the issue with the most
-    values keeps every second value and its highest one, repeatedly, until at most 10⁵ outcomes are left.
+STEPS = 3
+"""Equal steps between the best value of a number and the last one without a loss."""
 
-    Raises:
-        InvalidValueError: there are too many outcomes even with the coarsest grid, because of choices and divisions.
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One value of an issue.
+
+    Attributes:
+        value: the value in normal form; for items, the seat's own pieces.
+        worth: its part of the seat's worth; with one issue, the worth of the agreement.
+        note: ``best``, ``no gain`` or ``worst``; empty between them. Only values of numbers have notes.
     """
-    values = _thinned(space)
-    valuation = worth.valuation(space, agent)
-    names = [issue.name for issue in space.issues]
-    rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*values)]
-    # A stable sort: equally good outcomes keep the order of the space.
-    ranked = sorted(((valuation.exact(space, terms), terms) for terms in rows), key=lambda pair: -pair[0])
-    return [(terms, exact / valuation.scale) for exact, terms in ranked]
+
+    value: Any
+    worth: float
+    note: str = ""
 
 
-def _thinned(space: OutcomeSpace) -> list[list[Any]]:
-    seats = len(space.names)
-    sizes = [issue.size(seats) for issue in space.issues]
-    strides = [1] * len(sizes)
-    # Doubling the stride of the finest number keeps the grids of several numbers about equally fine.
-    while _product(sizes, strides) > MOST_RANKED:
-        numbers = [
-            i for i, issue in enumerate(space.issues) if issue.kind == "number" and _points(sizes[i], strides[i]) > 2
-        ]
-        if not numbers:
-            raise InvalidValueError(
-                field="space", expected=f"at most {MOST_RANKED} outcomes to rank", got=Verbatim(count_text(space.size))
-            )
-        strides[max(numbers, key=lambda i: _points(sizes[i], strides[i]))] *= 2
-    grids: list[list[Any]] = []
-    for issue, size, stride in zip(space.issues, sizes, strides, strict=True):
+@dataclass(frozen=True, slots=True)
+class WorthTable:
+    """What a few values of every number, or every option, are worth to one seat.
+
+    A reader finds its own end of a range and copies a value; nobody has to infer a direction or to subtract.
+
+    Attributes:
+        rungs: for each issue by name, its values in the order of the issue; for a number, from the best to the worst.
+        disagreement: the seat's worth without an agreement.
+        constant: what is added once to the parts of several issues; 0 with one issue, whose rungs contain it.
+    """
+
+    rungs: dict[str, tuple[Rung, ...]]
+    disagreement: float
+    constant: float = 0.0
+
+
+def worth_table(space: OutcomeSpace, worth: AdditiveWorth, agent: str) -> WorthTable:
+    """Returns the table of an additive worth.
+
+    Args:
+        space: the outcome space.
+        worth: the seat's worth.
+        agent: the seat whose worth it is.
+    """
+    valuation, alone = worth.valuation(space, agent), len(space.issues) == 1
+    base = valuation.constant if alone else 0
+    scale, level = valuation.scale, valuation.disagreement if alone else None
+    numbers = {name: (gain, inverse) for name, gain, inverse in valuation.numbers}
+    choices, items = dict(valuation.choices), dict(valuation.items)
+    rungs: dict[str, tuple[Rung, ...]] = {}
+    for issue in space.issues:
         if isinstance(issue, NumberIssue):
-            # The highest value stays, even where the stride would skip it.
-            indexes = [*range(0, size - 1, stride), size - 1]
-            grids.append([issue.value_at(index) for index in indexes])
+            gain, inverse = numbers[issue.name]
+            amounts = [issue.value_at(index) for index in (0, issue.size(0) - 1)]
+            first, last = (base + gain * round(amount * inverse) for amount in amounts)
+            found = _ladder(issue.size(0), first, last, level)
+            rungs[issue.name] = tuple(Rung(issue.value_at(i), exact / scale, note) for i, exact, note in found)
+        elif isinstance(issue, ItemsIssue):
+            found = _ladder(issue.count + 1, base, base + items[issue.name] * issue.count, level)
+            rungs[issue.name] = tuple(Rung(i, exact / scale, note) for i, exact, note in found)
         else:
-            grids.append(list(issue.values(space.names)))
-    return grids
+            gains = choices[issue.name]
+            rungs[issue.name] = tuple(Rung(option, (base + gains[option]) / scale) for option in issue.options)
+    return WorthTable(rungs, valuation.disagreement / scale, 0.0 if alone else valuation.constant / scale)
 
 
-def _points(size: int, stride: int) -> int:
-    return len(range(0, size - 1, stride)) + 1
+def _ladder(size: int, first: int, last: int, level: int | None) -> list[tuple[int, int, str]]:
+    """Indexes of ``size`` equally spaced worths with the worth and a note: best, some between, no gain, worst."""
+    if first == last:
+        return [(0, first, "")]
+    step = (last - first) // (size - 1)  # exact: every step of a grid gains the same
+    best, worst = (size - 1, 0) if step > 0 else (0, size - 1)
+    # The furthest from the best that is no loss; without a level, or if all are losses or none, the worst.
+    way = size - 1
+    if level is not None and min(first, last) < level <= max(first, last):
+        way = (max(first, last) - level) // abs(step)
+    sign = -1 if step > 0 else 1
+    indexes = dict.fromkeys([*(best + sign * (way * k // STEPS) for k in range(STEPS + 1)), worst])
+    notes = {worst: "worst", best: "best"}
+    rungs = ((index, first + step * index) for index in indexes)
+    return [(i, exact, notes.get(i) or ("no gain" if exact == level else "")) for i, exact in rungs]
 
 
-def _product(sizes: list[int], strides: list[int]) -> int:
-    total = 1
-    for size, stride in zip(sizes, strides, strict=True):
-        total *= _points(size, stride)
-    return total
+def rungs_text(issue: NumberIssue, rungs: tuple[Rung, ...]) -> str:
+    """Returns the rungs of a number on one line: ``63 at $34 (best), 21 at $76, 0 at $97 (no gain), -40 at $137``."""
+    return ", ".join(
+        f"{rung.worth:.15g} at {issue.amount_text(rung.value)}{f' ({rung.note})' * bool(rung.note)}" for rung in rungs
+    )

@@ -28,8 +28,11 @@ from sotopia_env.foundation.errors import InvalidValueError, check_whole
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.prompts import fill, reader
 from sotopia_env.foundation.quoting import escape, escape_line, quote
+from sotopia_env.outcomes.descriptions import issue_outline
 from sotopia_env.outcomes.facts import SeatFacts
+from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.valuation import WorthForm
+from sotopia_env.outcomes.worth import rungs_text
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
 from sotopia_env.world.action import ActionType
@@ -142,13 +145,20 @@ def _cue(observation: Observation, number: int, index: int | None = None) -> str
     """The last line of a user's message: the turn, the seat's turns left, and the moves that accept open offers."""
     if index is None and not observation.acting:
         return f"(turn {number})"
-    answers = "".join(f', open: {{"accept": {offer}}}' for offer in observation.answerable(index))
+    worths = observation.offer_worths(index)
+    answers = "".join(
+        f', open: {{"accept": {offer}}}{f" worth {worths[offer]:.15g}" if offer in worths else ""}'
+        for offer in observation.answerable(index)
+    )
     return f"(turn {number}, own turns left: {observation.own_turns_left(index)}{answers})"
 
 
 def _brief_system(briefing: Briefing) -> str:
-    worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth)}."
-    space = f"Range: {briefing.outline}." if briefing.outline else ""
+    worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth, briefing)}."
+    outline = briefing.outline
+    if briefing.worths is not None and briefing.space is not None:  # the table has the limits and the direction
+        outline = "; ".join(issue_outline(issue, briefing.worth, limits=False) for issue in briefing.space.issues)
+    space = f"Range: {outline}." if outline else ""
     private = " ".join(filter(None, (briefing.private_info, worth, space, _facts_line(briefing.facts))))
     return escape(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
 
@@ -162,9 +172,17 @@ def _facts_line(facts: SeatFacts | None) -> str:
     return f"Facts: {variables}." + (f" Known: {values}." if values else "")
 
 
-def _worth_text(worth: WorthForm) -> str:
-    """The worth on one line: ``constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5``."""
+def _worth_text(worth: WorthForm, briefing: Briefing) -> str:
+    """The worth on one line: ``constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5``.
+
+    With a table of worths, values stand in place of ``per_unit``, and of ``constant`` where there is one issue.
+    """
     fields = worth.model_dump(mode="json", exclude_defaults=True)
+    if briefing.worths is not None and briefing.space is not None:
+        numbers = [issue for issue in briefing.space.issues if isinstance(issue, NumberIssue)]
+        if numbers and len(briefing.space.issues) == 1:
+            fields.pop("constant", None)  # the values contain it
+        fields["issues"] |= {issue.name: rungs_text(issue, briefing.worths.rungs[issue.name]) for issue in numbers}
     return ", ".join(
         _flat("" if key in ("issues", "options", "table") else key, value) for key, value in fields.items()
     )

@@ -86,7 +86,9 @@ def _key(task: Task, policies: Sequence[Configured], rules: Rules, seed: int, re
 # A plan has thousands of episodes with the same few rules.
 @lru_cache(maxsize=256)
 def _rules_text(rules: Rules) -> str:
-    return json.dumps(asdict(rules), sort_keys=True)
+    # A rule is named where it differs from what held before there was such a rule: keys of earlier runs stay.
+    later = ["worths"] * rules.worths
+    return json.dumps({name: value for name, value in asdict(rules).items() if name not in later}, sort_keys=True)
 
 
 def _slug(text: str) -> str:

@@ -65,11 +65,19 @@ class EpisodeOptions(WorkOptions):
         max_turns: the turn limit; by default the task's, or 20.
         turn_order: ``round-robin``, ``random``, ``simultaneous`` or ``reactive``; by default that of a YAML task
             file, or round-robin.
+        worths: whether seats read what single values and open offers are worth to them; by default as in a YAML task
+            file, or yes.
     """
 
     seed: int = Field(default=0, ge=0)
     max_turns: int | None = Field(default=None, ge=1)
     turn_order: str | None = None
+    worths: bool | None = None
+
+    @property
+    def rule_options(self) -> dict[str, Any]:
+        """The options that are fields of :class:`~sotopia_env.world.Rules`."""
+        return {"turn_order": self.turn_order, "max_turns": self.max_turns, "worths": self.worths}
 
 
 class PlayOptions(EpisodeOptions):
@@ -125,7 +133,7 @@ class TaskOptions(PlayOptions):
     @property
     def rules(self) -> Rules:
         """The order and limits of play: those of the settings, or else those in a YAML task file."""
-        return naming.task_rules(self.tasks, turn_order=self.turn_order, max_turns=self.max_turns)
+        return naming.task_rules(self.tasks, **self.rule_options)
 
     def task_set(self) -> TaskSet:
         """Returns the tasks; raises the errors of :func:`sotopia_env.naming.task_set`."""

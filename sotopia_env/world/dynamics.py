@@ -72,6 +72,7 @@ class Rules:
         first_seat: seat that begins in round-robin order.
         action_types: the types agents may use; ``none`` is always among them.
         end_when_settled: whether a settled protocol ends the episode; otherwise the conversation continues.
+        worths: whether seats read what single values and open offers are worth to them, beside the rule for it.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -84,6 +85,7 @@ class Rules:
     first_seat: int = 0
     action_types: tuple[ActionType, ...] = ACTION_TYPES
     end_when_settled: bool = True
+    worths: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turn_order", _member(TurnOrder, "turn_order", self.turn_order))
@@ -99,8 +101,9 @@ class Rules:
             if value is None and field != "first_seat":
                 continue
             check_whole(field, value, low)
-        if not isinstance(self.end_when_settled, bool):
-            raise InvalidValueError(field="end_when_settled", expected="true or false", got=self.end_when_settled)
+        for field in ("end_when_settled", "worths"):
+            if not isinstance(getattr(self, field), bool):
+                raise InvalidValueError(field=field, expected="true or false", got=getattr(self, field))
 
     def turn_limit(self, task: Task) -> int | None:
         """The number of actions after which an episode of ``task`` is truncated; ``None`` when rounds are limited."""

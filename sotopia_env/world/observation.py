@@ -156,13 +156,23 @@ class Observation:
 
     def answerable(self, index: int | None = None) -> tuple[int, ...]:
         """Returns the numbers of the offers the seat could accept in its turn ``index``, by default the coming one."""
+        outlook = self._outlook_at(index)
+        return () if outlook is None or (index is None and not self.acting) else outlook.menu.accept
+
+    def offer_worths(self, index: int | None = None) -> Mapping[int, float]:
+        """Returns what each open offer is worth to the seat, by number, at its turn ``index``, by default now.
+
+        Empty under rules without ``worths``.
+        """
+        outlook = self._outlook_at(index)
+        return {} if outlook is None else outlook.worths
+
+    def _outlook_at(self, index: int | None) -> Outlook | None:
         protocol = self._state.task.protocol
-        if protocol is None or (index is None and not self.acting):
-            return ()
+        if index is None or protocol is None:
+            return self._outlook
         # An earlier turn had an earlier table, which the state keeps for every turn.
-        outlook = self._outlook if index is None else Outlook(protocol, self._state.tables[index], self.agent)
-        assert outlook is not None
-        return outlook.menu.accept
+        return Outlook(protocol, self._state.tables[index], self.agent, self._state.rules.worths)
 
     def parse(self, text: str, finish_reason: str = "") -> Action | ParseFailure:
         """Reads an action that this seat could take now from a model's text; see :func:`.action.parse_possible`."""
@@ -252,10 +262,10 @@ def _own_turns_left(state: EpisodeState, index: int) -> int:
 class _Outlooks:
     """One seat's outlooks: the latest one, and those before its own turns, for chat messages."""
 
-    __slots__ = ("_agent", "_protocol", "latest", "tables")
+    __slots__ = ("_agent", "_protocol", "_worths", "latest", "tables")
 
-    def __init__(self, protocol: AnyProtocol | None, agent: str) -> None:
-        self._protocol, self._agent = protocol, agent
+    def __init__(self, protocol: AnyProtocol | None, agent: str, worths: bool) -> None:
+        self._protocol, self._agent, self._worths = protocol, agent, worths
         self.latest: Outlook | None = None
         self.tables: tuple[Any, ...] = ()  # by the index of turns, see EpisodeState.tables
 
@@ -263,7 +273,7 @@ class _Outlooks:
         """The outlook on ``table``, the same one while the table stays; ``None`` in a task without a protocol."""
         # By identity: a table that no move has changed is the same object.
         if self._protocol is not None and (self.latest is None or self.latest.state is not table):
-            self.latest = Outlook(self._protocol, table, self._agent)
+            self.latest = Outlook(self._protocol, table, self._agent, self._worths)
         return self.latest
 
     def before(self, index: int) -> str:
@@ -273,7 +283,7 @@ class _Outlooks:
         table = self.tables[index]
         if self.latest is not None and self.latest.state is table:
             return self.latest.text(True)
-        return Outlook(self._protocol, table, self._agent).text(True)
+        return Outlook(self._protocol, table, self._agent, self._worths).text(True)
 
 
 class SeatView:
@@ -310,11 +320,11 @@ class SeatView:
         if agent not in task.names:
             raise UnknownNameError(field="agent", got=agent, valid=task.agents)
         self._agent = agent
-        self._briefing = briefing(task, agent, rules.action_types, rules.turn_order is TurnOrder.REACTIVE)
+        self._briefing = briefing(task, agent, rules.action_types, rules.turn_order is TurnOrder.REACTIVE, rules.worths)
         self._veiled = rules.turn_order.veiled
         # While true, every seat has witnessed every turn, and all seats share one tuple of turns.
         self._open = not task.scenario.private_messages
-        self._outlooks = _Outlooks(task.protocol, agent)
+        self._outlooks = _Outlooks(task.protocol, agent, rules.worths)
         self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, own)
         self._lines: list[str] = [] if lines is None else lines
         self._turns: tuple[Turn, ...] = ()

@@ -19,7 +19,8 @@ from sotopia_env.outcomes import MoveKind, OutcomeSpace
 from sotopia_env.outcomes.issues import Issue
 from sotopia_env.outcomes.space import OPTION, Terms
 from sotopia_env.outcomes.table import OpenOffer
-from sotopia_env.outcomes.worth import Worth, own_outcomes
+from sotopia_env.outcomes.worth import Worth
+from sotopia_env.policies.negotiators.own_outcomes import own_outcomes
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.observation import Briefing, Observation
 
@@ -34,7 +35,7 @@ Rows = NDArray[np.intp]
 class Ranking:
     """A seat's outcomes in arrays, best first: row ``r`` is the outcome with the ``r``-th highest utility.
 
-    In a space of more than 10⁵ outcomes, :func:`~sotopia_env.outcomes.worth.own_outcomes` uses a coarser grid.
+    In a space of more than 10⁵ outcomes, :func:`.own_outcomes` uses a coarser grid.
 
     Attributes:
         space: the outcome space.

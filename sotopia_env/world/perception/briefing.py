@@ -15,7 +15,7 @@ from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, Outco
 from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth, outline
 from sotopia_env.outcomes.facts import SeatFacts
 from sotopia_env.outcomes.games.rules import ChoicesRules
-from sotopia_env.outcomes.worth import Worth
+from sotopia_env.outcomes.worth import AdditiveWorth, Worth, WorthTable, worth_table
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
@@ -83,6 +83,8 @@ class Briefing:
         rules: the protocol's rules (whose assent is needed, how votes are counted); ``None`` without a protocol, and
             for claims, whose rules hold the answer.
         worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
+        worths: what single values are worth to this seat; ``None`` if the rules switch this off, and for worths that
+            are no sum over issues.
         facts: what the seat reads about facts; ``None`` in a task without any.
         game: the game of choices with the payoffs that the seat may know; ``None`` in other tasks.
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
@@ -113,19 +115,22 @@ class Briefing:
     outline: str = ""
     facts: SeatFacts | None = None
     game: Game | None = None
+    worths: WorthTable | None = None
 
 
-def briefing(task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False) -> Briefing:
+def briefing(
+    task: Task, agent: str, action_types: tuple[ActionType, ...], reactive: bool = False, worths: bool = True
+) -> Briefing:
     """Returns the unchanging part of ``agent``'s observations in ``task``; built once per task and turn order."""
     # Everything besides the task that the text depends on; seeds and limits do not change it.
-    key = ("briefing", agent, action_types, reactive)
+    key = ("briefing", agent, action_types, reactive, worths)
     if key not in task.memo:
-        task.memo[key] = _brief(task, agent, action_types, briefing_text("timing") if reactive else "")
+        task.memo[key] = _brief(task, agent, action_types, briefing_text("timing") if reactive else "", worths)
     entry: Briefing = task.memo[key]
     return entry
 
 
-def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing: str) -> Briefing:
+def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing: str, worths: bool) -> Briefing:
     seat = task.seat_of[agent]
     own, side, scenario = task.characters[seat], task.scenario.seats[seat], task.scenario
     partners = _partners(task, seat)
@@ -144,6 +149,10 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
     )
     spec = scenario.outcome
     worth = None if spec is None else spec.worth[seat]
+    space = None if task.protocol is None else task.protocol.space
+    table = None
+    if worths and space is not None and isinstance(worth, AdditiveWorth):
+        table = worth_table(space, worth, agent)
     return Briefing(
         agent,
         own.name,
@@ -157,17 +166,18 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         # Programs read the worth as data, models as the text that is part of ``head``.
         side.private_data if worth is None else {**side.private_data, "worth": worth.model_dump(mode="json")},
         recipients,
-        _head(task, seat, profile, "\n".join([line for _, line in partners])),
+        _head(task, seat, profile, "\n".join([line for _, line in partners]), table),
         f"{answer}\n{timing}" if timing else answer,
         timing,
         "" if spec is None else spec.protocol.kind,
-        None if task.protocol is None else task.protocol.space,
+        space,
         worth,
         # The rules of claims contain the right answer, which no seat may see.
         None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
         "" if spec is None else outline(spec, seat, task.names),
         None if scenario.facts is None else scenario.facts.view(agent),
         _game(task, seat),
+        table,
     )
 
 
@@ -203,7 +213,7 @@ _OTHER_MOVES = {
 }
 
 
-def _head(task: Task, seat: int, profile: str, others: str) -> str:
+def _head(task: Task, seat: int, profile: str, others: str, table: WorthTable | None) -> str:
     """The briefing's text. Authors' texts, too, may hold control tokens of chat templates: each is escaped."""
     side = task.scenario.seats[seat]
     wishes = [f"{number}. {goal}" for number, goal in enumerate(side.goals, start=1)]
@@ -216,11 +226,11 @@ def _head(task: Task, seat: int, profile: str, others: str) -> str:
         profile=escape(profile),
         others=others,
         goals=escape("\n".join(f"  {wish}" for wish in wishes)),
-        outcome=escape(_outcome_text(task, seat)),
+        outcome=escape(_outcome_text(task, seat, table)),
     )
 
 
-def _outcome_text(task: Task, seat: int) -> str:
+def _outcome_text(task: Task, seat: int, table: WorthTable | None) -> str:
     """The rules of the protocol, the facts that the seat may know and its own worth, in words."""
     spec, facts = task.scenario.outcome, task.scenario.facts
     text = "" if facts is None else _facts_text(task, facts.view(task.agents[seat]))
@@ -229,7 +239,7 @@ def _outcome_text(task: Task, seat: int) -> str:
     # The rules read the same for every seat, the worth does not.
     if "rules text" not in task.memo:
         task.memo["rules text"] = _indent(describe_space(spec, task.names))
-    worth = describe_worth(spec, seat, task.names)
+    worth = describe_worth(spec, seat, task.names, table)
     return f"\nWhat counts\n  {task.memo['rules text']}\n  {_indent(worth)}\n{text}"
 
 

@@ -29,11 +29,11 @@ class Prospect(NamedTuple):
 class Outlook:
     """One seat's view of the table, and the moves open to the seat; computed when they are read."""
 
-    __slots__ = ("_agent", "_menu", "_menu_text", "_protocol", "_table", "_table_text", "state")
+    __slots__ = ("_agent", "_menu", "_menu_text", "_protocol", "_table", "_table_text", "_worths", "state")
 
-    def __init__(self, protocol: AnyProtocol, state: Any, agent: str) -> None:
-        """Creates the view of ``agent`` on ``state``, a state of ``protocol``."""
-        self._protocol, self._agent = protocol, agent
+    def __init__(self, protocol: AnyProtocol, state: Any, agent: str, worths: bool = True) -> None:
+        """Creates the view of ``agent`` on ``state``, a state of ``protocol``, with or without the worths of offers."""
+        self._protocol, self._agent, self._worths = protocol, agent, worths
         self.state = state
         self._table: TableView | None = None
         self._menu: Menu | None = None
@@ -54,10 +54,22 @@ class Outlook:
         return self._menu
 
     @property
+    def worths(self) -> dict[int, float]:
+        """What every open offer that the seat sees is worth to it, by number; empty where the rules switch this off."""
+        protocol = self._protocol
+        # What a contract about choices is worth depends on choices still to be made.
+        if not self._worths or protocol.kind != "agreement" or not self.table.offers:
+            return {}
+        worth = protocol.valuations[protocol.agents.index(self._agent)]
+        offers = (standing.offer for standing in self.table.offers)
+        return {offer.number: worth.exact(protocol.space, offer.terms) / worth.scale for offer in offers}
+
+    @property
     def table_text(self) -> str:
         """The table as indented lines."""
         if not self._table_text:
-            self._table_text = indented(self.table.text)
+            worths = ", ".join(f"#{number} {value:.15g}" for number, value in self.worths.items())
+            self._table_text = indented(self.table.text + (f"\nWorth to you: {worths}" if worths else ""))
         return self._table_text
 
     @property

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import OutcomeSpec, reference_points
 from sotopia_env.outcomes.specification import worth_value
-from sotopia_env.outcomes.worth import own_outcomes
+from sotopia_env.policies.negotiators.own_outcomes import own_outcomes
 from tests.errors import raises
 
 from .specs import ballot, claims, names, trade

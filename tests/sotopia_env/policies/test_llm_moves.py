@@ -199,11 +199,12 @@ def test_instructions_say_what_a_move_is_and_how_it_is_written(format_):
     assert "move" not in AgentPrompt(format_).messages(observed(task()))[0]["content"]
 
 
-CONTRACT_RANGE = (
-    "Range: price from $0 to $394 in steps of $1 (lower is better); start June 1 or June 15; firewood 3 pieces."
+CONTRACT_BRIEF = (
+    "constant 186, price 0 at $0 (best), -131 at $131, -262 at $262, -394 at $394 (worst), start June 1 4, June 15 1, "
+    "firewood each 5. Range: price in steps of $1; start June 1 or June 15; firewood 3 pieces."
 )
 BRIEF_SYSTEMS = [
-    (contract(), f"constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5. {CONTRACT_RANGE}"),
+    (contract(), CONTRACT_BRIEF),
     (ballot(2), "museum 5, park 0. Range: option museum or park."),
     (riddle(), "right 10, wrong -2."),
     (riddle(shown=True), "right 10, wrong -2. Range: claim Ana Lee or Bo Li."),
@@ -223,7 +224,7 @@ def test_prompts_of_every_format_hold_the_whole_outcome_space(format_, family):
     for agent in task.agents:
         prompt = AgentPrompt(format_).messages(observe(initial_state(task, Rules(), 0), agent))[0]["content"]
         for issue in task.protocol.space.issues:
-            values = {"number": lambda i: [i.limits_text()], "choice": lambda i: i.options,
+            values = {"number": lambda i: map(i.amount_text, (i.low, i.high, i.step)), "choice": lambda i: i.options,
                       "items": lambda i: [f"{i.count} piece"]}[issue.kind](issue)  # fmt: skip
             assert all(value in prompt for value in values), (issue, prompt)
 
@@ -313,8 +314,8 @@ def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted(
     other = action({"propose": {**TERMS, "price": 90}}, "No.")
     messages = AgentPrompt("brief").messages(observed(contract(), other, action(), OFFER))
     assert [m["content"].rpartition("\n")[2] for m in messages if m["role"] == "user"] == [
-        '(turn 2, own turns left: 10, open: {"accept": 1})',
-        '(turn 4, own turns left: 9, open: {"accept": 2})',
+        '(turn 2, own turns left: 10, open: {"accept": 1} worth 9)',
+        '(turn 4, own turns left: 9, open: {"accept": 2} worth 3)',
     ]
 
 

@@ -371,11 +371,11 @@ def test_a_task_of_the_old_schema_is_refused_in_one_sentence():
 
 
 def test_a_public_answer_to_a_private_offer_does_not_tell_its_terms():
-    proposal = say("Us two?", "agent_1", propose=offer(13, "June 15"))
+    proposal = say("Us two?", "agent_1", propose=offer(11, "June 15"))
     rules = Rules(end_when_settled=False)
     state = play(verified_task("quorum", 3, private=True), rules, proposal, say("Yes!", accept=1))
     for agent in ("agent_0", "agent_1"):
-        assert "$13" in observe(state, agent).text
+        assert "$11" in observe(state, agent).text
     stranger = observe(state, "agent_2")
     assert "accepts #1" in stranger.history
-    assert "$13" not in stranger.text + repr((stranger.turns, stranger.table)) + json.dumps(stranger.messages[1:])
+    assert "$11" not in stranger.text + repr((stranger.turns, stranger.table)) + json.dumps(stranger.messages[1:])

@@ -55,11 +55,27 @@ def test_without_a_tokenizer_the_files_that_are_missing_are_named(directory, wit
     assert "tokenizer.json" in caught.value.hint
 
 
-def test_without_a_template_the_file_to_write_is_named(directory):
-    directory(without=["chat_template*"])
+def test_a_trained_model_that_was_copied_without_its_template_is_refused(directory):
+    (directory(without=["chat_template*"]) / "sotopia_policy.json").write_text('{"prompt": {}}')
     with raises(InvalidValueError, field="chat_template", got=None, file="bc") as caught:
         naming.make_policy("./bc")
     assert "chat_template.jinja" in caught.value.hint
+
+
+def test_a_base_model_without_a_template_plays_in_a_plain_form(directory, caplog):
+    path = directory(without=["chat_template*"])
+    policy = naming.make_policy("./bc:max_tokens=8,constrained=off")
+    assert "no chat template" in caplog.text
+    table = Table(tasks.generate("bargaining", 1, seed=3)[0], Rules(max_turns=2), seed=3)
+    asyncio.run(table.play({"agent_0": policy, "agent_1": policy}))
+    assert len(table.turns) == 2
+    tokenizer = load_tokenizer(path)
+    conversation = [{"role": "system", "content": "You are Ada."}, USER]
+    text = tokenizer.decode(prompt_ids(tokenizer, conversation))
+    assert [part.split(":")[0] for part in text.split("### ")[1:]] == ["system", "user", "assistant"]
+    tokenizer.save_pretrained(path)  # what is trained from it has the form beside its weights
+    (path / "sotopia_policy.json").write_text('{"prompt": {}}')
+    assert prompt_ids(load_tokenizer(path), conversation) == prompt_ids(tokenizer, conversation)
 
 
 @pytest.mark.parametrize("template", [FORGETFUL, WITHOUT_SYSTEM])

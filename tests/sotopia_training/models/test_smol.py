@@ -48,7 +48,7 @@ def test_a_gguf_file_is_converted_once_and_adds_no_system_message_of_its_own():
 def test_a_stage_trains_smol_by_name_and_a_gguf_directory_by_path():
     """Both are the converted directory, which an adapter names as its base."""
     converted_once = str(find_model(smol_directory()))
-    for base in ("smol", str(smol_directory())):
+    for base in ("smol", str(smol_directory()), str(gguf_file(smol_directory()))):
         assert begin_from(ModelSettings(base=base), None, PromptSettings()).base == converted_once
 
 
@@ -63,6 +63,19 @@ def test_a_stage_continues_from_an_adapter_of_it_by_a_relative_path(tmp_path, mo
     for named in ("cloned", "smol"):  # as GRPO names its base, and as a supervised stage does
         start = begin_from(ModelSettings(base=named), "cloned", PromptSettings())
         assert (start.base, start.adapter) == (base, "cloned/model")
+
+
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
+def test_a_gguf_file_is_a_policy_and_a_judges_model_by_its_path(monkeypatch):
+    file = gguf_file(smol_directory())
+    monkeypatch.chdir(file.parent)
+    for path in (str(file), f"./{file.name}"):
+        policy = naming.make_policy(f"{path}:format=brief,max_length=3000,max_tokens=16")
+        assert policy.model.parameters["weights"] == naming.make_policy("smol").model.parameters["weights"]
+    assert naming.make_evaluator(f"judge:{file}").model.parameters["weights"] == policy.model.parameters["weights"]
+    with raises(UnknownNameError, nearest=f"./{file.name}"):
+        naming.make_policy(file.name)
 
 
 @pytest.mark.slow("loads a real model")

@@ -78,7 +78,7 @@ class CollectionSettings(Settings):
     def rules(self) -> Rules:
         """The order and limits of play: those of ``play``, or else those in a YAML task file."""
         source = self.rules_of or self.tasks.given or ""
-        return naming.task_rules(source, turn_order=self.play.turn_order, max_turns=self.play.max_turns)
+        return naming.task_rules(source, **self.play.rule_options)
 
 
 @dataclass(frozen=True)

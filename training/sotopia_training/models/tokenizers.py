@@ -1,7 +1,7 @@
 """Loading and checking of tokenizers, and conversion of conversations to token ids.
 
-Loading fails early if the chat template is missing or not prefix-preserving. Tokens are never added to a vocabulary, so
-embeddings are never resized.
+Loading fails early if the chat template of a trained model is missing, or a template is not prefix-preserving. Tokens
+are never added to a vocabulary, so embeddings are never resized.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim, first_line
 from sotopia_env.policies.agent_prompt import Format
 from sotopia_env.world.observation import ChatMessage
+from sotopia_training.models.loading import POLICY_FILE
 from sotopia_training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ CHATML = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
 """The chat template of tiny models: prefix-preserving, with TRL's markers of the assistant's text."""
+
+PLAIN = (
+    "{%- if bos_token %}{{- bos_token }}{%- endif %}"
+    "{%- for m in messages %}{{- '### ' + m['role'] + ':\n' }}"
+    "{%- if m['role'] == 'assistant' %}{% generation %}{{- m['content'] + eos_token }}{% endgeneration %}{{- '\n\n' }}"
+    "{%- else %}{{- m['content'] + '\n\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '### assistant:\n' }}{%- endif %}"
+)
+"""The form of conversations with a model without a chat template: a heading for each message, the end token after each
+answer. It is saved with what is trained from such a model."""
 
 _PROMPT = PromptSettings()
 _EMPTY_SYSTEM = (
@@ -50,15 +61,15 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
     A template that is not prefix-preserving is replaced by TRL's training template of that model, if one exists. The
     arguments of the template are written into it, so that they are saved with the trained model. If the template would
     add a default system message ("You are Qwen, …") to a conversation without one, an empty system message is written
-    into it, too.
+    into it, too. A model without a template, as base models are, gets :data:`PLAIN`.
 
     Args:
         path: the directory or hub name of the model.
         prompt: the format of the prompts, see :func:`check_tokenizer`, and the arguments of the chat template.
 
     Raises:
-        InvalidValueError: the model has no tokenizer or chat template, or the template lacks an argument or is not
-            prefix-preserving.
+        InvalidValueError: the model has no tokenizer, or the template lacks an argument, is not prefix-preserving, or
+            was left behind when a trained model was copied.
     """
     from transformers import AutoTokenizer
 
@@ -71,6 +82,10 @@ def load_tokenizer(path: str | Path, prompt: PromptSettings = _PROMPT) -> PreTra
             "chat_template.jinja)",
             where=path,
         ) from None
+    # Beside prompt settings of a stage, a template is missing because it was not copied.
+    if tokenizer.chat_template is None and prompt.chat_template is None and not (Path(path) / POLICY_FILE).is_file():
+        logger.warning("%s has no chat template, so it is prompted in a plain form, as base models are", path)
+        tokenizer.chat_template = PLAIN
     set_template(tokenizer, str(path), prompt)
     check_tokenizer(tokenizer, str(path), prompt.format)
     return tokenizer

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.evaluators.composite import Composite
-from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.evaluator import ComputedEvaluator
 from sotopia_env.evaluators.verified import VerifiedOutcome
 
 if TYPE_CHECKING:
+    from sotopia_env.evaluators.diligence import Diligence
     from sotopia_env.evaluators.ensemble import Ensemble
     from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 
-# Imported on first use: these modules load the model client, which evaluators without a model do not need.
+# Imported on first use: environments need none of them, and some load the model client.
 _LAZY: Mapping[str, tuple[str, ...]] = {
+    "diligence": ("Diligence",),
     "ensemble": ("Ensemble",),
     "spoken_outcome": ("SpokenOutcome",),
 }

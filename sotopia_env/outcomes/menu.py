@@ -183,14 +183,18 @@ class Menu(NamedTuple):
             *[f'{{"withdraw": {number}}} withdraws own offer #{number}' for number in self.withdraw],
         ]
 
-    def choices(self) -> list[tuple[str, Move | None]]:
-        """Every open move in words for people; ``None`` for a move that still needs terms or a text."""
+    def choices(self, terms: bool = True) -> list[tuple[str, Move | None]]:
+        """Every open move in words for people; ``None`` for a move that still needs terms or a text.
+
+        Args:
+            terms: whether the terms of an offer follow its number; a page that shows the offers needs the number alone.
+        """
         choices: list[tuple[str, Move | None]] = [("make an offer", None)] if self.propose else []
-        labels = [(self._label(move), move) for move in self.moves()]
+        labels = [(self._label(move, terms), move) for move in self.moves()]
         choices += [(_imperative(label), move) for label, move in labels]
         return choices + ([("claim an answer", None)] if self.claim and not self.candidates else [])
 
-    def _label(self, move: Move) -> str:
+    def _label(self, move: Move, terms: bool = True) -> str:
         if move.kind is MoveKind.VOTE:
             return "takes the vote back" if move.content is None else f"votes for {move.content}"
         if move.kind is MoveKind.CLAIM:
@@ -199,12 +203,13 @@ class Menu(NamedTuple):
             return f"chooses {move.content}"
         if move.kind in STATEMENTS:
             return statement_text([(move.kind, move.content)])
-        return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content))
+        return self._offer_label(move.kind, next(offer for offer in self.offers if offer.number == move.content), terms)
 
-    def _offer_label(self, kind: MoveKind, offer: Offer) -> str:
+    def _offer_label(self, kind: MoveKind, offer: Offer, terms: bool) -> str:
         assert self.space is not None
         owner = "own" if kind is MoveKind.WITHDRAW else f"{self.space.names[offer.proposer]}'s"
-        return f"{kind.value}s {owner} offer #{offer.number} ({self.space.describe(offer.terms)})"
+        content = f" ({self.space.describe(offer.terms)})" if terms else ""
+        return f"{kind.value}s {owner} offer #{offer.number}{content}"
 
     def sample(self, rng: random.Random) -> Move | None:
         """Returns a random open move (first its kind, then its content); ``None`` if none is open."""

@@ -55,23 +55,26 @@ class Valuation:
             total += gain * terms[name][self.agent]
         return total
 
+    def part(self, name: str) -> Valuation:
+        """The valuation of one issue alone, without the constant; only for additive forms."""
+        return Valuation(
+            scale=self.scale,
+            constant=0,
+            disagreement=0,
+            per_turn=0,
+            agent=self.agent,
+            numbers=tuple(number for number in self.numbers if number[0] == name),
+            choices=tuple(choice for choice in self.choices if choice[0] == name),
+            items=tuple(division for division in self.items if division[0] == name),
+        )
+
     def columns(self, space: OutcomeSpace) -> list[list[int]]:
         """Per issue of the space, the gain of each of its values, in their order; only for additive forms."""
-        gains = []
-        for issue in space.issues:
-            # A valuation of one issue alone, so that the arithmetic of gains is in ``exact`` only.
-            part = Valuation(
-                scale=self.scale,
-                constant=0,
-                disagreement=0,
-                per_turn=0,
-                agent=self.agent,
-                numbers=tuple(number for number in self.numbers if number[0] == issue.name),
-                choices=tuple(choice for choice in self.choices if choice[0] == issue.name),
-                items=tuple(division for division in self.items if division[0] == issue.name),
-            )
-            gains.append([part.exact(space, {issue.name: value}) for value in issue.values(space.names)])
-        return gains
+        # Parts of a valuation, so that the arithmetic of gains is in ``exact`` only.
+        parts = [(issue, self.part(issue.name)) for issue in space.issues]
+        return [
+            [part.exact(space, {issue.name: value}) for value in issue.values(space.names)] for issue, part in parts
+        ]
 
 
 class WorthForm(Record):

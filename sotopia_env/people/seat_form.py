@@ -6,23 +6,21 @@ the seat may not have. The instructions for models are left out. Pages must esca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidActionError
-from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue
+from sotopia_env.outcomes import ItemsIssue, Menu, Move, MoveKind, NumberIssue, OutcomeSpace
 from sotopia_env.outcomes.menu import NO_STATEMENTS
 from sotopia_env.outcomes.move import read_move
-from sotopia_env.outcomes.space import OPTION
-from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, TableWorth
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
-from sotopia_env.world.perception.briefing import Briefing
 
 OFFER, CLAIM = "offer", "claim"
 """Values of the field ``move`` for moves with further fields."""
+_OPEN_ISSUE = "an offer needs a value for every issue"
 STATE = "state "
 """The beginning of a statement field's value for an option, whose number follows."""
 WORDS: Mapping[ActionType, str] = {
@@ -98,6 +96,7 @@ class TermField:
         step: the difference between two numbers.
         unit: unit of the number.
         options: the options of a choice.
+        note: what follows from the value, for people.
     """
 
     name: str
@@ -109,6 +108,7 @@ class TermField:
     step: str = ""
     unit: str = ""
     options: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,14 @@ def action_choices(observation: Observation) -> list[tuple[str, str]]:
     return [(kind.value, WORDS[kind]) for kind in observation.available]
 
 
-def move_choices(menu: Menu) -> list[tuple[str, str]]:
-    """Returns the open moves that bind: the value of the field ``move``, and its label."""
-    choices = _binding(menu).choices()
+def move_choices(menu: Menu, terms: bool = True) -> list[tuple[str, str]]:
+    """Returns the open moves that bind: the value of the field ``move``, and its label.
+
+    Args:
+        menu: the open moves.
+        terms: whether labels repeat the terms of offers; not needed on a page that shows the offers.
+    """
+    choices = _binding(menu).choices(terms)
     return [
         # The menu has no move for choices that need further fields: the offer, which is first if possible, and the
         # claim.
@@ -176,64 +181,24 @@ def term_fields(observation: Observation, menu: Menu) -> list[TermField]:
             fields.append(TermField(name, issue.name, "number", _shown(value), low, high, step, issue.unit))
         elif isinstance(issue, ItemsIssue):
             parts = value if isinstance(value, Mapping) else {}
-            for agent, person in menu.space.names.items():
-                label = f"{issue.name} for {person} (of {issue.count})"
-                pieces = _shown(parts.get(agent))
-                fields.append(TermField(f"{name}.{agent}", label, "number", pieces, "0", str(issue.count), "1"))
+            fields += _item_fields(observation, name, issue, menu.space.names, parts)
         else:
             fields.append(TermField(name, issue.name, "choice", _shown(value), options=tuple(issue.options)))
     return fields
 
 
-def worth_text(briefing: Briefing, value: float) -> str:
-    """Returns a worth to the seat with its unit: that of the only issue if the worth counts in it, else points."""
-    issue = briefing.space.issues[0] if briefing.space is not None and len(briefing.space.issues) == 1 else None
-    if isinstance(briefing.worth, AdditiveWorth) and isinstance(issue, NumberIssue):
-        gain = briefing.worth.issues[issue.name]["per_unit"]
-        # A worth with more decimals than the grid, such as by a constant, would be rounded.
-        if issue.unit and abs(gain) == 1 and round(value, issue.decimals) == value:
-            return issue.amount_text(value)
-    return f"{value:g} point{'s' * (abs(value) != 1)}"
-
-
-def offer_worths(observation: Observation) -> dict[int, str]:
-    """Returns what every open offer is worth to the seat, with the unit, by the number of the offer."""
-    offers = [] if observation.table is None else [standing.offer for standing in observation.table.offers]
-    return {offer.number: words for offer in offers if (words := _terms_worth(observation, offer.terms))}
-
-
-def move_worth(observation: Observation, fields: Mapping[str, str]) -> str:
-    """Returns in words what the move in a form would be worth to the seat; empty where that is not settled by it.
-
-    Args:
-        observation: the observation of the seat.
-        fields: the fields of the person's form, as for :func:`read_action`.
-
-    Raises:
-        InvalidValueError: the move is not complete, or not possible now; the message is for the person.
-    """
-    move, briefing = _read_move(observation, fields), observation.briefing
-    if move is None or briefing.worth is None or briefing.space is None:
-        return ""
-    terms = None
-    if move.kind is MoveKind.PROPOSE:
-        terms = briefing.space.normalise(move.content)
-    elif move.kind is MoveKind.ACCEPT and observation.table is not None:
-        terms = next(item.offer.terms for item in observation.table.offers if item.offer.number == move.content)
-    elif move.kind is MoveKind.VOTE and move.content is not None:
-        terms = {OPTION: move.content}
-    words = "" if terms is None else _terms_worth(observation, terms)
-    without = worth_text(briefing, briefing.worth.disagreement)
-    agreed, agreement = ("decided", "a decision") if briefing.protocol == "ballot" else ("agreed", "an agreement")
-    return words and f"{words} to you, if it is {agreed}; {without} without {agreement}"
-
-
-def _terms_worth(observation: Observation, terms: Mapping[str, Any]) -> str:
-    briefing = observation.briefing
-    # Other worths depend on facts or answers, which the seat may not know.
-    if briefing.space is None or not isinstance(briefing.worth, AdditiveWorth | TableWorth | BallotWorth):
-        return ""
-    return worth_text(briefing, briefing.worth.value(briefing.space, terms, observation.agent))
+def _item_fields(
+    observation: Observation, name: str, issue: ItemsIssue, names: Mapping[str, str], parts: Mapping[str, Any]
+) -> Iterator[TermField]:
+    """The field of every seat's pieces; of two seats, the reader's only, since the other one gets the rest."""
+    for agent, person in names.items():
+        label, pieces, note = f"{issue.name} for {person}", _shown(parts.get(agent)), f"of {issue.count}"
+        if len(names) == 2:
+            if agent != observation.agent:
+                continue
+            rest = next(other for key, other in names.items() if key != agent)
+            label, note = f"{issue.name} for you", f"the rest for {rest}"
+        yield TermField(f"{name}.{agent}", label, "number", pieces, "0", str(issue.count), "1", note=note)
 
 
 def _shown(value: object) -> str:
@@ -250,7 +215,7 @@ def read_action(observation: Observation, fields: Mapping[str, str], to: Sequenc
     if kind not in [item.value for item in observation.available]:
         raise InvalidActionError(field="action_type", got=kind, valid=[item.value for item in observation.available])
     words = fields.get("argument", "").strip()
-    move = _read_move(observation, fields)
+    move = read_form_move(observation, fields)
     if kind not in (ActionType.NONE.value, ActionType.LEAVE.value) and not words and move is None:
         raise InvalidActionError("write something, or choose a move", field="argument")
     action = Action(ActionType(kind), words, tuple(dict.fromkeys(to)), move)
@@ -260,7 +225,12 @@ def read_action(observation: Observation, fields: Mapping[str, str], to: Sequenc
     return action
 
 
-def _read_move(observation: Observation, fields: Mapping[str, str]) -> Move | None:
+def read_form_move(observation: Observation, fields: Mapping[str, str]) -> Move | None:
+    """Returns the move in the fields of a person's form; ``None`` for words alone.
+
+    Raises:
+        InvalidActionError: the move is not complete, or not available any more; the message is for the person.
+    """
     menu = observation.moves
     if not menu:
         return None
@@ -301,17 +271,38 @@ def _read_binding(menu: Menu, fields: Mapping[str, str]) -> Move | None:
 
 def _read_terms(menu: Menu, fields: Mapping[str, str]) -> dict[str, Any]:
     assert menu.space is not None
-    terms: dict[str, Any] = {}
-    for index, issue in enumerate(menu.space.issues):
-        name = f"issue{index}"
-        if isinstance(issue, ItemsIssue):
-            terms[issue.name] = {agent: _whole(fields.get(f"{name}.{agent}", "")) for agent in menu.space.names}
-        else:
-            text = fields.get(name, "").strip()
-            if not text:
-                raise InvalidActionError("an offer needs a value for every issue", field=issue.name)
-            terms[issue.name] = issue.read(text, menu.space.names)
-    return terms
+    return {issue.name: read_term(menu.space, index, fields) for index, issue in enumerate(menu.space.issues)}
+
+
+def read_term(space: OutcomeSpace, index: int, fields: Mapping[str, str]) -> Any:
+    """Returns the value of one issue in the fields of an offer.
+
+    Args:
+        space: the outcome space.
+        index: the index of the issue.
+        fields: the fields of the person's form.
+
+    Raises:
+        InvalidValueError: the value is missing or invalid; the message is for the person.
+    """
+    issue, name = space.issues[index], f"issue{index}"
+    if isinstance(issue, ItemsIssue):
+        return _read_items(issue, [(agent, fields.get(f"{name}.{agent}")) for agent in space.names])
+    text = fields.get(name, "").strip()
+    if not text:
+        raise InvalidActionError(_OPEN_ISSUE, field=issue.name)
+    return issue.read(text, space.names)
+
+
+def _read_items(issue: ItemsIssue, texts: list[tuple[str, str | None]]) -> dict[str, int]:
+    if not any(text and text.strip() for _, text in texts):
+        raise InvalidActionError(_OPEN_ISSUE, field=issue.name)
+    pieces = {agent: _whole(text or "") for agent, text in texts}
+    # A form for two seats has the reader's field alone.
+    absent = [agent for agent, text in texts if text is None]
+    if len(texts) == 2 and len(absent) == 1:
+        pieces[absent[0]] = issue.count - sum(pieces.values())
+    return pieces
 
 
 def _whole(text: str) -> int:

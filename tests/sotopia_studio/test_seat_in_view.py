@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from sotopia_env import naming
 from sotopia_env.world import Action, Rules
 from sotopia_env.world.action import ActionType
 from tests.sotopia_studio.studio import Studio, running
@@ -20,10 +23,10 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         yield server
 
 
-def seated(studio: Studio, size: str, turns: int = 40) -> tuple[Page, str]:
+def seated(studio: Studio, size: str, turns: int = 40, **changes: Any) -> tuple[Page, str]:
     """A page of a new conversation, in which it is the person's turn."""
     width, height = SIZES[size]
-    episode = studio.begin(rules=Rules(max_turns=turns))
+    episode = studio.begin(rules=Rules(max_turns=turns), **changes)
     studio.wait(episode, "waiting")
     page = studio.page(width)
     page.set_viewport_size({"width": width, "height": height})
@@ -88,6 +91,7 @@ def test_offers_are_on_the_board_with_their_worth_to_the_seat(studio: Studio) ->
     page.get_by_role("spinbutton").fill("150")  # the task pays the buyer 186 less the price
     expect(worth).to_contain_text("$36 to you")
     expect(worth).to_contain_text("$0 without an agreement")
+    expect(worth.get_by_role("img", name="your choice: $36")).to_be_visible()
     page.get_by_role("spinbutton").fill("200")
     expect(worth).to_contain_text("-$14 to you")
     page.get_by_label("no move").check()
@@ -100,6 +104,34 @@ def test_offers_are_on_the_board_with_their_worth_to_the_seat(studio: Studio) ->
     expect(board).to_contain_text("-$208 to you")
     page.get_by_text("Briefing", exact=True).click()  # one tap away, and folded otherwise
     expect(page.get_by_role("heading", name="Your goal")).to_be_visible()
+    studio.check(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_worths_are_pictures_and_tables_while_the_person_chooses(studio: Studio, size: str) -> None:
+    page, _ = seated(studio, size, task=next(iter(naming.task_set("campsite", 1, 0, "medium"))))
+    composer = page.locator(".composer")
+    page.get_by_label("make an offer").check()
+    for number, issue in enumerate(("food", "water", "firewood")):
+        page.get_by_label(f"{issue} for you").fill("2")
+        row = composer.get_by_role("row", name=issue)
+        expect(row).to_contain_text("points")  # each issue as soon as it has a value
+        expect(composer.get_by_role("row", name="in all")).to_contain_text("points" if number == 2 else "–")
+    total = composer.get_by_role("row", name="in all").get_by_role("cell").inner_text()
+    choice = composer.get_by_role("img", name=f"your choice: {total}")
+    expect(choice).to_have_count(1)
+    expect(composer.locator(".total")).to_be_in_viewport(ratio=1)
+    say(page, "Two of each for me.")
+    expect(page.locator(".turn")).to_have_count(2)
+    assert in_view(page)
+    board = page.get_by_role("region", name="On the table")
+    offers = board.get_by_role("row", name="in all")
+    assert offers.count() >= 1
+    picture = board.get_by_role("img", name="without an agreement")
+    for worth in offers.get_by_role("cell").all():  # every open offer is in the picture, too
+        expect(picture).to_have_accessible_name(re.compile(f"offer [0-9]+: {re.escape(worth.inner_text())}"))
+    page.get_by_text("Briefing", exact=True).click()
+    expect(page.get_by_role("region", name="Briefing").get_by_role("img")).to_have_count(3)
     studio.check(page)
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.outcomes.table import Claims, TableView, Votes
+from sotopia_env.people.seat_worth import SeatWorth, WorthPart
 from sotopia_env.world import Task
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import InterviewAnswer
@@ -100,7 +101,10 @@ class TurnCard:
 
 @dataclass(frozen=True, slots=True)
 class OfferCard:
-    """An open offer: its terms as name and value, the seats that have not agreed yet, and its worth to the viewer."""
+    """An open offer: its terms as name and value, the seats that have not agreed yet, and its worth to the viewer.
+
+    ``parts`` stands in place of the terms where the viewer's worth has a part for each of them.
+    """
 
     number: int
     colour: int
@@ -112,6 +116,7 @@ class OfferCard:
     more: int
     private: bool
     worth: str = ""
+    parts: tuple[WorthPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +349,7 @@ def _whole_table(table: Table) -> TableView | None:
     )
 
 
-def table_card(view: TableView, worths: Mapping[int, str] = MappingProxyType({})) -> TableCard:
+def table_card(view: TableView, worths: Mapping[int, SeatWorth] = MappingProxyType({})) -> TableCard:
     """Returns the state of a protocol, as far as ``view`` shows it.
 
     Args:
@@ -358,7 +363,7 @@ def table_card(view: TableView, worths: Mapping[int, str] = MappingProxyType({})
     lines += view.proofs
     offers = []
     for item in view.offers:
-        offer = item.offer
+        offer, worth = item.offer, worths.get(item.offer.number, SeatWorth())
         terms = tuple((issue.name, issue.text(offer.terms[issue.name], names)) for issue in view.space.issues)
         offers.append(
             OfferCard(
@@ -371,7 +376,8 @@ def table_card(view: TableView, worths: Mapping[int, str] = MappingProxyType({})
                 missing=", ".join(names[agent] for agent in item.missing),
                 more=item.more,
                 private=offer.audience is not None,
-                worth=worths.get(offer.number, ""),
+                worth=worth.total,
+                parts=worth.parts,
             )
         )
     return TableCard(tuple(offers), tuple(lines), view.result)

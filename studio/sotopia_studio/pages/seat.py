@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from markupsafe import escape
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
@@ -23,11 +22,18 @@ from sotopia_env.people.seat_form import (
     TermField,
     action_choices,
     move_choices,
-    move_worth,
-    offer_worths,
     read_action,
     statement_fields,
     term_fields,
+)
+from sotopia_env.people.seat_worth import (
+    IssueScale,
+    SeatWorth,
+    WorthScale,
+    form_worth,
+    issue_scales,
+    offer_worths,
+    worth_scale,
     worth_text,
 )
 from sotopia_env.world import Observation, TurnOrder
@@ -65,6 +71,9 @@ class SeatPage:
         moves: the available moves: value of the field and label.
         terms: fields of an offer; empty if no offer is possible.
         statements: fields of what can be said about facts; empty in a task without facts.
+        scale: what the seat can get; ``None`` where that depends on what it may not know.
+        issues: which values of the issues are better for the seat.
+        worths: the worth of every open offer, by its number.
         deadline: the person's deadline, in seconds since the epoch.
         leaving: whether the person wishes to leave and it is not yet their turn.
         consequence: what follows if they leave, in words.
@@ -82,6 +91,9 @@ class SeatPage:
     moves: tuple[tuple[str, str], ...]
     terms: tuple[TermField, ...]
     statements: tuple[StatementField, ...]
+    scale: WorthScale | None
+    issues: tuple[IssueScale, ...]
+    worths: Mapping[int, SeatWorth]
     deadline: float | None
     leaving: bool
     consequence: str
@@ -95,20 +107,24 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
     is_reactive = live.table.state.rules.turn_order is TurnOrder.REACTIVE
     # Observations list moves even between turns; a form that cannot be sent would only mislead.
     menu = observation.moves if acting else None
+    worths = offer_worths(observation)
     return SeatPage(
         observation=observation,
         name=names[agent],
         turns=tuple(turn_card(turn, names, viewer=agent) for turn in observation.turns),
-        table=None if observation.table is None else table_card(observation.table, offer_worths(observation)),
+        table=None if observation.table is None else table_card(observation.table, worths),
         count=len(live.table.turns),
         acting=acting,
         # In reactive order, who acts now is an appointment that the others do not know of.
         thinking=() if live.ended or is_reactive else tuple(names[o] for o in live.table.acting if o != agent),
         ended=live.ended,
         actions=tuple(action_choices(observation)) if acting else (),
-        moves=tuple(move_choices(menu)) if menu else (),
+        moves=tuple(move_choices(menu, terms=False)) if menu else (),
         terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
         statements=tuple(statement_fields(menu)) if menu else (),
+        scale=worth_scale(observation.briefing),
+        issues=tuple(issue_scales(observation.briefing)),
+        worths=worths,
         deadline=live.deadline if acting else None,
         leaving=agent in live.leaving and not live.ended,
         consequence=_consequence(live, observation),
@@ -180,11 +196,13 @@ async def _show(
         delay = await jobs.delay_of(connection, live.ADVANCE, state.id)
         if fields is None:
             fields = await drafts.load(connection, person.id, _form(state.id, agent, len(state.table.turns)))
+    seat = seat_page(state, agent)
     return render(
         request,
         template,
         status,
-        seat=seat_page(state, agent),
+        seat=seat,
+        choice=form_worth(seat.observation, fields),
         address=f"/seat/{state.id}/{agent}",
         number=state.number,
         fields=fields,
@@ -276,13 +294,11 @@ async def leave(parts: ServicesDep, person: Sitter, episode: str, agent: str) ->
 
 
 @router.post("/seat/{episode}/{agent}/worth")
-async def worth(fields: Fields, state: Present, agent: str) -> Response:
+async def worth(request: Request, fields: Fields, state: Present, agent: str) -> Response:
     """What the chosen move would be worth to the person, or what is missing to say so."""
-    try:
-        words = move_worth(state.table.observe(agent), fields)
-    except InvalidValueError as error:
-        words = str(error)
-    return HTMLResponse(str(escape(words)))
+    observation = state.table.observe(agent)
+    choice, scale = form_worth(observation, fields), worth_scale(observation.briefing)
+    return render(request, "_worth.html", choice=choice, scale=scale, worths=offer_worths(observation))
 
 
 @router.post("/seat/{episode}/{agent}/draft")

@@ -1,13 +1,15 @@
-"""What a person's form says about the worth of a move: the seat's own exact number, with its unit."""
+"""What a seat's page shows of worths: the seat's own exact numbers with their unit, their parts and their scale."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 
 from sotopia_env import naming
-from sotopia_env.foundation.errors import InvalidActionError
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.people.seat_form import move_choices, move_worth, offer_worths, worth_text
+from sotopia_env.people.seat_form import move_choices
+from sotopia_env.people.seat_worth import SeatWorth, form_worth, issue_scales, offer_worths, worth_scale, worth_text
 from sotopia_env.world import Action, Observation, Rules
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import initial_state, transition
@@ -23,39 +25,90 @@ def observed(family: str, *actions: Action) -> Observation:
 
 def test_an_offer_about_money_is_worth_money_to_each_seat() -> None:
     buyer = observed("bargaining")
-    assert move_worth(buyer, {"move": "offer", "issue0": "150"}).startswith("$36 to you")
-    assert move_worth(buyer, {"move": ""}) == ""
-    with pytest.raises(InvalidActionError):
-        move_worth(buyer, {"move": "offer", "issue0": ""})
+    assert form_worth(buyer, {"move": "offer", "issue0": "150"}).total == "$36"
+    assert form_worth(buyer, {"move": ""}) == SeatWorth()
+    assert form_worth(buyer, {"move": "offer", "issue0": ""}).problem
     offer = Action(ActionType.SPEAK, "Well?", (), Move(MoveKind.PROPOSE, {"price": 150}))
     seller = observed("bargaining", offer)
     assert seller.briefing.worth is not None
     assert seller.briefing.space is not None
     own = seller.briefing.worth.value(seller.briefing.space, {"price": 150})
-    assert offer_worths(seller) == {1: worth_text(seller.briefing, own)}
-    assert offer_worths(seller)[1].removeprefix("-").startswith("$")
+    worths = offer_worths(seller)
+    assert {number: worth.total for number, worth in worths.items()} == {1: worth_text(seller.briefing, own)}
+    assert worths[1].total.removeprefix("-").startswith("$")
     accept = next(value for value, words in move_choices(seller.moves) if words.startswith("accept"))  # type: ignore[arg-type]
-    assert move_worth(seller, {"move": accept}).startswith(offer_worths(seller)[1])
+    assert form_worth(seller, {"move": accept}) == worths[1]
 
 
-def test_several_issues_are_worth_points() -> None:
-    seat = observed("campsite")
-    assert seat.briefing.space is not None
-    names = list(seat.briefing.space.names)
-    own, other = names.index(seat.agent), 1 - names.index(seat.agent)
-    fields = {"move": "offer"}
-    for index, issue in enumerate(seat.briefing.space.issues):
-        fields |= {f"issue{index}.{names[own]}": str(issue.count), f"issue{index}.{names[other]}": "0"}  # type: ignore[union-attr]
-    worth = seat.briefing.worth
+def test_the_picture_of_a_price_says_which_end_is_better() -> None:
+    buyer = observed("bargaining").briefing
+    assert buyer.space is not None
+    least = buyer.space.issues[0].low  # type: ignore[union-attr]
+    (price,) = issue_scales(buyer)
+    assert price.better == "lower"
+    assert price.limit is not None
+    assert price.limit[0] == "$186"  # where an agreement is worth as much as none
+    low, high = price.points
+    assert (low.position, high.position) == (1.0, 0.0)
+    assert low.worth == worth_text(buyer, 186 - float(least))
+    scale = worth_scale(buyer)
+    assert scale is not None
+    assert (scale.low, scale.high, scale.without) == (high.worth, low.worth, "$0")
+    assert 0 < scale.position < 1
+
+
+def points(text: str) -> float:
+    return float(text.split()[0])
+
+
+@pytest.mark.parametrize("family", ["campsite", "hiring", "negotiation"])
+def test_several_issues_are_a_table_that_adds_up(family: str) -> None:
+    seat = observed(family)
+    space, worth = seat.briefing.space, seat.briefing.worth
+    assert space is not None
     assert worth is not None
-    best = sum(issue.count * worth.issues[issue.name]["each"] for issue in seat.briefing.space.issues)  # type: ignore[union-attr]
-    assert move_worth(seat, fields).startswith(f"{best:g} points to you")
+    scale = worth_scale(seat.briefing)
+    assert scale is not None
+    for terms in itertools.islice(space.outcomes(), 0, None, max(space.size // 40, 1)):
+        fields = {"move": "offer"}
+        for index, issue in enumerate(space.issues):
+            value = terms[issue.name]
+            parts = value.items() if isinstance(value, dict) else ()
+            fields |= {f"issue{index}.{agent}": str(pieces) for agent, pieces in parts} or {f"issue{index}": str(value)}
+        result = form_worth(seat, fields)
+        exact = worth.value(space, terms, seat.agent)
+        assert points(result.total) == exact
+        assert sum(points(part.worth) for part in result.parts) == exact
+        assert result.position is not None
+        assert 0 <= result.position <= 1
+        assert points(scale.low) <= exact <= points(scale.high)
+
+
+def test_an_incomplete_offer_has_the_rows_that_are_complete() -> None:
+    seat = observed("campsite")
+    names = list(seat.briefing.space.names)  # type: ignore[union-attr]
+    first = seat.briefing.space.issues[0]  # type: ignore[union-attr]
+    fields = {"move": "offer", f"issue0.{names[0]}": str(first.count), f"issue0.{names[1]}": "0"}  # type: ignore[union-attr]
+    worth = form_worth(seat, fields)
+    assert worth.total == ""
+    assert worth.position is None
+    assert worth.problem
+    assert [bool(part.worth) for part in worth.parts] == [True, False, False]
 
 
 def test_a_vote_is_worth_its_option_where_the_seat_knows_it() -> None:
     seat = observed("group_decision")
     assert seat.moves is not None
+    (options,) = issue_scales(seat.briefing)
+    by_option = {point.text: point.worth for point in options.points}
     for value, words in move_choices(seat.moves):
         option = words.removeprefix("vote for ")
         expected = worth_text(seat.briefing, seat.briefing.worth.options[option])  # type: ignore[union-attr]
-        assert move_worth(seat, {"move": value}).startswith(f"{expected} to you, if it is decided")
+        assert form_worth(seat, {"move": value}).total == expected == by_option[option]
+
+
+def test_worths_that_depend_on_what_a_seat_may_not_know_are_not_drawn() -> None:
+    seat = observed("mini_mafia")
+    assert issue_scales(seat.briefing) == []
+    assert worth_scale(seat.briefing) is None
+    assert offer_worths(seat) == {}

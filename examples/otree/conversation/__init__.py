@@ -16,7 +16,7 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, PolicyError
 from sotopia_env.foundation.records import read_record
 from sotopia_env.naming import task_set
-from sotopia_env.people.seat_form import action_choices, move_choices, read_action, term_fields, turn_view
+from sotopia_env.people.seat.form import action_choices, move_choices, read_action, term_fields, turn_view
 from sotopia_env.world.episode import PolicyInfo
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.outcomes.table import Claims, TableView, Votes
-from sotopia_env.people.seat_worth import SeatWorth, WorthPart
+from sotopia_env.people.seat.worth import SeatWorth, WorthPart
 from sotopia_env.world import Task
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.answers import InterviewAnswer

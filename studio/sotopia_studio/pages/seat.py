@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people.seat_form import (
+from sotopia_env.people.seat.form import (
     StatementField,
     TermField,
     action_choices,
@@ -26,7 +26,7 @@ from sotopia_env.people.seat_form import (
     statement_fields,
     term_fields,
 )
-from sotopia_env.people.seat_worth import (
+from sotopia_env.people.seat.worth import (
     IssueScale,
     SeatWorth,
     WorthScale,

@@ -8,8 +8,8 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.people.seat_form import move_choices
-from sotopia_env.people.seat_worth import SeatWorth, form_worth, issue_scales, offer_worths, worth_scale, worth_text
+from sotopia_env.people.seat.form import move_choices
+from sotopia_env.people.seat.worth import SeatWorth, form_worth, issue_scales, offer_worths, worth_scale, worth_text
 from sotopia_env.world import Action, Observation, Rules
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import initial_state, transition

@@ -3,7 +3,7 @@
 import pytest
 
 from sotopia_env.foundation.errors import InvalidActionError
-from sotopia_env.people.seat_form import move_choices, read_action, statement_fields
+from sotopia_env.people.seat.form import move_choices, read_action, statement_fields
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.observation import Observation, observe
 from tests.sotopia_env.world.scenarios import play, say, verified_task

@@ -15,7 +15,7 @@ from sotopia_env.outcomes.issues import Issue
 from sotopia_env.outcomes.space import OPTION, Terms
 from sotopia_env.outcomes.valuation import Valuation
 from sotopia_env.outcomes.worth import AdditiveWorth, BallotWorth, TableWorth
-from sotopia_env.people.seat_form import OFFER, read_form_move, read_term
+from sotopia_env.people.seat.form import OFFER, read_form_move, read_term
 from sotopia_env.world import Observation
 from sotopia_env.world.perception.briefing import Briefing
 
@@ -157,7 +157,7 @@ def form_worth(observation: Observation, fields: Mapping[str, str]) -> SeatWorth
 
     Args:
         observation: the observation of the seat.
-        fields: the fields of the form, as for :func:`~sotopia_env.people.seat_form.read_action`.
+        fields: the fields of the form, as for :func:`~sotopia_env.people.seat.form.read_action`.
     """
     briefing = observation.briefing
     try:

@@ -21,7 +21,7 @@ from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import drafts, runs, studies
 from sotopia_studio.store.episodes import PERSON
-from sotopia_studio.studies import building, files, opening
+from sotopia_studio.studies import building, files, opening, trials
 from sotopia_studio.studies.building import DRAFT, OTHER, Design
 from sotopia_studio.studies.settings import KINDS, AnyStudy
 from sotopia_studio.work import names
@@ -252,6 +252,9 @@ async def change(request: Request, parts: ServicesDep, runner: Runner, identity:
         else:
             await _drop(parts, runner.id, identity)
             return RedirectResponse(f"/studies/{study.name}", 303)
+    if study is not None and not review.form.problems and action == "try":
+        await trials.begin(parts.database, parts.settings, study, runner.id, f"/studies/drafts/{identity}")
+        return RedirectResponse("/study", 303)
     if not review.form.problems and action == "file":
         return RedirectResponse(f"/studies/drafts/{identity}/study.yaml", 303)
     return await _page(request, parts, identity, sent, review, status=422 if review.form.problems else 200)
@@ -292,6 +295,15 @@ async def study_file(parts: ServicesDep, _: Reader, name: str) -> Response:
     """An open study as a file."""
     async with parts.database.read() as connection:
         return _file(api.settings_of(await studies.by_name(connection, name)))
+
+
+@router.post("/studies/{name}/try")
+async def try_study(parts: ServicesDep, runner: Runner, name: str) -> Response:
+    """Begins a trial of a study, in which the researcher is the participant."""
+    async with parts.database.read() as connection:
+        study = api.settings_of(await studies.by_name(connection, name))
+    await trials.begin(parts.database, parts.settings, study, runner.id, f"/studies/{name}")
+    return RedirectResponse("/study", 303)
 
 
 @router.post("/studies/{name}/copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Annotated, Any
 
@@ -11,25 +12,28 @@ from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_studio import auth
-from sotopia_studio.auth import Principal
-from sotopia_studio.context import Services, ServicesDep, public_address
+from sotopia_studio.auth import Principal, Runner
+from sotopia_studio.context import Services, ServicesDep, public_address, services
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, studies
-from sotopia_studio.studies import flow, opening
+from sotopia_studio.studies import flow, opening, play, trials
 from sotopia_studio.studies.flow import Step
 from sotopia_studio.studies.forms import Answers, read_form
+from sotopia_studio.studies.settings import PlayStudy
 
 router = APIRouter()
 _BACK = RedirectResponse("/study", 303)
 
 
 async def person_of(connection: HTTPConnection) -> Principal:
-    """A dependency that admits only participants."""
+    """A dependency that admits only participants, and a researcher as the participant of a trial."""
     principal = await auth.principal_of(connection)
     if principal is None:
         raise UnauthorizedError("your link opens this page; open it again, or ask for a new one")
+    async with services(connection).database.read() as database:
+        principal, connection.state.trial = await trials.participation(database, principal)
     if principal.role not in ("participant", "annotator"):
         raise ForbiddenError("this page is a participant's; open the study's link in another browser")
     return principal
@@ -93,6 +97,10 @@ async def join(
 
 
 async def _step(parts: Services, person: Principal) -> Step:
+    async with parts.database.read() as connection:
+        study = await flow.study_of_person(connection, person.id)
+    if isinstance(study, PlayStudy):  # nobody waits for this transaction, as they would for the next one
+        await asyncio.to_thread(play.prepare, study)
     async with parts.database.write() as connection:
         return await flow.next_step(connection, person.id)
 
@@ -218,3 +226,30 @@ async def other_device(request: Request, parts: ServicesDep, person: Person) -> 
     async with parts.database.write() as connection:
         link = await opening.new_link(connection, person.id)
     return render(request, "study_device.html", link=f"{public_address(request)}/p/{link}")
+
+
+# --- trials -------------------------------------------------------------------------------------------------------
+
+
+@router.post("/study/trial/program")
+async def let_a_program_answer(parts: ServicesDep, runner: Runner) -> Response:
+    """Lets a program take the seats of other participants in one's own trial."""
+    await trials.stand_in(parts.database, parts.settings, runner.id)
+    return _BACK
+
+
+@router.post("/study/trial/second")
+async def take_the_second_seat(request: Request, parts: ServicesDep, runner: Runner, _: Person) -> Response:
+    """Shows a link for the other seat of one's own trial."""
+    async with parts.database.write() as connection:
+        link = await trials.second_seat(connection, runner.id)
+    return render(request, "study_device.html", link=f"{public_address(request)}/p/{link}")
+
+
+@router.post("/study/trial/end")
+async def end_trial(request: Request, parts: ServicesDep, runner: Runner, _: Person) -> Response:
+    """Ends one's own trial and deletes all that came of it."""
+    trial: trials.Trial | None = request.state.trial
+    async with parts.database.write() as connection:
+        await trials.remove(connection, runner.id)
+    return RedirectResponse(trial.back if trial else "/studies", 303)

@@ -48,6 +48,7 @@ from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.jobs import Delay
+from sotopia_studio.studies import trials
 
 router = APIRouter()
 _PAUSE = 2.0
@@ -153,7 +154,10 @@ async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Princi
     async with services(connection).database.read() as database:
         await events.row_of(database, episode)
         seats = await episodes.participants(database, episode)
-    owner = seats.get(agent, "")
+        owner = seats.get(agent, "")
+        person, trial = await trials.participation(database, principal)
+    if person.id == owner:
+        principal, connection.state.trial = person, trial
     if owner != principal.id and not (owner == "" and "run" in principal.scopes):
         # The same response for another person's seat and for one that does not exist, so ids cannot be probed.
         raise MissingError("you have no such seat")

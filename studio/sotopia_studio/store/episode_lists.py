@@ -243,6 +243,12 @@ async def remove(connection: AsyncConnection, episode: str) -> None:
     # The next indexing of the run directory would add the episode again.
     if row.run is not None:
         raise ConflictError(f"episode {episode} is a part of run {row.run}, which is kept whole")
+    await erase(connection, episode)
+
+
+async def erase(connection: AsyncConnection, episode: str) -> None:
+    """Deletes an episode in any state; a worker that plays it finds nothing left to do."""
+    await connection.execute(delete(tables.job).where(tables.job.c.target == episode))
     # Rows that refer to the episode are deleted before it because of the foreign keys.
     for table in (tables.document, tables.seat, tables.score, tables.event, tables.submission, tables.comment):
         await connection.execute(delete(table).where(table.c.episode == episode))

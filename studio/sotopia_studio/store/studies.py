@@ -13,6 +13,8 @@ from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import tables
 
+TRIAL = "trial"
+"""The status of a trial, which is nobody's study."""
 LEASE = 2 * 3600.0
 """Seconds for which an assignment to annotate or validate is leased; then another person may get it."""
 
@@ -49,7 +51,9 @@ async def by_name(connection: AsyncConnection, name: str, *, lock: bool = False)
 
 async def listed(connection: AsyncConnection) -> Sequence[Any]:
     """Returns all studies, the latest first."""
-    return (await connection.execute(select(tables.study).order_by(tables.study.c.id.desc()))).all()
+    row = tables.study
+    query = select(row).where(row.c.status != TRIAL).order_by(row.c.id.desc())
+    return (await connection.execute(query)).all()
 
 
 async def set_status(connection: AsyncConnection, study: str, status: str) -> None:

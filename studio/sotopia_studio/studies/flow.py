@@ -48,6 +48,12 @@ class Step:
 CONSENT = (Section(questions=(FormQuestion(name="consent", text="I agree and want to take part.", kind="check"),)),)
 
 
+async def study_of_person(connection: AsyncConnection, person_id: str) -> AnyStudy:
+    """Returns the study of a participant."""
+    row = await studies.by_name(connection, (await studies.participant(connection, person_id)).study)
+    return study_of(parse_json(row.settings, f"study {row.name}"))
+
+
 async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     """Returns the current step of a participant; needs a writing transaction, since it may lease an assignment.
 
@@ -65,7 +71,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
         return step("end")
     if person.state == "invited":
         # A closed study admits no new participants; people who have consented may finish.
-        if row.status != "open":
+        if row.status not in ("open", studies.TRIAL):
             raise ConflictError("this study is closed; thank you for your interest")
         return step("consent", sections=CONSENT)
     if person.state == "consented":

@@ -131,6 +131,7 @@ class Composite:
             comment="; ".join(comments + failures),
             answers=tuple(answer for evaluation in evaluations for answer in evaluation.answers),
             beliefs=tuple(belief for evaluation in evaluations for belief in evaluation.beliefs),
+            trust=tuple(belief for evaluation in evaluations for belief in evaluation.trust),
             agreement=next((e.agreement for e in evaluations if e.agreement is not None), None),
         )
 

@@ -83,9 +83,9 @@ def make_evaluator(
             ``interviewee=(agent_0=POLICY,agent_1=POLICY)``), ``views=(self,other,external)``, ``deciding=all``, and
             ``temperature``, ``reasks``, ``max_tokens`` and ``api_base`` of judges and interviewees.
 
-            ``facts`` measures knowledge, secrecy and norms in tasks with facts, and asks the policies themselves about
-            the variables. Its options are ``probe=end|turns|none``, ``samples``, ``interviewee`` as for ``interview``,
-            and ``api_base``.
+            ``facts`` measures knowledge, secrecy, norms and trust in tasks with facts, and asks the policies themselves
+            about the variables. Its options are ``probe=end|turns|none``, ``samples``, ``trust``, ``interviewee`` as
+            for ``interview``, and ``api_base``.
 
             Any other name refers to another package (:mod:`sotopia_env.naming.plugins`, group
             ``sotopia.evaluators``): an entry point, ``package.module:factory``, or a directory. A factory with a

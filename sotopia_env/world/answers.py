@@ -208,6 +208,20 @@ def is_majority(votes: Sequence[bool]) -> bool:
     return 2 * sum(votes) > len(votes)
 
 
+TRUST = "trust"
+"""The kind of a variable that is what a seat would entrust to another, to ``of``, or to a stranger if that is empty."""
+ENDOWMENT = 100
+ENTRUSTED = ("0", "25", "50", "75", "100")
+"""The options of such a variable: parts of the endowment."""
+
+
+def entrusting(share: float) -> dict[str, float]:
+    """Returns the probabilities of the options of a question about trust whose mean is this share of the endowment."""
+    step = min(int(share * (len(ENTRUSTED) - 1)), len(ENTRUSTED) - 2)
+    upper = share * (len(ENTRUSTED) - 1) - step
+    return dict.fromkeys(ENTRUSTED, 0.0) | {ENTRUSTED[step]: 1 - upper, ENTRUSTED[step + 1]: upper}
+
+
 _SUMS_TO_ONE = 1e-6
 
 
@@ -250,7 +264,8 @@ class Believer(Configured, Protocol):
 
         Args:
             observation: the seat's observation; the belief may be based on nothing else.
-            variables: those that are asked about, each on its own.
+            variables: those that are asked about, each on its own. Of the kind :data:`TRUST` is what the seat would
+                entrust to another (:mod:`sotopia_env.evaluators.probes.trust`).
             seed: the only source of randomness a policy may use.
             samples: the number of answers to draw where probabilities are not at hand.
 

@@ -176,8 +176,8 @@ class Evaluation(Record):
     """The verdict of one evaluator on one episode: scores, or the reason for their absence.
 
     ``members`` names the evaluators whose evaluations this one combines, if these are in the record, too.
-    ``answers`` are those of an interview, including unanswered questions; an unscored evaluation holds them, too.
-    ``beliefs`` are the answers to probes, likewise.
+    ``answers`` are those of an interview, ``beliefs`` and ``trust`` those to probes, including unanswered questions; an
+    unscored evaluation holds them, too.
     ``outcome`` is computed from the moves; ``agreement`` is a model's reading of the words.
     """
 
@@ -191,6 +191,7 @@ class Evaluation(Record):
     comment: str = ""
     answers: tuple[InterviewAnswer, ...] = ()
     beliefs: tuple[Belief, ...] = ()
+    trust: tuple[Belief, ...] = Field(default=(), exclude_if=lambda value: not value)
     agreement: SpokenAgreement | None = None
 
     @model_validator(mode="after")
@@ -410,8 +411,7 @@ def read_episodes(path: str | Path) -> Iterator[Episode]:
     warning. The first record without a checksum is logged once for each file: nobody can say whether it was changed.
 
     Raises:
-        DamagedRecordError: a line is not a valid episode, or was changed after it was written; names the file, the line
-            and the problem.
+        DamagedRecordError: a line is not a valid episode, or was changed after it was written; says where.
     """
     is_logged = False
     for where, line in read_lines(Path(path)):

@@ -7,9 +7,10 @@ had. It is put after the play, to the record: nothing that is asked can change a
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from sotopia_env.evaluators.probes.trust import trust_questions
 from sotopia_env.evaluators.respondents import Respondents, absence
 from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
 from sotopia_env.foundation.waiting import all_at_once
@@ -28,7 +29,7 @@ MOMENTS: tuple[Moments, ...] = get_args(Moments)
 
 @dataclass(frozen=True, slots=True)
 class SeatQuestions:
-    """The questions of a seat, which are the same at every moment.
+    """The questions of a seat: on variables at every moment, and on trust at the end.
 
     Attributes:
         unknown: the variables with a value that do not follow from its briefing.
@@ -37,6 +38,7 @@ class SeatQuestions:
         secrets: the names of those that it may not know.
         control: a variable whose value it knows from the briefing; ``None`` if it knows none.
         prior: the belief that the briefing alone gives, by variable.
+        trust: what it would entrust to each of the others, and to a stranger.
     """
 
     unknown: tuple[PublicVariable, ...]
@@ -44,11 +46,16 @@ class SeatQuestions:
     secrets: tuple[str, ...]
     control: PublicVariable | None
     prior: dict[str, Distribution]
+    trust: tuple[PublicVariable, ...] = ()
 
     @property
     def variables(self) -> tuple[PublicVariable, ...]:
         """All that the seat is asked about, the control question last."""
         return self.unknown if self.control is None else (*self.unknown, self.control)
+
+    def at(self, is_end: bool) -> tuple[PublicVariable, ...]:
+        """All that the seat is asked about at one moment."""
+        return (*self.variables, *self.trust) if is_end else self.variables
 
 
 def questions_of(task: Task) -> dict[str, SeatQuestions]:
@@ -57,7 +64,9 @@ def questions_of(task: Task) -> dict[str, SeatQuestions]:
     if facts is None:
         return {}
     if "probe questions" not in task.memo:
-        task.memo["probe questions"] = {agent: _seat_questions(facts, agent) for agent in task.agents}
+        task.memo["probe questions"] = {
+            agent: replace(_seat_questions(facts, agent), trust=trust_questions(task, agent)) for agent in task.agents
+        }
     questions: dict[str, SeatQuestions] = task.memo["probe questions"]
     return questions
 
@@ -76,8 +85,10 @@ def _seat_questions(facts: Facts, agent: str) -> SeatQuestions:
     )
 
 
-async def probe(episode: Episode, respondents: Respondents, moments: Moments, samples: int) -> tuple[Belief, ...]:
-    """Returns the beliefs of all seats of a recorded episode, in the order of moments, seats and variables.
+async def probe(
+    episode: Episode, respondents: Respondents, moments: Moments, samples: int, trust: bool = True
+) -> tuple[Belief, ...]:
+    """Returns the answers of all seats of a recorded episode, in the order of moments, seats and variables.
 
     What a person answered is read from the record (:mod:`~sotopia_env.evaluators.probes.form`). Policies that wait for
     something are asked about all moments at once: a model in this process then reads what their prompts share once.
@@ -87,6 +98,7 @@ async def probe(episode: Episode, respondents: Respondents, moments: Moments, sa
         respondents: the policies of the seats.
         moments: when they are asked.
         samples: the number of answers to draw where a policy has no probabilities at hand.
+        trust: whether they are also asked at the end what they would entrust to one another.
 
     Raises:
         DamagedRecordError: the record contradicts the rules.
@@ -95,6 +107,8 @@ async def probe(episode: Episode, respondents: Respondents, moments: Moments, sa
     questions = questions_of(episode.task)
     if moments == "none" or not questions:
         return ()
+    if not trust:
+        questions = {agent: replace(one, trust=()) for agent, one in questions.items()}
     seats = [_seat(episode, respondents, agent, one, samples) for agent, one in questions.items()]
     probes: list[tuple[_Seat, int]] = []
     replies: list[Sequence[BeliefReply]] = []
@@ -130,12 +144,14 @@ class _Seat:
     """A seat, and who answers for it: a policy, or the form that a person filled in.
 
     Attributes:
+        end: the number of turns of the episode.
         form: the person's answers by the number of turns and the name of the variable; empty for a policy.
         absence: why nobody answers, where nobody does.
     """
 
     agent: str
     number: int
+    end: int
     questions: SeatQuestions
     name: str
     policy: Configured | None
@@ -145,7 +161,8 @@ class _Seat:
 
     def answer(self, table: Table) -> BeliefReplies:
         """The replies in the present state of the table, or a coroutine that returns them."""
-        turns, variables = len(table.state.turns), self.questions.variables
+        turns = len(table.state.turns)
+        variables = self.questions.at(turns == self.end)
         if self.policy is None:
             return [self._written(turns, variable) for variable in variables]
         seed = turn_seed(table.state.seed, turns, self.number)
@@ -159,7 +176,7 @@ class _Seat:
 
     def beliefs(self, turns: int, replies: Sequence[BeliefReply]) -> Iterator[Belief]:
         """The replies as records."""
-        for variable, reply in zip(self.questions.variables, replies, strict=True):
+        for variable, reply in zip(self.questions.at(turns == self.end), replies, strict=True):
             yield Belief(
                 respondent=self.agent,
                 by=self.name,
@@ -181,4 +198,4 @@ def _seat(episode: Episode, respondents: Respondents, agent: str, questions: Sea
     policy = None if form else respondents.policy(episode, agent)
     reason = "" if policy else "the person was not asked at this moment" if form else absence(episode, agent)
     name = respondents.name(episode, agent)
-    return _Seat(agent, episode.task.seat_of[agent], questions, name, policy, form, reason, samples)
+    return _Seat(agent, episode.task.seat_of[agent], len(episode.turns), questions, name, policy, form, reason, samples)

@@ -10,6 +10,7 @@ from sotopia_env.evaluators.evaluator import Basis, NothingMeasuredError
 from sotopia_env.evaluators.probes.asking import MOMENTS, Moments, probe, questions_of
 from sotopia_env.evaluators.probes.conduct import Share, breaches, honesty, inquiry, kept_promises, leaks, restricted
 from sotopia_env.evaluators.probes.knowledge import LEAST_LOG, skill
+from sotopia_env.evaluators.probes.trust import trust_in
 from sotopia_env.evaluators.respondents import Respondents
 from sotopia_env.evaluators.turn_rewards import belief_rewards
 from sotopia_env.foundation.errors import (
@@ -43,7 +44,7 @@ DIMENSIONS = {
     name: CustomDimension(name=name, low=low, high=high, instruction=text)
     for name, (low, high, text) in _CUSTOM.items()
 }
-"""The dimensions beyond KNO, SEC and SOC, by name; one that a task or an episode does not define is not scored."""
+"""The dimensions beyond KNO, SEC, SOC and REL, by name; one that a task or an episode does not define is not scored."""
 
 
 class FactsEvaluator:
@@ -57,11 +58,13 @@ class FactsEvaluator:
     * SEC is minus ten times the part of what a seat had to keep that got out, in [-10, 0]
       (:func:`~sotopia_env.evaluators.probes.conduct.leaks`).
     * SOC is minus ten times the share of a seat's statements that break a norm of the task, in [-10, 0].
+    * REL is five times what the others would entrust to the seat of an endowment, less what they would entrust to a
+      stranger, as shares, in [-5, 5] (:mod:`~sotopia_env.evaluators.probes.trust`).
     * :data:`DIMENSIONS` has the parts and the other acts.
 
-    The evaluation contains all ``beliefs``. An episode's turns, and so their hash, are the same with and without
-    probes. A dimension for which the task declares nothing, or for which nobody answered, is not scored, and
-    ``comment`` says why.
+    The evaluation contains all answers as ``beliefs`` and ``trust``. An episode's turns, and so their hash, are the
+    same with and without probes. A dimension for which the task declares nothing, or for which nobody answered, is not
+    scored, and ``comment`` says why.
 
     Args:
         policies: the policies in the seats. Each seat is asked through the policy with the recorded name and
@@ -70,6 +73,7 @@ class FactsEvaluator:
             from agent ids to such policies.
         probe: when seats are asked: ``end``, ``turns`` (at the start and after every turn) or ``none``.
         samples: the number of answers to a question where a policy has no probabilities at hand, at least 2.
+        trust: whether seats are asked, at the end, what they would entrust to one another.
 
     Raises:
         UnknownNameError: ``probe`` is not one of these.
@@ -85,11 +89,12 @@ class FactsEvaluator:
         interviewee: Configured | Mapping[str, Configured] | None = None,
         probe: Moments = "end",
         samples: int = 8,
+        trust: bool = True,
     ) -> None:
         if probe not in MOMENTS:
             raise UnknownNameError(field="probe", got=probe, valid=MOMENTS)
         check_whole("samples", samples, 2)
-        self.probe, self.samples = probe, samples
+        self.probe, self.samples, self.trust = probe, samples, trust
         self._respondents = Respondents(policies, interviewee)
 
     @property
@@ -100,14 +105,15 @@ class FactsEvaluator:
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The settings, and the policies that answer instead of the seats'."""
-        return {"probe": self.probe, "samples": self.samples, "interviewee": self._respondents.parameters}
+        settings = {"probe": self.probe, "samples": self.samples, "trust": self.trust}
+        return {**settings, "interviewee": self._respondents.parameters}
 
     def applies(self, episode: Episode) -> bool:
         """Whether the task has facts."""
         return episode.task.scenario.facts is not None
 
     def measures(self, task: Task) -> Mapping[Dimension, Basis]:
-        """KNO, SEC and SOC, as far as the task declares what they need."""
+        """KNO, SEC, SOC and REL, as far as the task declares what they need."""
         facts, questions = task.scenario.facts, questions_of(task)
         if facts is None:
             return {}
@@ -115,6 +121,8 @@ class FactsEvaluator:
         bases: dict[Dimension, Basis] = {}
         if asks and any(one.targets for one in questions.values()):
             bases[Dimension.KNOWLEDGE] = "elicited"
+        if asks and self.trust:
+            bases[Dimension.RELATIONSHIP] = "elicited"
         if restricted(facts):
             bases[Dimension.SECRET] = "elicited" if asks else "verified"
         if facts.norms:
@@ -137,11 +145,14 @@ class FactsEvaluator:
             )
         try:
             acts = social_acts(task, episode.plain_turns)
-            beliefs = await probe(episode, self._respondents, self.probe, self.samples)
+            answers = await probe(episode, self._respondents, self.probe, self.samples, self.trust)
         except (PolicyError, DamagedRecordError, InvalidMoveError) as error:
             raise EvaluationError(f"{self.name}: {error}") from error
+        names = {question.name for one in questions_of(task).values() for question in one.trust}
+        beliefs = tuple([answer for answer in answers if answer.variable not in names])
+        trust = tuple([answer for answer in answers if answer.variable in names])
         final = [belief for belief in beliefs if belief.turns == len(episode.turns)]
-        seats = [_SeatMeasures(episode, agent, acts, final, beliefs, self.name) for agent in task.agents]
+        seats = [_SeatMeasures(episode, agent, acts, final, beliefs, trust, self.name) for agent in task.agents]
         results = [result for seat in seats for result in seat.results()]
         scores = tuple(result for result in results if isinstance(result, Score))
         comment = "; ".join(dict.fromkeys(result for result in results if isinstance(result, str)))
@@ -154,6 +165,7 @@ class FactsEvaluator:
             scores=scores,
             comment=comment,
             beliefs=beliefs,
+            trust=trust,
         )
 
 
@@ -166,6 +178,7 @@ class _SeatMeasures:
     acts: Sequence[SocialAct]
     final: Sequence[Belief]
     beliefs: Sequence[Belief]
+    trust: Sequence[Belief]
     source: str
 
     def results(self) -> Iterator[Score | str]:
@@ -173,6 +186,7 @@ class _SeatMeasures:
         yield from self._coverage()
         yield from self._secrecy()
         yield from self._norms()
+        yield from self._relationship()
         yield from self._persuasion()
         shares: dict[str, Share | None] = {
             "truth_telling": honesty(self.acts, self.agent),
@@ -234,6 +248,16 @@ class _SeatMeasures:
             yield "social_rules: the task declares no norms"
         else:
             yield self._score(Dimension.SOCIAL_RULES, -10 * broken.value, broken.parts)
+
+    def _relationship(self) -> Iterator[Score | str]:
+        if not self.trust:
+            yield "relationship: nobody was asked what they would entrust"
+            return
+        trust = trust_in(self.episode.task, self.agent, self.trust)
+        if trust.value is None:
+            yield f"relationship: nobody said what they would entrust to {self.agent} ({trust.missing})"
+        else:
+            yield self._score(Dimension.RELATIONSHIP, trust.value, str(trust))
 
     def _persuasion(self) -> Iterator[Score]:
         if len(self.beliefs) == len(self.final):  # nobody was asked before the end

@@ -23,9 +23,10 @@ from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
+from sotopia_env.policies.speakers.trust import reliance
 from sotopia_env.tasks.phrases import phrase
 from sotopia_env.world.action import Action, ActionType
-from sotopia_env.world.answers import BeliefReply
+from sotopia_env.world.answers import TRUST, BeliefReply, entrusting
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
@@ -97,11 +98,14 @@ class Speaker(RuledAnswers):
     def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
     ) -> Sequence[BeliefReply]:
-        """Returns the seat's exact beliefs."""
+        """Returns the seat's exact beliefs, and what it would entrust to others by what it knows of their honesty."""
         if observation.briefing.facts is None:
             return [BeliefReply(reason="a scripted speaker has beliefs in tasks with facts only")] * len(variables)
-        beliefs = posterior(observation, self.doubt, variables)
-        return [BeliefReply(beliefs[variable.name]) for variable in variables]
+        facts = [variable for variable in variables if variable.kind != TRUST]
+        # A question about trust names no fact; a stranger has no agent id, and has stated nothing.
+        replies = {v.name: entrusting(reliance(observation, v.of)) for v in variables if v.kind == TRUST}
+        replies |= posterior(observation, self.doubt, facts) if facts else {}
+        return [BeliefReply(replies[variable.name]) for variable in variables]
 
     def statement(self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int) -> Move | None:
         """Returns what the seat says about facts in this turn; ``None`` for nothing."""

@@ -31,6 +31,7 @@ from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffer
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.negotiators.pressing import Presser, Prober
 from sotopia_env.policies.scripted import Leaver, Sharer, Silent, UniformRandom
+from sotopia_env.policies.speakers.guesser import Guesser
 from sotopia_env.policies.speakers.informer import Informer
 from sotopia_env.policies.speakers.speaker import Speaker
 from sotopia_env.world.play.policy import Policy
@@ -81,6 +82,7 @@ _ROWS: Mapping[str, tuple[Callable[..., Any], str]] = {
         "States what it knows, takes half of what others state for lies, and votes by its belief.",
     ),
     "uniform": (partial(Speaker, name="uniform", lies=None, votes="uniform"), "States nothing and votes by lot."),
+    "guesser": (Guesser, "States and asks at random, and votes by lot: the chance level of measures of social acts."),
     "oracle": (Informer, "Tells every fact to those who may know it and asks for all that it is to learn."),
     "broadcaster": (
         partial(Informer, name="broadcaster", shares="all", asks="nothing"),

@@ -7,15 +7,16 @@ Values are proved where that is possible, and stated elsewhere. When nothing is 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
-from sotopia_env.outcomes.facts import PublicVariable, SeatFacts
+from sotopia_env.outcomes.facts import PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.menu import names_in
-from sotopia_env.policies.speakers.belief import knowledge
+from sotopia_env.policies.speakers.belief import assertions, knowledge
 from sotopia_env.policies.speakers.speaker import Speaker
 from sotopia_env.world.observation import Observation
 
@@ -55,13 +56,13 @@ class Informer(Speaker):
     ) -> tuple[tuple[str, ...], Move | None]:
         """Returns the recipients and the next statement or question, or the vote once nothing is left to say."""
         last, may_vote = observation.own_turns_left() <= 1, bool(menu.vote) and not menu.unvote
-        to, move = next(self._statements(observation, facts, menu), ((), None))
+        to, move = next(self._statements(observation, facts, menu, seed), ((), None))
         if may_vote and (last or move is None):
             return (), self.vote(observation, menu, seed)
         return to, move
 
     def _statements(
-        self, observation: Observation, facts: SeatFacts, menu: Menu
+        self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int
     ) -> Iterator[tuple[tuple[str, ...], Move]]:
         """The statements that are left to make, each with its recipients (none for everybody), the widest first."""
         everybody = tuple(partner.agent for partner in observation.briefing.partners)
@@ -78,7 +79,9 @@ class Informer(Speaker):
                 if self._wants(observation, facts, variable, to)
                 and not audience <= done.get(("ask", variable.name), set())
             ]
-            if parts := _parts(facts, menu, news, questions):
+            announces = self.announces and not to and not any(assertions(observation, own=True))
+            promise = self._promise(observation, facts, random.Random(seed), False) if announces else {}
+            if parts := _parts(facts, menu, news, questions, promise):
                 move = Move.of_parts(parts)
                 assert move is not None
                 yield to, move
@@ -107,10 +110,12 @@ class Informer(Speaker):
         return True
 
 
-def _parts(facts: SeatFacts, menu: Menu, news: list[str], questions: list[str]) -> list[tuple[MoveKind, Any]]:
-    """The parts of a move: values to be stated, values to be proved, and questions."""
+def _parts(
+    facts: SeatFacts, menu: Menu, news: list[str], questions: list[str], promise: Values
+) -> list[tuple[MoveKind, Any]]:
+    """The parts of a move: values and a promise to be stated, values to be proved, and questions."""
     proofs = [name for name in news if name in menu.statements.show]
-    values = {name: facts.knowledge[name] for name in news if name not in proofs}
+    values = {**{name: facts.knowledge[name] for name in news if name not in proofs}, **promise}
     parts: list[tuple[MoveKind, Any]] = [(MoveKind.STATE, values)] if values else []
     for kind, names in ((MoveKind.SHOW, proofs), (MoveKind.ASK, questions)):
         parts += [(kind, names if len(names) > 1 else names[0])] if names else []

@@ -42,12 +42,15 @@ class Speaker(RuledAnswers):
         lies: the probability with which it lies, from 0 to 1; ``None`` for a seat that states nothing.
         doubt: the probability with which it takes others to lie, from 0 to 1; ``None`` believes no statement.
         votes: ``belief``, or ``uniform``: for any open option, by lot.
+        announces: whether it also states its own coming choice, where that is a variable of the task: it then chooses
+            so if it is honest, and otherwise if it lies.
     """
 
     name: str = "honest"
     lies: float | None = 0.0
     doubt: float | None = None
     votes: Literal["belief", "uniform"] = "belief"
+    announces: bool = False
 
     def __post_init__(self) -> None:
         for field in ("lies", "doubt"):
@@ -115,25 +118,59 @@ class Speaker(RuledAnswers):
         if story is not None:  # it sticks to what it has said
             return Move(MoveKind.STATE, story)
         rng = random.Random(seed)
-        if self.lies and rng.random() < self.lies:
+        lies = bool(self.lies) and rng.random() < (self.lies or 0)
+        promise = self._promise(observation, facts, rng, lies) if self.announces else {}
+        if lies:
             values = _pretended(observation, facts, rng)
         else:
             values = {name: value for name, value in facts.knowledge.items() if facts.admits_all(name)}
             if values and all(name in menu.statements.show for name in values):
                 names = list(values)
-                return Move(MoveKind.SHOW, names if len(names) > 1 else names[0])
+                proof = (MoveKind.SHOW, names if len(names) > 1 else names[0])
+                return Move.of_parts([proof, *([(MoveKind.STATE, promise)] if promise else [])])
+        values = {**values, **promise}
         return Move(MoveKind.STATE, values) if values else None
+
+    def _promise(self, observation: Observation, facts: SeatFacts, rng: random.Random, lies: bool) -> Values:
+        """The statement about the seat's own coming choice: what it would choose now, or a lie."""
+        variable = _own_choice(observation, facts)
+        if variable is None:
+            return {}
+        intention = self._choice(observation, variable.options, rng)
+        others = [option for option in variable.options if option != intention]
+        return {variable.name: rng.choice(others) if lies else intention}
 
     def vote(self, observation: Observation, menu: Menu, seed: int) -> Move:
         """Returns the seat's vote."""
         rng = random.Random(seed)
+        return Move(MoveKind.VOTE, self._choice(observation, self._free(observation, menu.vote), rng))
+
+    def _free(self, observation: Observation, options: tuple[str, ...]) -> tuple[str, ...]:
+        """The options that its promise leaves open: that one, or, if it has lied, all others."""
+        facts = observation.briefing.facts
+        assert facts is not None
+        variable = _own_choice(observation, facts) if self.announces else None
+        for _, values in assertions(observation, own=True):
+            if variable is not None and values.get(variable.name) in options:
+                lies = any(values.get(name, value) != value for name, value in facts.knowledge.items())
+                return tuple(option for option in options if (option == values[variable.name]) is not lies)
+        return options
+
+    def _choice(self, observation: Observation, options: tuple[str, ...], rng: random.Random) -> str:
+        """The option that the seat votes for."""
         if self.votes == "uniform":
-            return Move(MoveKind.VOTE, rng.choice(menu.vote))
+            return rng.choice(options)
         beliefs = self.beliefs(observation)
-        options = _best(menu.vote, _worths(observation, menu.vote, beliefs))
+        options = _best(options, _worths(observation, options, beliefs))
         if len(options) > 1:
             options = _best(options, _witnesses(observation, options, beliefs))
-        return Move(MoveKind.VOTE, rng.choice(options))
+        return rng.choice(options)
+
+
+def _own_choice(observation: Observation, facts: SeatFacts) -> PublicVariable | None:
+    """The variable that is the seat's own coming choice, if the task has one."""
+    own = (v for v in facts.variables.values() if v.kind == "choice" and v.of == observation.agent)
+    return next(own, None)
 
 
 def _pretended(observation: Observation, facts: SeatFacts, rng: random.Random) -> Values:

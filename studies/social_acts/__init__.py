@@ -1,0 +1,1 @@
+"""The study of social acts: policies beside the closed forms of five acts, in one table."""

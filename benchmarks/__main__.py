@@ -22,6 +22,7 @@ NAMES = (
     "turns",
     "sampling",
     "probes",
+    "social",
     "sensitivity",
     "studio",
 )

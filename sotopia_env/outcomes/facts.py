@@ -376,16 +376,17 @@ def beliefs(
     variables: Iterable[PublicVariable | Variable], deals: Iterable[Deal], knowledge: Values
 ) -> dict[str, dict[str, float]]:
     """Returns the probability of every option, by variable: 1 for known values, the deals' shares, else uniform."""
+    dealt = {name: ways for deal in deals for ways in [consistent(deal, knowledge)] for name in deal.variables}
     result: dict[str, dict[str, float]] = {}
-    shares: dict[str, Counter[str]] = {}
-    for deal in deals:
-        ways = consistent(deal, knowledge)
-        shares |= {name: Counter(way[name] for way in ways) for name in deal.variables}
     for variable in variables:
-        name = variable.name
-        counts = Counter({knowledge[name]: 1}) if name in knowledge else shares.get(name) or Counter(variable.options)
-        total = counts.total()
-        result[name] = {option: counts[option] / total for option in variable.options}
+        name, options = variable.name, variable.options
+        if name in knowledge:
+            result[name] = {option: float(option == knowledge[name]) for option in options}
+        elif ways := dealt.get(name):
+            values = [way[name] for way in ways]
+            result[name] = {option: values.count(option) / len(values) for option in options}
+        else:
+            result[name] = dict.fromkeys(options, 1 / len(options))
     return result
 
 

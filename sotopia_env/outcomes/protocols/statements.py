@@ -59,6 +59,7 @@ class WithFacts(Protocol[FactsState]):
         self.valuations = inner.valuations
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._knowledge: dict[frozenset[str], Values] = {}
+        self._statements: dict[tuple[str, frozenset[str]], Statable] = {}
 
     @cached_property
     def views(self) -> Mapping[str, SeatFacts]:
@@ -98,6 +99,14 @@ class WithFacts(Protocol[FactsState]):
         return menu._replace(space=menu.space or self.space, statements=self._statable(state, seat))
 
     def _statable(self, state: FactsState, seat: str) -> Statable:
+        key = (seat, state.disclosures[self._seat_of[seat]])
+        if key not in self._statements:
+            if len(self._statements) >= _MOST_REMEMBERED:
+                self._statements.clear()
+            self._statements[key] = self._open_statements(state, seat)
+        return self._statements[key]
+
+    def _open_statements(self, state: FactsState, seat: str) -> Statable:
         knowledge, variables = self.knowledge(state, seat), self._variables(state, seat)
         return Statable(
             {name: variable.options for name, variable in variables.items()},

@@ -40,7 +40,6 @@ OBSERVER, PARTNER, GUESSER = "bayesian:doubt=0.5", "mute", "guesser"
 
 def seated(task: Task, policies: Sequence[Policy], number: int) -> dict[str, Policy]:
     """Returns policies for the seats of a task, another seating for each number."""
-    seats = len(task.agents)
     return {agent: policies[number // len(policies) ** seat % len(policies)] for seat, agent in enumerate(task.agents)}
 
 
@@ -91,23 +90,29 @@ def leaks(observations: int) -> tuple[int, int]:
         sample = samples[number % len(samples)]
         task, rng = sample[number // len(samples) % len(sample)], random.Random(number)
         agent = rng.choice(task.agents)
-        for first, second in itertools.islice(_in_two_worlds(task, agent, policies, number, rng), observations - compared):
+        for first, second in itertools.islice(
+            in_two_worlds(task, agent, policies, number, rng), observations - compared
+        ):
             compared += 1
-            different += _everything(first, agent) != _everything(second, agent)
+            different += everything(first, agent) != everything(second, agent)
         if compared == observations:
             return different, compared
 
 
-def _in_two_worlds(
+def in_two_worlds(
     task: Task, agent: str, policies: Sequence[Policy], number: int, rng: random.Random
 ) -> Iterator[tuple[EpisodeState, EpisodeState]]:
     """Yields the states of an episode and of its twin as long as ``agent`` cannot tell their worlds apart."""
     facts = task.scenario.facts
     assert facts is not None
     other = _other_world(facts, agent, rng)
+    if other == facts:  # the seat knows everything
+        return
     table = Table(task, seed=number)
     asyncio.run(table.play(seated(task, policies, number)))
-    twin_task = task.model_copy(update={"scenario": task.scenario.model_copy(update={"facts": other})})
+    # Facts and task are made anew: a copy would share what was derived from the other values.
+    scenario = task.scenario.model_copy(update={"facts": other})
+    twin_task = Task(id=task.id, scenario=scenario, characters=task.characters, relationships=task.relationships)
     first, second = (initial_state(one, Rules(), number) for one in (task, twin_task))
     yield first, second
     for turn in table.state.turns:
@@ -126,16 +131,20 @@ def _in_two_worlds(
 
 def _other_world(facts: Facts, agent: str, rng: random.Random) -> Facts:
     """The facts with other values of what a seat does not know at the start, as far as the deals allow it."""
-    knowledge = facts.knowledge(facts.initial(agent))
-    values = {v.name: v.value if v.name in knowledge or v.value is None else rng.choice(v.options) for v in facts.variables}
+    knowledge, values = facts.knowledge(facts.initial(agent)), dict(facts.truth)
+    dealt = {name for deal in facts.deals for name in deal.variables}
+    for variable in facts.variables:
+        if variable.name in values.keys() - knowledge.keys() - dealt:
+            values[variable.name] = rng.choice([option for option in variable.options if option != variable.value])
     for deal in facts.deals:
-        values |= rng.choice(consistent(deal, knowledge))
-    variables = tuple(v.model_copy(update={"value": values[v.name]}) for v in facts.variables)
-    return facts.model_copy(update={"variables": variables})
+        ways = consistent(deal, knowledge)
+        values |= rng.choice([way for way in ways if not way.items() <= facts.truth.items()] or ways)
+    variables = tuple(v.model_copy(update={"value": values.get(v.name)}) for v in facts.variables)
+    return Facts(variables=variables, deals=facts.deals, norms=facts.norms, open_wants=facts.open_wants)
 
 
-def _everything(state: EpisodeState, agent: str) -> tuple[object, ...]:
-    """All texts of an observation, and its table."""
+def everything(state: EpisodeState, agent: str) -> tuple[object, ...]:
+    """Returns all texts of an observation, and its table."""
     observation = observe(state, agent)
     assert observation.table is not None
     return observation.text, observation.moves_text, observation.table.to_json(), observation.refusal
@@ -171,7 +180,9 @@ def _chance() -> Iterator[Figure]:
             exact, mean = float(closed_form(family, level, GUESSER, act) or 0), fmean(values[act])
             error = stdev(values[act]) / len(values[act]) ** 0.5
             note = f"{mean:.5f} of {len(values[act])} seats, exactly {exact:.5f}"
-            yield Figure(f"chance of {act}: distance from its closed form", abs(mean - exact) / error, "s.e.", 2, note=note)
+            yield Figure(
+                f"chance of {act}: distance from its closed form", abs(mean - exact) / error, "s.e.", 2, note=note
+            )
 
 
 def figures() -> Iterator[Figure]:

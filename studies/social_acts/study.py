@@ -93,8 +93,8 @@ class SocialActsSettings(Settings):
                 )
 
 
-def run(settings: SocialActsSettings) -> None:
-    """Plays what is missing, prints the table and writes it.
+def run(settings: SocialActsSettings) -> Report:
+    """Plays what is missing, prints the table and writes it; returns it.
 
     Raises:
         InvalidValueError: a setting is invalid, or the directory holds another study.
@@ -103,6 +103,7 @@ def run(settings: SocialActsSettings) -> None:
     report = social_acts_report(settings, {game: list(_rows(settings, game)) for game in settings.games})
     report.write(settings.output, markdown=True)
     typer.echo(report.text(), nl=False)
+    return report
 
 
 def _rows(settings: SocialActsSettings, game: Game) -> Iterator[SeatResult]:

@@ -19,7 +19,7 @@ from sotopia_env import tasks
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes.facts import Facts, consistent
-from sotopia_env.world.dynamics import EpisodeState, Rules, initial_state, transition
+from sotopia_env.world.dynamics import EpisodeState, initial_state, transition
 from sotopia_env.world.observation import observe
 from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.play.table import Table
@@ -78,53 +78,51 @@ def changed_by_probes(episodes: int) -> int:
     return sum(plain != probed for plain, probed in pairs)
 
 
-def leaks(observations: int) -> tuple[int, int]:
+def leaks(observations: int, start: int = 0) -> tuple[int, int]:
     """Returns how many observations depend on what their seat cannot know, and how many were compared.
 
-    The same actions are carried out in two worlds between which the seat cannot tell.
+    The actions of an episode are carried out in two worlds between which the seat cannot tell; ``start`` is the number
+    of the first episode.
     """
     policies = [make_policy(name) for name in (*TALKERS, GUESSER, GUESSER, "oracle", "broadcaster", "random")]
     samples = [tasks.generate(family, 50, 2, level) for family, level in LEVELS]
     different = compared = 0
-    for number in itertools.count():
+    for number in itertools.count(start):
         sample = samples[number % len(samples)]
-        task, rng = sample[number // len(samples) % len(sample)], random.Random(number)
-        agent = rng.choice(task.agents)
-        for first, second in itertools.islice(
-            in_two_worlds(task, agent, policies, number, rng), observations - compared
-        ):
-            compared += 1
-            different += everything(first, agent) != everything(second, agent)
+        table = Table(sample[number // len(samples) % len(sample)], seed=number)
+        asyncio.run(table.play(seated(table.task, policies, number)))
+        for agent in table.task.agents:
+            pairs = in_two_worlds(table.state, agent, random.Random(number))
+            for first, second in itertools.islice(pairs, observations - compared):
+                compared += 1
+                different += everything(first, agent) != everything(second, agent)
         if compared == observations:
-            return different, compared
+            break
+    return different, compared
 
 
-def in_two_worlds(
-    task: Task, agent: str, policies: Sequence[Policy], number: int, rng: random.Random
-) -> Iterator[tuple[EpisodeState, EpisodeState]]:
+def in_two_worlds(episode: EpisodeState, agent: str, rng: random.Random) -> Iterator[tuple[EpisodeState, EpisodeState]]:
     """Yields the states of an episode and of its twin as long as ``agent`` cannot tell their worlds apart."""
+    task = episode.task
     facts = task.scenario.facts
     assert facts is not None
     other = _other_world(facts, agent, rng)
     if other == facts:  # the seat knows everything
         return
-    table = Table(task, seed=number)
-    asyncio.run(table.play(seated(task, policies, number)))
     # Facts and task are made anew: a copy would share what was derived from the other values.
     scenario = task.scenario.model_copy(update={"facts": other})
-    twin_task = Task(id=task.id, scenario=scenario, characters=task.characters, relationships=task.relationships)
-    first, second = (initial_state(one, Rules(), number) for one in (task, twin_task))
+    twin = Task(id=task.id, scenario=scenario, characters=task.characters, relationships=task.relationships)
+    first, second = (initial_state(one, episode.rules, episode.seed) for one in (task, twin))
     yield first, second
-    for turn in table.state.turns:
+    for turn in episode.turns:
         action = turn.attempted or turn.action
         first, second = transition(first, action), transition(second, action)
         view = observe(first, agent).table
         assert view is not None
         assert view.knowledge is not None
         # Who knows other things in the other world may be refused what it shows here; then the actions were others.
-        if not view.knowledge.items() <= other.truth.items() or (
-            (first.turns[-1].violation is None) != (second.turns[-1].violation is None)
-        ):
+        refusals = [state.turns[-1].violation is None for state in (first, second)]
+        if not view.knowledge.items() <= other.truth.items() or len(set(refusals)) > 1:
             return
         yield first, second
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -11,9 +13,11 @@ from benchmarks import social
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.foundation.yaml_text import read_yaml
+from sotopia_env.naming import make_policy
 from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.sheet import Missing, Sheet
 from sotopia_env.tasks import generate
+from sotopia_env.world.play.table import Table
 from studies.social_acts.closed_forms import closed_form
 from studies.social_acts.study import SocialActsSettings, run
 
@@ -96,11 +100,12 @@ def test_probes_change_no_episode_and_no_observation_depends_on_the_unknown() ->
 def test_the_measure_of_leaks_sees_what_another_seat_knows() -> None:
     """The worlds differ for those who can tell them apart: a comparison that could find nothing would be none."""
     task = generate("mini_mafia", 1, 0)[0]
-    policies = [social.make_policy("honest")]
+    table = Table(task, seed=0)
+    asyncio.run(table.play(make_policy("honest")))
     states = [
         (agent, first, second)
         for agent in task.agents
-        for first, second in social.in_two_worlds(task, agent, policies, 0, social.random.Random(0))
+        for first, second in social.in_two_worlds(table.state, agent, random.Random(0))
     ]
     assert len(states) == 20  # the detective knows everything, so that there is no other world for it
     for agent, first, second in states:

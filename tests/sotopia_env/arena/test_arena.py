@@ -52,7 +52,24 @@ def test_the_suites_of_the_package_are_as_they_were_frozen(name):
     suite = load_suite(name)
     suite.check()
     assert len(suite.hashes) == len(suite.seats) == suite.n
-    assert {"liar", "presser", "prober"} <= set(suite.pool)
+    speakers = {"honest", "deceiver", "mute"}
+    assert (speakers if name == "social" else {"liar", "presser", "prober"}) <= set(suite.pool)
+
+
+def test_the_suite_of_social_acts_counts_acts_and_invents_none(tmp_path):
+    """Whoever states nothing has no truthfulness, and nobody's beliefs were asked; what was won is there for both."""
+    whole = load_suite("social")
+    suite = freeze(Suite(name="few", tasks=whole.tasks, n=4, pool=("mute", "asker"), evaluator=whole.evaluator))
+    suite.save(tmp_path / "few.json")
+    arena("run", tmp_path / "few.json", "--policy", "uniform,honest", "--out", tmp_path / "run")
+    card = read_card(tmp_path / "run")
+    assert all(row.payoff is not None for row in card.rows)
+    sheet = next(sheet for sheet in card_report(card).sheets if sheet.name == "dimensions")
+    acts = {row["policy"]: row for row in sheet.records()}
+    assert acts["uniform"]["truth_telling"] is None
+    assert acts["honest"]["truth_telling"] == 1
+    assert acts["uniform"]["asking"] == acts["honest"]["asking"] == 0
+    assert not {"knowledge", "persuasion"} & acts["honest"].keys()
 
 
 def test_a_run_plays_every_seat_against_the_pool_itself_and_the_others(folder, suite):

@@ -11,6 +11,7 @@ from sotopia_env.tasks.families.mini_mafia import HIDDEN, INFORMED, PLAIN, role_
 from sotopia_env.tasks.families.registry import generate
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
+from sotopia_env.world.social_acts import social_acts
 
 GAMES = 600
 
@@ -92,3 +93,17 @@ def test_no_briefing_names_a_role_that_its_seat_does_not_know():
         assert facts.view(agents[INFORMED]).knowledge == facts.truth
         worths = task.scenario.outcome.worth
         assert worths[task.seat_of[agents[PLAIN]]] == worths[task.seat_of[agents[INFORMED]]]
+
+
+@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
+@pytest.mark.parametrize(("name", "promises"), [("honest", "kept"), ("oracle", "kept"), ("deceiver", "broken")])
+def test_announced_votes_are_kept_by_the_honest_and_broken_by_liars(level: str, name: str, promises: str):
+    for game, task in enumerate(generate("mini_mafia", 4, 3, level)):
+        plain, announced = (Table(task, seed=game) for _ in range(2))
+        asyncio.run(plain.play(make_policy(name)))
+        asyncio.run(announced.play(make_policy(f"{name}:announces=true")))
+        classes = [
+            act.classes for act in social_acts(task, announced.state.turns) if act.variable.startswith("vote of")
+        ]
+        assert {one for group in classes for one in group} & {"kept", "broken", "void"} == {promises}
+        assert not [act for act in social_acts(task, plain.state.turns) if {"kept", "broken"} & {*act.classes}]

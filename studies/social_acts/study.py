@@ -133,8 +133,8 @@ def social_acts_report(settings: SocialActsSettings, rows: Mapping[Game, Sequenc
         lines.append((name, scenarios, *(_cell(own[game], act) for act, game in acts)))
         exact.append((name, *(_exact(game, name, act) for act, game in acts)))
     columns = tuple(act for act, _ in acts)
-    labels = {act: act.replace("_", "-") for act in columns}
-    where = "; ".join(f"{', '.join(map(labels.__getitem__, g.acts))}: {g.tasks}, {g.level}" for g in settings.games)
+    labels: dict[str, str] = {act: act.replace("_", "-") for act in columns}
+    where = "; ".join(f"{', '.join(labels[act] for act in g.acts)}: {g.tasks}, {g.level}" for g in settings.games)
     notes = (f"{where}. Partners: {settings.partner}. Beliefs of the others: {settings.observer}.", METHOD)
     table = Sheet(
         "acts", ("policy", "scenarios", *columns), lines, title="Acts: mean [95 %] seats", labels=labels, notes=notes

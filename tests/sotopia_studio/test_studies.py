@@ -17,8 +17,8 @@ from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.building import words
-from sotopia_studio.studies.files import to_text
+from sotopia_studio.studies.building.builder import words
+from sotopia_studio.studies.building.files import to_text
 from sotopia_studio.studies.guidance import worked_example
 from sotopia_studio.studies.rating import annotation_form
 from sotopia_studio.studies.settings import AnnotateStudy, study_of

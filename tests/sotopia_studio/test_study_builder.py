@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sotopia_studio.studies import building
-from sotopia_studio.studies.files import to_text
+from sotopia_studio.studies.building import builder
+from sotopia_studio.studies.building.files import to_text
 from sotopia_studio.studies.settings import KINDS, study_of
 
 from sotopia_env.foundation.errors import InvalidValueError
@@ -74,9 +74,9 @@ async def begun(studio: Studio, **form: str) -> tuple[httpx.AsyncClient, httpx.R
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_has_a_field(kind: str) -> None:
-    fields = {name for group in building.words().groups[kind] for name in group.fields}
+    fields = {name for group in builder.words().groups[kind] for name in group.fields}
     assert fields == set(KINDS[kind].model_fields) - {"kind"}
-    assert len(building.cards(kind, building.new_draft(kind))) == len(building.words().groups[kind])
+    assert len(builder.cards(kind, builder.new_draft(kind))) == len(builder.words().groups[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,11 +206,11 @@ def test_a_faulty_file_is_kept_and_explained(sqlite_url: str) -> None:
 )
 def test_a_change_of_a_row_that_is_not_there_is_refused(action: str) -> None:
     with pytest.raises(InvalidValueError):
-        building.rearranged(building.new_draft("play"), action)
+        builder.rearranged(builder.new_draft("play"), action)
 
 
 def as_names(*titles: str) -> list[str]:
-    return [building.short_name(title) for title in titles]
+    return [builder.short_name(title) for title in titles]
 
 
 def test_a_title_gives_a_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
@@ -21,14 +21,17 @@ from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import drafts, runs, studies
 from sotopia_studio.store.episodes import PERSON
-from sotopia_studio.studies import building, files, opening, trials
-from sotopia_studio.studies.building import DRAFT, OTHER, Design
+from sotopia_studio.studies import opening
+from sotopia_studio.studies.building import builder, changing, files, trials
+from sotopia_studio.studies.building.builder import DRAFT, OTHER, Design
+from sotopia_studio.studies.building.changing import Change
 from sotopia_studio.studies.settings import KINDS, AnyStudy
 from sotopia_studio.work import names
 
 router = APIRouter()
 FORM = "study:"
 """Prefix of the names of drafts."""
+_FIXED = "This cannot change any more: people are in the study, or have its address. Copy the study to change it."
 _OFFERED = 24
 """Single tasks that the page shows besides those that are picked."""
 
@@ -52,32 +55,40 @@ class Review:
     Attributes:
         form: the draft, its study if all settings are valid, and the problems by field.
         design: what the study asks of how many people; ``None`` if it cannot be said yet.
+        change: what it changes in a study; ``None`` for the draft of a new one.
+        todo: the problems by field, also while the form does not mark them.
     """
 
     form: Edited[Any]
     design: Design | None
+    change: Change | None
+    todo: Mapping[str, str]
 
 
 def settings_in(sent: Mapping[str, str]) -> Edited[Any]:
     """Reads the settings in a draft; a name that is empty is made from the title."""
     values = values_of(KINDS[sent["kind"]], sent)
     values["kind"] = sent["kind"]
-    if not values.get("name") and (name := building.short_name(sent.get("title", ""))):
+    if not values.get("name") and (name := builder.short_name(sent.get("title", ""))):
         values["name"] = name
     return edited(KINDS[sent["kind"]], values, sent)
 
 
 async def reviewed(parts: Services, sent: Mapping[str, str]) -> Review:
     """Reads a draft and checks the names in it, without building what they name."""
-    form = settings_in(sent)
-    if form.record is None:
-        return Review(form, None)
-    try:
-        await opening.planned(parts.database, parts.settings, form.record)
-        return Review(form, await asyncio.to_thread(building.design, form.record))
-    except InvalidValueError as error:
-        field = error.field if error.field in sent else ""
-        return Review(Edited(sent, form.record, {field: str(error)}), None)
+    form, change, design = settings_in(sent), None, None
+    problems = dict(form.problems)
+    if identity := sent.get(f"{DRAFT}study", ""):
+        async with parts.database.read() as connection:
+            change = await changing.change_of(connection, identity, sent.get(f"{DRAFT}base", ""), form.record)
+        problems |= dict.fromkeys(change.fixed, _FIXED)
+    if form.record is not None:
+        try:
+            await opening.planned(parts.database, parts.settings, form.record)
+            design = await asyncio.to_thread(builder.design, form.record)
+        except InvalidValueError as error:
+            problems[error.field if error.field in sent else ""] = str(error)
+    return Review(Edited(sent, form.record, problems), design, change, problems)
 
 
 # --- drafts -------------------------------------------------------------------------------------------------------
@@ -138,13 +149,13 @@ async def begin(
 ) -> Response:
     """Begins a draft of a kind or from a file, or opens the study in a file at once."""
     if kind in KINDS and not text:
-        return await _begin(parts, runner.id, building.new_draft(kind))
+        return await _begin(parts, runner.id, builder.new_draft(kind))
     if file is not None and (content := await file.read()):
         text = content.decode("utf-8", "replace")
     try:
         study = files.read_text(text)
         if then != "open":
-            return await _begin(parts, runner.id, building.draft_of(study))
+            return await _begin(parts, runner.id, builder.draft_of(study))
         await opening.open_study(parts.database, parts.settings, study, runner.id)
     except (InvalidValueError, ConflictError) as error:
         return await _new(request, parts, runner.id, text, str(error))
@@ -156,9 +167,9 @@ async def draft(request: Request, parts: ServicesDep, runner: Runner, identity: 
     """The builder on a draft."""
     sent = await _load(parts, runner.id, identity)
     review = await reviewed(parts, sent)
-    # A new tab is another writer; a field that nobody has filled in yet is not a mistake.
+    # A new tab is another writer. A field that nobody has filled in yet is left to do and not marked as a mistake.
     sent = {**sent, f"{DRAFT}tab": secrets.token_hex(6)}
-    return await _page(request, parts, identity, sent, Review(Edited(sent, None, {}), review.design))
+    return await _page(request, parts, identity, sent, replace(review, form=Edited(sent, None, {})))
 
 
 async def _page(
@@ -180,7 +191,7 @@ async def _page(
             offered = await names.checked(parts.settings, lambda: _offered(parts, sent, search))
         except InvalidValueError:  # the field itself says what is wrong with the source of tasks
             pass
-        sources = await asyncio.to_thread(building.example_tasks)
+        sources = await asyncio.to_thread(builder.example_tasks)
     async with parts.database.read() as connection:
         rows = await runs.page(connection, limit=50) if kind == "annotate" else []
     return render(
@@ -189,11 +200,12 @@ async def _page(
         status,
         identity=identity,
         sent=sent,
-        cards=building.cards(kind, sent),
+        cards=builder.cards(kind, sent),
         problems=review.form.problems,
         design=review.design,
-        todo=settings_in(sent).problems,
-        labels=building.labels(sent),
+        change=review.change,
+        todo=review.todo,
+        labels=builder.labels(sent),
         offered=offered,
         sources=sources,
         runs=rows,
@@ -205,12 +217,12 @@ async def _page(
 
 def _offered(parts: Services, sent: Mapping[str, str], search: str) -> tuple[Any, int]:
     names.check_tasks(parts.settings, sent.get("tasks", ""))
-    return building.offered_tasks(sent, search, _OFFERED)
+    return builder.offered_tasks(sent, search, _OFFERED)
 
 
 def _partners(parts: Services) -> list[tuple[str, str, str]]:
     """Group, name and line of everybody who can play the other seats."""
-    people = [("People", name, about) for name, about in building.PARTNERS]
+    people = [("People", name, about) for name, about in builder.PARTNERS]
     models = [("Language models", name, "") for name in parts.settings.model_names]
     return [*people, *models, *(("Programs", line.name, line.about) for line in policy_lines() if line.name != PERSON)]
 
@@ -223,9 +235,15 @@ async def keep(parts: ServicesDep, runner: Runner, identity: str, sent: Texts) -
     if stored != identity:  # the page goes on with the copy
         return Response(status_code=200, headers={"HX-Redirect": f"/studies/drafts/{stored}"})
     review = await reviewed(parts, sent)
-    todo = review.form.problems
-    labels = building.labels(sent)
-    values = {"design": review.design, "todo": todo, "labels": labels, "saved": True, "sent": sent}
+    labels = builder.labels(sent)
+    values = {
+        "design": review.design,
+        "change": review.change,
+        "todo": review.todo,
+        "labels": labels,
+        "saved": True,
+        "sent": sent,
+    }
     return Response(fragment("_study_summary.html", **values), media_type="text/html")
 
 
@@ -235,20 +253,21 @@ async def change(request: Request, parts: ServicesDep, runner: Runner, identity:
     await _load(parts, runner.id, identity)
     action, focus = sent.pop("do", "check"), ""
     if action.partition(" ")[0] in ("add", "remove", "up", "down"):
-        sent, focus = building.rearranged(sent, action)
+        sent, focus = builder.rearranged(sent, action)
     stored, sent = await _save(parts, runner.id, identity, sent)
     if stored != identity:
         return RedirectResponse(f"/studies/drafts/{stored}", 303)
     review = await reviewed(parts, sent)
     if focus or action == "refresh":
-        return await _page(request, parts, identity, sent, Review(Edited(sent, None, {}), review.design), focus=focus)
+        unread = replace(review, form=Edited(sent, None, {}))
+        return await _page(request, parts, identity, sent, unread, focus=focus)
     study = review.form.record
     if study is not None and not review.form.problems and action == "open":
         try:
-            await opening.open_study(parts.database, parts.settings, study, runner.id)
+            await _open(parts, runner.id, sent, study)
         except (InvalidValueError, ConflictError) as error:
-            field = "name" if isinstance(error, ConflictError) else ""
-            review = Review(Edited(sent, None, {field: str(error)}), review.design)
+            is_taken = isinstance(error, ConflictError) and review.change is None
+            review = replace(review, form=Edited(sent, None, {"name" if is_taken else "": str(error)}))
         else:
             await _drop(parts, runner.id, identity)
             return RedirectResponse(f"/studies/{study.name}", 303)
@@ -258,6 +277,14 @@ async def change(request: Request, parts: ServicesDep, runner: Runner, identity:
     if not review.form.problems and action == "file":
         return RedirectResponse(f"/studies/drafts/{identity}/study.yaml", 303)
     return await _page(request, parts, identity, sent, review, status=422 if review.form.problems else 200)
+
+
+async def _open(parts: Services, owner: str, sent: Mapping[str, str], study: AnyStudy) -> None:
+    """Opens the study of a draft, or changes the study that the draft is about."""
+    if identity := sent.get(f"{DRAFT}study", ""):
+        await changing.carry_out(parts.database, parts.settings, identity, sent.get(f"{DRAFT}base", ""), study)
+    else:
+        await opening.open_study(parts.database, parts.settings, study, owner)
 
 
 async def _drop(parts: Services, owner: str, identity: str) -> None:
@@ -306,9 +333,18 @@ async def try_study(parts: ServicesDep, runner: Runner, name: str) -> Response:
     return RedirectResponse("/study", 303)
 
 
+@router.post("/studies/{name}/edit")
+async def edit(parts: ServicesDep, runner: Runner, name: str) -> Response:
+    """Begins a draft that changes a study."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+    about = {f"{DRAFT}study": row.id, f"{DRAFT}base": changing.version(row.settings)}
+    return await _begin(parts, runner.id, builder.draft_of(api.settings_of(row)) | about)
+
+
 @router.post("/studies/{name}/copy")
 async def copy(parts: ServicesDep, runner: Runner, name: str) -> Response:
     """Begins a draft with the settings of a study."""
     async with parts.database.read() as connection:
         study = api.settings_of(await studies.by_name(connection, name))
-    return await _begin(parts, runner.id, building.draft_of(study) | {"name": ""})
+    return await _begin(parts, runner.id, builder.draft_of(study) | {"name": ""})

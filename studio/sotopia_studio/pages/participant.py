@@ -18,7 +18,8 @@ from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, studies
-from sotopia_studio.studies import flow, opening, play, trials
+from sotopia_studio.studies import flow, opening, play
+from sotopia_studio.studies.building import trials
 from sotopia_studio.studies.flow import Step
 from sotopia_studio.studies.forms import Answers, read_form
 from sotopia_studio.studies.settings import PlayStudy

@@ -48,7 +48,7 @@ from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.jobs import Delay
-from sotopia_studio.studies import trials
+from sotopia_studio.studies.building import trials
 
 router = APIRouter()
 _PAUSE = 2.0

@@ -48,10 +48,20 @@ class Step:
 CONSENT = (Section(questions=(FormQuestion(name="consent", text="I agree and want to take part.", kind="check"),)),)
 
 
+BEGAN_WITH = "began_with"
+"""The entry of a participant's answers with the settings with which the person began, if they have changed since."""
+
+
 async def study_of_person(connection: AsyncConnection, person_id: str) -> AnyStudy:
     """Returns the study of a participant."""
-    row = await studies.by_name(connection, (await studies.participant(connection, person_id)).study)
-    return study_of(parse_json(row.settings, f"study {row.name}"))
+    person = await studies.participant(connection, person_id)
+    return _study(person, await studies.by_name(connection, person.study))
+
+
+def _study(person: Any, row: Any) -> AnyStudy:
+    """The study as the person began it."""
+    earlier = conditions.answers_of(person).get(BEGAN_WITH)
+    return study_of(parse_json(row.settings, f"study {row.name}") if earlier is None else earlier)
 
 
 async def next_step(connection: AsyncConnection, person_id: str) -> Step:
@@ -61,7 +71,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
         MissingError: the participant does not exist.
     """
     person, row = await studies.enter(connection, person_id)
-    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    study = _study(person, row)
 
     def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
         read = conditions.as_read(study, conditions.answers_of(person))
@@ -113,7 +123,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
     # A second click on the form must not reset a participant who is further on.
     if person.state != "invited":
         return
-    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    study = _study(person, row)
     answers: dict[str, Any] = {"consented_at": time.time()}
     if agreed and isinstance(study, PlayStudy):
         answers |= await conditions.enroll(connection, study, row.id)
@@ -155,8 +165,8 @@ async def submit(
     connection: AsyncConnection, person_id: str, assignment: str, values: dict[str, Any], seconds: float | None
 ) -> None:
     """Records the answers about a conversation or an item, and compares a new annotator's scores with the gold."""
-    _, row = await studies.enter(connection, person_id)
-    study = study_of(parse_json(row.settings, f"study {row.name}"))
+    person, row = await studies.enter(connection, person_id)
+    study = _study(person, row)
     if isinstance(study, PlayStudy):
         await play.record_interview(connection, row.id, person_id, assignment, values)
         return

@@ -1,0 +1,1 @@
+"""Building, trying and changing studies, and their files."""
